@@ -4,7 +4,7 @@
 #   examples   the programs that integration/compose runs beside it: worker and orders.
 #
 # GO_IMAGE may be any image that has the Go of go.mod and CA certificates.
-ARG GO_IMAGE=docker.io/library/golang:1.26.8-bookworm
+ARG GO_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 
 FROM ${GO_IMAGE} AS build
 # Each module is built by its own go.mod, as go install builds it: integration and what it needs stay out.

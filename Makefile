@@ -17,7 +17,7 @@ WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
 .PHONY: help build setup unit test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
-.PHONY: image compose-test chart-check release-check release-dry sbom licences licences-check vuln
+.PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,11 +43,11 @@ prove: prove-setup tools ## everything: loss, chaos, kills, every broker version
 prove-setup:
 	@integration/setup.sh prove
 
-lint: ## gofmt and golangci-lint over all modules; links, words and lines of the Markdown pages
+lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GOLANGCI) run --build-tags prove ./... ./cmd/redeliver/... ./integration/...
-	$(GO) test ./internal/arch -run '^TestMarkdown' -count=1
+	$(GO) test ./internal/arch -run '^TestMarkdown|^TestGo|^TestNames' -count=1
 
 fmt: ## format every Go file
 	gofmt -w $$(find . -name '*.go' -not -path './bin/*')
@@ -95,12 +95,11 @@ GORELEASER := $(OUTSIDE) $(GO) run github.com/goreleaser/goreleaser/v2@v2.16.0
 HELM := $(OUTSIDE) $(GO) run helm.sh/helm/v3/cmd/helm@v3.22.0
 # cyclonedx-gomod by a go.mod of its own, so that .goreleaser.yaml has the same, and six SBOMs are one build of it.
 CYCLONEDX := $(OUTSIDE) $(GO) tool -modfile deploy/sbom.mod cyclonedx-gomod
-GO_LICENSES ?= $(OUTSIDE) $(GO) run github.com/google/go-licenses@v1.6.0
 GOVULNCHECK ?= $(OUTSIDE) $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0
 DOCKER ?= docker
 # make image VERSION=v1.2.3 is for the commit of that tag alone: an image does not carry the name of a version that it is not.
 VERSION ?=
-GO_IMAGE ?= golang:1.26.8-bookworm
+GO_IMAGE ?= golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 SUITE ?= all
 
 image: ## build the images redeliver:TAG and redeliver-examples:TAG, TAG being VERSION or local
@@ -122,20 +121,23 @@ release-check: ## check .goreleaser.yaml by goreleaser, install the command from
 	$(GORELEASER) check
 	$(GO) test -tags rehearsal -count=1 ./integration/release
 
-release-dry: ## make all of a release in bin/dist, and publish nothing
-	$(GORELEASER) release --snapshot --clean --skip=publish
+release: ## build the release of the tag that is checked out, sign it and upload it as a draft; needs cosign and GITHUB_TOKEN
+	$(GORELEASER) release --clean
+
+release-dry: ## make all of a release in bin/dist, but sign and publish nothing
+	$(GORELEASER) release --snapshot --clean --skip=publish,sign
 
 sbom: ## what is in the command, as CycloneDX, in bin/redeliver.cdx.json
 	$(OUTSIDE) $(GO) build -C cmd/redeliver -o $(CURDIR)/bin/redeliver .
 	$(CYCLONEDX) bin -json -std $(if $(VERSION),-version $(VERSION)) -output bin/redeliver.cdx.json bin/redeliver
 
 licences: ## write THIRD_PARTY_LICENSES.md anew
-	cd cmd/redeliver && $(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../THIRD_PARTY_LICENSES.md 2>/dev/null
+	@mkdir -p bin && deploy/licences.sh >bin/licences.md && cp bin/licences.md THIRD_PARTY_LICENSES.md
 
 licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the command, or a licence is not among the allowed
-	@mkdir -p bin && cd cmd/redeliver && \
-	$(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../bin/licences.md 2>../../bin/licences.log || { cat ../../bin/licences.log; exit 1; }
+	@mkdir -p bin && deploy/licences.sh >bin/licences.md
 	@diff -u THIRD_PARTY_LICENSES.md bin/licences.md || { echo "run make licences, and look at what is new"; exit 1; }
+	$(GO) test -run Licences -count=1 ./integration/release
 
 vuln: ## ask Go's vulnerability database about what the library and the command call; fails where it cannot be reached
 	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh

@@ -12,8 +12,7 @@ const (
 	recent = 5 * time.Minute
 )
 
-// Arrivals tells when what lies in a DLQ was written there. What has left it is not
-// counted any more.
+// Arrivals says when the messages in a DLQ were written. Messages that left it are not counted.
 type Arrivals struct {
 	Now    time.Time // the end
 	Hours  [hours]int64
@@ -23,7 +22,7 @@ type Arrivals struct {
 
 func newArrivals(now time.Time) Arrivals { return Arrivals{Now: now} }
 
-// see counts a message. Clocks differ: what was written in the future is of now.
+// see counts a message. Clocks differ: a time in the future counts as now.
 func (a *Arrivals) see(m *deadletter.Message) {
 	age := max(0, a.Now.Sub(m.Time))
 	if age < recent {

@@ -25,7 +25,7 @@ type Record struct {
 	// Result is "allowed" before anything is done, "denied", and, when it is over,
 	// "done" or "failed".
 	Result string `json:"result"`
-	// What was meant, and why.
+	// The messages that it concerns, and the reason.
 	Position deadletter.Position `json:"position,omitempty"`
 	Task     string              `json:"task,omitempty"`   // or the id of a command
 	Levels   []string            `json:"levels,omitempty"` // of what waits

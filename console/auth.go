@@ -16,12 +16,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Auth says who a request is from. Make one with [Basic], [BehindProxy] or
-// [Custom]. The zero Auth serves this machine alone, and everybody on it is an
-// operator: the address must be a loopback one, and the name by which the console
-// is asked for, too, so that no page of the web reaches it by a name of its own. A
-// request that has come through a proxy is refused: its proxy is on this machine,
-// and whoever sent it need not be.
+// Auth says who a request is from. Make one with [Basic], [BehindProxy] or [Custom]. The zero Auth serves this
+// machine alone, and everybody on it is an operator: the address must be a loopback one, and the name by which
+// the console is asked for, too, so that no page of the web reaches it by a name of its own. A request that has
+// come through a proxy is refused: its proxy is on this machine, and its sender need not be.
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
@@ -42,16 +40,16 @@ const (
 var (
 	// ErrLogin asks for a name and a password.
 	ErrLogin = errors.New("a name and a password are required")
-	// ErrStranger refuses whoever asks.
-	ErrStranger = errors.New("who asks is not known here")
-	// ErrProxied refuses what comes through a proxy, as its headers say, where no
-	// authentication is configured.
+	// ErrUnknownUser refuses the request of an unknown user.
+	ErrUnknownUser = errors.New("the user is not known here")
+	// ErrProxied refuses requests whose headers say that they came through a proxy, if no authentication is
+	// configured.
 	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
 )
 
 func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
 
-// who is who asks.
+// who returns the user of a request.
 func (a *Auth) who(r *http.Request) (Actor, error) {
 	ask := a.ask
 	if ask == nil {
@@ -62,7 +60,7 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 		return Actor{}, err
 	}
 	if !actor.known() {
-		return Actor{}, ErrStranger
+		return Actor{}, ErrUnknownUser
 	}
 	actor.from = r.RemoteAddr
 	return actor, nil
@@ -111,7 +109,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// local knows who comes from this machine.
+// local accepts requests from this machine.
 func local(r *http.Request) (Actor, error) {
 	if sign := proxied(r); sign != "" {
 		return Actor{}, fmt.Errorf("%w: it has %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
@@ -119,10 +117,10 @@ func local(r *http.Request) (Actor, error) {
 	}
 	at, ok := remote(r)
 	if !ok || !at.IsLoopback() {
-		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrStranger)
+		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrUnknownUser)
 	}
 	if !loopback(r.Host) {
-		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrStranger)
+		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrUnknownUser)
 	}
 	return Actor{Name: "local", Role: Operator}, nil
 }
@@ -178,7 +176,7 @@ func Basic(users ...User) Auth {
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e, ok := known[name] // the zero one for a stranger: as much work, and never right
+		e, ok := known[name] // the zero one for an unknown name: as much work, and never right
 		sum := sha256.Sum256([]byte(password))
 		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin
@@ -199,21 +197,21 @@ type ProxyConfig struct {
 	// their own groups, the proxy must refuse a name with a comma. Default
 	// X-Forwarded-Groups.
 	Groups string
-	// Secret is what the proxy adds to each request in the header SecretHeader, so that
-	// nobody else at its addresses is believed. At least 16 bytes. Required where From has
-	// a loopback address, which every process of this machine has. Default: none is asked for.
+	// Secret is the value that the proxy adds to each request in the header SecretHeader, so that no other
+	// program at its addresses is believed. At least 16 bytes. Required if From has a loopback address, which
+	// every process of this machine has. Default: none.
 	Secret string
 	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
 	SecretHeader string
-	// Role is the role of somebody for all DLQs. Role and Rights must be safe for
-	// concurrent use; who has neither is refused. Required, where there is no Rights.
+	// Role is the role of somebody for all DLQs. Role and Rights must be safe for concurrent use; a user with
+	// neither is refused. Required, where there is no Rights.
 	Role func(user string, groups []string) Role
 	// Rights are those of somebody, as in [Actor]. Default: none.
 	Rights func(user string, groups []string) []Right
 }
 
-// BehindProxy believes what a proxy says, which has authenticated whoever asks. The
-// proxy must remove these headers from what it is sent.
+// BehindProxy believes what a proxy says, which has authenticated the user. The proxy must remove these headers
+// from the requests of its clients.
 func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.User = cmp.Or(cfg.User, "X-Forwarded-User")
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
@@ -237,18 +235,18 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	a.ask = func(r *http.Request) (Actor, error) {
 		at, ok := remote(r)
 		if !ok || !among(cfg.From, at) {
-			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrStranger)
+			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
 		}
 		if cfg.Secret != "" {
 			sent := r.Header.Values(cfg.SecretHeader)
 			sum := sha256.Sum256([]byte(strings.Join(sent, "")))
 			if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
-				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrStranger)
+				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrUnknownUser)
 			}
 		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
-		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
-			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrStranger)
+		if len(users) != 1 || len(groups) > 1 { // a header that is there twice has passed a proxy that only adds
+			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrUnknownUser)
 		}
 		var in []string
 		for _, list := range groups {

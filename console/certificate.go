@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// certificateAge is how often the files of a certificate are looked at.
+// certificateAge is how often the files of a certificate are read.
 const certificateAge = time.Minute
 
 // certificate reads a certificate from its files, and again when they were renewed. While

@@ -20,7 +20,7 @@ type heldUp struct {
 	*stub
 	gate    chan struct{}
 	claimed atomic.Int32
-	ended   atomic.Bool // the context of whoever waits
+	ended   atomic.Bool // the context of the request
 }
 
 func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
@@ -34,23 +34,23 @@ func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadlette
 	return h.stub.Claim(ctx, holder)
 }
 
-var operator = Actor{Name: "ann", Role: Operator}
+var anOperator = Actor{Name: "ann", Role: Operator}
 
-// An edit goes to its end when whoever asked has gone, and a console that is closed
-// waits for it: its queues are closed next. It does so for a while.
+// An edit goes to its end when the client has gone, and a console that is closed waits for it: its queues are
+// closed next. It does so for a while.
 func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 	for name, opened := range map[string]bool{"it ends": true, "it takes too long": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
-				c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+				c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				ctx, gone := context.WithCancel(t.Context())
 				edited, closed := make(chan error, 1), make(chan struct{})
 				go func() {
-					_, err := c.desk.edit(ctx, operator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
+					_, err := c.desk.edit(ctx, anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
 					edited <- err
 				}()
 				synctest.Wait()
@@ -85,17 +85,17 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 func TestAClosedConsoleBeginsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
-		rec := &record{}
+		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: rec})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
 		began := time.Now()
-		_, edited := c.desk.edit(t.Context(), operator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
-		_, replayed := c.desk.replay(t.Context(), operator, "q", deadletter.Replay{Why: "a test"}, 1)
-		_, purged := c.desk.purge(t.Context(), operator, "q", deadletter.Removal{Why: "a test", Everything: true})
-		resumed := c.desk.resume(t.Context(), operator, "q", "t-1")
+		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
+		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.Replay{Why: "a test"}, 1)
+		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.Removal{Why: "a test", Everything: true})
+		resumed := c.desk.resume(t.Context(), anOperator, "q", "t-1")
 		for what, err := range map[string]error{"edit": edited, "replay": replayed, "purge": purged, "resume": resumed} {
 			if !errors.Is(err, errClosing) {
 				t.Errorf("%s: %v", what, err)
@@ -116,7 +116,7 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 	})
 }
 
-// What is asked for while the console is being closed has ended when that is.
+// Requests that run while the console is being closed have ended when Close returns.
 func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: io.Discard})
 	if err != nil {
@@ -162,7 +162,7 @@ func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	}
 	defer c.Close()
 	server := c.server(t.Context())
-	if server.WriteTimeout < 3*lookTime+firstWords || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
+	if server.WriteTimeout < 3*lookTime+maxTaskStart || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
 		t.Errorf("an answer may take %s, a request %s, its head %s", server.WriteTimeout, server.ReadTimeout, server.ReadHeaderTimeout)
 	}
 	server.WriteTimeout = 50 * time.Millisecond

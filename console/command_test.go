@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// chief is a DLQ whose group's consumers can be told something.
+// chief is a DLQ whose group's consumers accept commands.
 type chief struct {
 	*stub
 	mu    sync.Mutex
@@ -46,13 +46,13 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 	return nil
 }
 
-// An operator releases and cancels what waits, and takes it back: the name is typed, the
-// consumers are told what the form says, and the record has it.
+// An operator releases and cancels waiting messages, and withdraws the commands: the operator types the name,
+// the consumers get what the form says, and the audit log records it.
 func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
 		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}
-		rec := &record{}
+		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Auth: byHeader(), Audit: rec})
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DefaultRefresh is how often the DLQs are looked at in the background.
+// DefaultRefresh is how often the DLQs are read in the background.
 const DefaultRefresh = 10 * time.Second
 
 // Config says what the console shows, and to whom. Queues is required.
@@ -21,19 +21,19 @@ type Config struct {
 	// Queues are the DLQs that are shown, in this order. Required, where there are no
 	// Notes. Close them after the Console.
 	Queues []Queue
-	// Notes stand on the page of all DLQs, for everybody who may look: which are not
-	// shown, and why. Default: none.
+	// Notes are shown on the page of all DLQs to everybody: for example which DLQs are missing, and why.
+	// Default: none.
 	Notes []string
-	// Auth says who may do what. Default: who comes from this machine and asks for
-	// it by a name of this machine is an operator, and all others are refused.
+	// Auth says who may do what. Default: a request from this machine, to a name of this machine, is an
+	// operator's, and all others are refused.
 	Auth Auth
 	// Hosts are the names by which the console is asked for, without a port. A request
 	// with another name is refused: a page of another site could reach the console by a
 	// name of its own that it points there. Default: any name, and without Auth localhost
 	// and the loopback addresses alone.
 	Hosts []string
-	// ReadOnly forbids every change, whoever asks. A look into a DLQ in which looking
-	// costs something is no change. Default: what the role allows.
+	// ReadOnly forbids every change to everybody. A look into a DLQ in which looking costs something is no
+	// change. Default: what the role allows.
 	ReadOnly bool
 	// Redact is asked about each key, body, header and error before it is shown.
 	// Default: they are shown as they are.
@@ -43,39 +43,35 @@ type Config struct {
 	// TraceURL is the address of a trace, in which {trace} stands for its id:
 	// "https://jaeger.example.com/trace/{trace}". Default: the id is shown alone.
 	TraceURL string
-	// Audit gets the record of who did what, and whose payloads were shown to whom:
-	// one JSON object in a line, each in one Write, never two at once. When a
-	// Write fails, nothing is done and no payload is shown. Default: the default
-	// logger of log/slog.
+	// Audit gets the record of all changes and of the payloads that were shown, with the user: one JSON object
+	// in a line, each in one Write, never two at once. When a Write fails, nothing is done and no payload is
+	// shown. Default: the default logger of log/slog.
 	Audit io.Writer
-	// Refresh is how often the DLQs are looked at in the background. A DLQ whose
-	// reading takes long is read less often, so that reading takes at most a
-	// tenth of the time. Default 10 s.
+	// Refresh is how often the DLQs are read in the background. A DLQ whose reading takes long is read less
+	// often, so that reading takes at most a tenth of the time. Default 10 s.
 	Refresh time.Duration
-	// Title stands on each page. Default "Dead letters".
+	// Title is on each page. Default "Dead letters".
 	Title string
 }
 
 // Queue is a DLQ that the console shows.
 type Queue struct {
-	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], too, the console
-	// shows what that says, and with a [Commander] an operator may release and cancel
-	// what waits. Required.
+	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], too, the console shows waiting messages,
+	// and with a [Commander] an operator may release and cancel them. Required.
 	deadletter.Queue
 	// Cluster names the broker where there are several of a kind. Default: the
 	// kind, "kafka".
 	Cluster string
 }
 
-// Waiter is a DLQ that can tell what still waits for its next attempt in the group.
+// Waiter is a DLQ that counts the messages that wait for their next attempt in the group.
 type Waiter interface {
-	// Waiting returns the levels, the shortest first. It may be called at any
-	// time, and looks at no message. It is asked every sixth refresh, and has 15 s;
-	// what it does not answer stands beside the DLQ, which is shown all the same.
+	// Waiting returns the levels, the shortest first. It may be called at any time, and reads no message. The
+	// console calls it every sixth refresh, with a timeout of 15 s, and shows its error beside the DLQ.
 	Waiting(ctx context.Context) ([]Level, error)
 }
 
-// Level is what waits at one rung of a group's ladder.
+// Level is the messages that wait on one level of a group.
 type Level struct {
 	Name  string // "10s"
 	Count int64  // messages that wait there
@@ -85,15 +81,14 @@ type Level struct {
 	Overdue time.Duration
 }
 
-// Commander is a DLQ whose group's consumers can be told what is to become of what waits
-// for its next attempt, as kafka.Waiting tells them.
+// Commander is a DLQ whose group's consumers accept commands about waiting messages, as kafka.Waiting sends
+// them.
 type Commander interface {
-	// Command gives a command to the consumers, who obey in the background, and returns
-	// it with its id.
+	// Command sends a command to the consumers, which obey in the background, and returns it with its id.
 	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
 	// Commands returns those that were given, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
-	// Withdraw takes one back. What it has done stays done.
+	// Withdraw withdraws a command. Its effects until then remain.
 	Withdraw(ctx context.Context, id string) error
 }
 
@@ -133,7 +128,7 @@ func (c *Config) validate() error {
 	return ps.Err()
 }
 
-// traceMark stands for the id of a trace.
+// traceMark is the placeholder for the id of a trace.
 const traceMark = "{trace}"
 
 // traceURL is the address of a trace; empty where there is none.

@@ -19,8 +19,8 @@ type Console struct {
 	cancel   context.CancelFunc
 }
 
-// New makes a console and begins to look at its DLQs in the background. It returns
-// all problems of the configuration at once. Close it before its queues.
+// New makes a console and begins to read its DLQs in the background. It returns all problems of the
+// configuration at once. Close it before its queues.
 func New(cfg Config) (*Console, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -51,9 +51,8 @@ func (c *Console) Add(q Queue) error {
 // SetNotes changes [Config.Notes].
 func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
 
-// Close ends what runs in the background and returns when it has ended. A task that
-// runs here is paused; it can be resumed from anywhere. An edit may go to its end,
-// for 5 s. What is asked for from then on is not begun.
+// Close ends what runs in the background and returns when it has ended. A task that runs here is paused; it can
+// be resumed from anywhere. An edit may go to its end, for 5 s. Later requests are refused.
 func (c *Console) Close() {
 	c.cancel()
 	c.desk.close()
@@ -82,9 +81,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.handler.ServeHTTP(w, r)
 }
 
-// routes says which page is where. All are side by side, so that every address in
-// them is relative; names of queues and places of messages are parameters, because
-// no path holds what they may be made of.
+// routes maps addresses to pages. All are side by side, so that every address in them is relative; names of
+// queues and positions of messages are parameters, because they may have characters that no path can hold.
 func (c *Console) routes() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]func(http.ResponseWriter, *http.Request) error{

@@ -18,8 +18,8 @@ func TestEveryLinkLeadsSomewhereUnderAnyPrefix(t *testing.T) {
 	for _, prefix := range []string{"", "/ops/dead-letters"} {
 		t.Run("prefix "+prefix, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				s := newShop(t, b, letter("o-1", "card 1 declined", `{"a":1}`), letter("o-2", "closed", "2"))
-				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+				s := newShop(t, b, failingMessage("o-1", "card 1 declined", `{"a":1}`), failingMessage("o-2", "closed", "2"))
+				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 				form := get(t, c, page("replay", s.queue, "text", "closed")).form(t, "replay")
 				form.Set("why", "a test")
 				form.Set("canary", "")

@@ -8,7 +8,7 @@ import (
 // A page of another site once made the operator's browser look, reveal and search, and the
 // record named the operator: CrossOriginProtection lets each GET pass.
 func TestAnotherSiteAsksForNothing(t *testing.T) {
-	rec, costly := &record{}, newStub("costly", 3)
+	rec, costly := &auditLog{}, newStub("costly", 3)
 	costly.info.Look = "a delivery of each message"
 	free := newStub("free", 3)
 	c, err := New(Config{Queues: []Queue{{Queue: free}, {Queue: costly}}, Audit: rec})

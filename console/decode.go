@@ -21,7 +21,7 @@ type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header)
 // Decoded is a body that a [Decoder] has read.
 type Decoded struct {
 	JSON []byte
-	// As says what the body is: "Avro, schema 7, shop.Order".
+	// As names the format of the body: "Avro, schema 7, shop.Order".
 	As string
 }
 

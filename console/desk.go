@@ -11,20 +11,20 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// desk is the one place that has the DLQs. Whoever wants to see or do something
-// says who asks, and is served here or refused; no page has a queue of its own.
+// desk is the only owner of the DLQs. Every read and every change goes through it with the name of the user, and
+// it allows or refuses; no page has a queue of its own.
 type desk struct {
 	cfg   Config
 	audit audit
 	live  *hub
-	looks chan struct{} // as many as look into DLQs at once
+	looks chan struct{} // one for each reader of DLQs at once
 
-	ctx  context.Context // of what runs in the background
+	ctx  context.Context // of the work in the background
 	jobs jobs
 	turn chan struct{} // to read a DLQ in the background
 
 	shown  sync.RWMutex // of queues and notes
-	queues []*queue     // never changed in place
+	queues []*openQueue // never changed in place
 	notes  []string
 
 	mu     sync.Mutex // of closed, and of what is added to wg
@@ -32,8 +32,8 @@ type desk struct {
 	wg     sync.WaitGroup
 }
 
-// queue is one DLQ with what was seen of it in the background.
-type queue struct {
+// openQueue is one DLQ with what was seen of it in the background.
+type openQueue struct {
 	q       deadletter.Queue
 	info    deadletter.Info
 	cluster string
@@ -58,11 +58,10 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 	return d
 }
 
-// newQueue is a DLQ that is shown. Its key has the broker's name where the DLQ's alone does
-// not tell it apart.
-func newQueue(q *Queue, ambiguous bool) *queue {
+// newQueue returns a DLQ that is shown. Its key has the broker's name if the DLQ's own is not unique.
+func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
-	one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
+	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
 	if ambiguous {
 		one.key = one.cluster + "/" + info.DLQ
 	}
@@ -70,13 +69,13 @@ func newQueue(q *Queue, ambiguous bool) *queue {
 }
 
 // known are the DLQs that are shown.
-func (d *desk) known() []*queue {
+func (d *desk) known() []*openQueue {
 	d.shown.RLock()
 	defer d.shown.RUnlock()
 	return d.queues
 }
 
-// add shows one more DLQ, and begins to look at it.
+// add shows one more DLQ, and begins to read it.
 func (d *desk) add(q *Queue) error {
 	d.shown.Lock()
 	defer d.shown.Unlock()
@@ -116,7 +115,7 @@ func (d *desk) tell(notes []string) {
 	}
 }
 
-// errClosing refuses what would run on when the console has been closed.
+// errClosing refuses work that would outlive the console.
 var errClosing = errors.New("the console is closing, and starts nothing")
 
 // background runs something for whose end close waits. Once that waits, nothing
@@ -143,13 +142,13 @@ func (d *desk) close() {
 var errNoQueue = errors.New("there is no such dead-letter queue here")
 
 // queue is a DLQ that is there for somebody, and who they are for it.
-func (d *desk) queue(who Actor, key string) (*queue, Actor, error) {
+func (d *desk) queue(who Actor, key string) (*openQueue, Actor, error) {
 	for _, q := range d.known() {
 		if q.key == key {
 			if here := who.on(q); here.Role >= Viewer {
 				return q, here, nil
 			}
-			break // somebody without a role there does not learn that it is there
+			break // a user without a role there does not learn that it exists
 		}
 	}
 	return nil, Actor{}, errNoQueue
@@ -165,7 +164,7 @@ func (d *desk) may(who Actor, a Action) error {
 	return nil
 }
 
-// permit is may for what is asked for and not only offered: a denial is recorded.
+// permit is may for a request, not for an offer: a denial is recorded.
 func (d *desk) permit(who Actor, key string, a Action) error {
 	_, here, err := d.queue(who, key)
 	if err == nil && d.may(here, a) != nil {
@@ -174,9 +173,9 @@ func (d *desk) permit(who Actor, key string, a Action) error {
 	return err
 }
 
-// enter opens a DLQ for an action. What changes or shows something is recorded
-// first, and what was denied, too. From then on who is somebody with the role for this DLQ.
-func (d *desk) enter(who *Actor, key string, r Record) (*queue, error) {
+// enter opens a DLQ for an action. Changes, reveals and denials are recorded first. When it returns without an
+// error, the user has the role for this DLQ.
+func (d *desk) enter(who *Actor, key string, r Record) (*openQueue, error) {
 	q, here, err := d.queue(*who, key)
 	if err != nil {
 		return nil, err
@@ -211,7 +210,7 @@ func (d *desk) causes(who Actor, key string) error {
 }
 
 // left records how something ended.
-func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error) error {
+func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err error) error {
 	r.Who, r.Role, r.From, r.For, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, who.through, q.key, done
 	if r.Filter != nil {
 		f := d.filter(auditor, q.info, r.Filter)
@@ -226,7 +225,7 @@ func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error
 	return d.audit.write(r)
 }
 
-// auditor is who reads the record: what the redactor hides, it hides there, too.
+// auditor is the reader of the record: the redactor hides the same there.
 var auditor = Actor{Role: Reader}
 
 // Overview is a DLQ with what was seen of it.
@@ -234,11 +233,11 @@ type Overview struct {
 	Key, Cluster string
 	Info         deadletter.Info
 	Costly       bool
-	Commands     bool // the consumers can be told what is to become of what waits
+	Commands     bool // the consumers accept commands about waiting messages
 	Snapshot
 }
 
-func (d *desk) overview(who Actor, q *queue) Overview {
+func (d *desk) overview(who Actor, q *openQueue) Overview {
 	q.mu.Lock()
 	s := q.seen
 	q.mu.Unlock()

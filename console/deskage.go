@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// age asks how long messages lie there, and may. That is another question than how many
-// there are: where it is not answered it is not known, and the DLQ has no trouble by it.
-func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+// age asks for the age of the oldest message and for the retention. An error there is no error of the DLQ: the
+// values are then unknown.
+func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if s.Count == 0 {
@@ -17,7 +17,7 @@ func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
 	} else {
 		s.Oldest = time.Time{}
 	}
-	if time.Since(r.aged) < pollLeast*d.cfg.Refresh {
+	if time.Since(r.aged) < minPoll*d.cfg.Refresh {
 		return // settings do not change so often
 	}
 	r.aged = time.Now()
@@ -53,7 +53,7 @@ type counted struct {
 	n  int64
 }
 
-// see notes a count, and says how it has changed within the hour.
+// see records a count, and returns how it has changed within the hour.
 func (g *growing) see(at time.Time, n int64) Growth {
 	for len(g.counts) > 1 && at.Sub(g.counts[0].at) > time.Hour {
 		g.counts = g.counts[1:]

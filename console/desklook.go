@@ -30,20 +30,19 @@ type wants struct {
 	Newest bool // first
 }
 
-// Rows is a part of what a filter takes.
+// Rows is a part of the messages that a filter takes.
 type Rows struct {
 	Rows []Row
-	// Scanned were looked at. More says that there are more, Cut that the time was
-	// over before the end was reached.
+	// Scanned were read. More says that there are more, Cut that the time was over before the end.
 	Scanned   int64
 	More, Cut bool
 }
 
-// Row is what a list tells of a message.
+// Row is a message in a list.
 type Row struct {
 	Position       deadletter.Position
 	ID             string
-	Key            []byte // nil for who may not see it
+	Key            []byte // nil for users who may not see it
 	Failed         time.Time
 	Attempts       int
 	Replays        int
@@ -52,10 +51,10 @@ type Row struct {
 	Mark           deadletter.Outcome
 	Mismatch       string
 	Size           int
-	HasKey, Hidden bool // Hidden: there is a key, and who asks may not see it
+	HasKey, Hidden bool // Hidden: there is a key, and the user may not see it
 }
 
-// look waits for its turn to look into a DLQ, and bounds how long that may take.
+// look waits for its turn to read a DLQ, and bounds how long the reading may take.
 func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, lookTime)
 	select {
@@ -129,13 +128,13 @@ func within(f *deadletter.Filter) bool {
 
 // listed is a row of a list, which keeps of a key what a line shows: thousands of them
 // may be kept, and a key is as long as a message.
-func (d *desk) listed(who Actor, q *queue, m *deadletter.Message) Row {
+func (d *desk) listed(who Actor, q *openQueue, m *deadletter.Message) Row {
 	r := d.row(who, q, m)
 	r.Key = bytes.Clone(r.Key[:min(len(r.Key), shownLine+1)])
 	return r
 }
 
-func (d *desk) row(who Actor, q *queue, m *deadletter.Message) Row {
+func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) Row {
 	r := Row{
 		Position: m.Position, ID: m.ID, Failed: m.Failed(), Attempts: m.State.Attempts, Replays: m.State.Replays,
 		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: d.quotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
@@ -176,7 +175,7 @@ type HeaderView struct {
 	Whole bool
 }
 
-// Null tells a header without a value, which is not an empty one.
+// Null marks a header without a value, which is not an empty one.
 func (h HeaderView) Null() bool { return h.Value == nil }
 
 // letter is one message. To see it whole is recorded.
@@ -209,7 +208,7 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	l.State.Error = l.Row.Error
 	if r.Action != Reveal {
 		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
-		l.Findings = nil // they quote what headers say
+		l.Findings = nil // they quote headers
 		return l, nil
 	}
 	l.Shown = true
@@ -226,7 +225,7 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 // room for a hundred thousand, and the others are not even copied.
 const shownHeaders = 100
 
-func (d *desk) headers(q *queue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
 	headers = headers[:min(len(headers), shownHeaders)]
 	views := make([]HeaderView, len(headers))
 	for i, h := range headers {

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// maxHits bounds what a search finds.
+// maxHits bounds the results of a search.
 const maxHits = 100
 
 // Hit is a message that a search has found.
@@ -22,7 +22,7 @@ type Hit struct {
 	Row
 }
 
-// Found is what a search has found.
+// Found is the result of a search.
 type Found struct {
 	Hits    []Hit
 	Scanned int64
@@ -41,7 +41,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 		return found, err
 	}
 	defer leave()
-	var queues []*queue
+	var queues []*openQueue
 	for _, q := range d.known() {
 		switch here := who.on(q); {
 		case d.may(here, List) != nil:
@@ -51,7 +51,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 			queues = append(queues, q)
 		}
 	}
-	slices.SortStableFunc(queues, func(x, y *queue) int { return cmp.Compare(x.count(), y.count()) })
+	slices.SortStableFunc(queues, func(x, y *openQueue) int { return cmp.Compare(x.count(), y.count()) })
 	for i, q := range queues {
 		deadline, _ := ctx.Deadline()
 		share, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(queues)-i))
@@ -75,9 +75,9 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 }
 
 // searchOne looks for a text in one DLQ.
-func (d *desk) searchOne(ctx context.Context, who Actor, q *queue, text string, found *Found) error {
+func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *Found) error {
 	rec := Record{Action: Search, Text: d.errorText(auditor, q.info, nil, text)}
-	if d.may(who.on(q), Search) != nil { // whoever may not see what stands in messages does not find it out by searching
+	if d.may(who.on(q), Search) != nil { // a user who may not see the content of messages does not find it out by searching
 		rec = Record{Action: List}
 		found.ByID = append(found.ByID, q.key)
 	}
@@ -111,14 +111,14 @@ func (d *desk) searchOne(ctx context.Context, who Actor, q *queue, text string, 
 	}
 }
 
-// has reports whether a text stands in a message.
+// has reports whether a message contains a text.
 func has(m *deadletter.Message, text string, in []byte) bool {
 	return bytes.Contains(m.Key, in) || strings.Contains(m.State.Error, text) || bytes.Contains(m.Body, in) ||
 		slices.ContainsFunc(m.Headers, func(h deadletter.Header) bool { return bytes.Contains(h.Value, in) })
 }
 
 // count is how many messages were there, as they were counted last.
-func (q *queue) count() int64 {
+func (q *openQueue) count() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.seen.Count

@@ -13,12 +13,11 @@ import (
 type Work struct {
 	Key string
 	deadletter.Task
-	// Job is what this process knows of it; nil when another one runs it.
+	// Job is its progress in this process; nil when another one runs it.
 	Job *Job
 }
 
-// tasks are those of one DLQ, or of all, the newest first. What a broker did not
-// say stands in the errors, by DLQ.
+// tasks are those of one DLQ, or of all, the newest first. The errors of brokers that did not answer are by DLQ.
 func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, errs map[string]error, err error) {
 	queues := d.known()
 	if key != "" {
@@ -26,14 +25,14 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 		if err != nil {
 			return nil, nil, err
 		}
-		queues = []*queue{q}
+		queues = []*openQueue{q}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	errs = make(map[string]error)
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for _, q := range queues { // at once: one that does not answer holds up no other
+	for _, q := range queues { // at once: a DLQ that does not answer delays no other
 		here := who.on(q)
 		if d.may(here, Look) != nil {
 			continue
@@ -69,9 +68,8 @@ func (d *desk) task(ctx context.Context, who Actor, key, id string) (Work, error
 	return d.work(who, q, t), nil
 }
 
-// work is a task as somebody may see it: what it was asked for and what it changed
-// quotes messages.
-func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
+// work is a task as a user may see it: its filter and its changes quote messages.
+func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
 	w := Work{Key: q.key, Task: t, Job: d.jobs.view(t.ID)}
 	if w.Job != nil && w.Job.Running {
 		w.Task = w.Job.Task
@@ -91,9 +89,9 @@ func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
 	return w
 }
 
-// diff is what an edit changed, as somebody may see it. The sums of bodies are
-// hidden where a body may be: of a short one they tell what it is.
-func (d *desk) diff(who Actor, q *queue, was *deadletter.Diff) *deadletter.Diff {
+// diff is the changes of an edit, as a user may see them. The sums of bodies are hidden if a body may be: the
+// sum of a short one gives it away.
+func (d *desk) diff(who Actor, q *openQueue, was *deadletter.Diff) *deadletter.Diff {
 	if was == nil || who.Role >= Reader && d.cfg.Redact == nil {
 		return was
 	}
@@ -112,7 +110,7 @@ func (d *desk) diff(who Actor, q *queue, was *deadletter.Diff) *deadletter.Diff 
 	return &shown
 }
 
-func (d *desk) values(who Actor, q *queue, name string, values [][]byte) [][]byte {
+func (d *desk) values(who Actor, q *openQueue, name string, values [][]byte) [][]byte {
 	shown := make([][]byte, len(values))
 	for i, v := range values {
 		shown[i] = []byte(hidden)

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// errNoCommands refuses to act on what waits.
+// errNoCommands refuses commands about waiting messages.
 var errNoCommands = wrong("nobody can be told here what is to become of what waits: that is there on Kafka alone, where the queue is a console.Commander")
 
 // actionOf is the action that a command is.
@@ -23,15 +23,15 @@ func actionOf(kind deadletter.CommandKind) (Action, error) {
 	}
 }
 
-// commander is a DLQ of whose group the consumers can be told something.
-func (q *queue) commander() (Commander, error) {
+// commander is a DLQ whose group's consumers accept commands.
+func (q *openQueue) commander() (Commander, error) {
 	if c, ok := q.q.(Commander); ok {
 		return c, nil
 	}
 	return nil, errNoCommands
 }
 
-// commands are those that were given, as who may give them sees them.
+// commands are the commands that were given, for users who may give them.
 func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadletter.Command, error) {
 	if err := d.permit(who, key, Release); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadlette
 	return all, err
 }
 
-// command tells the consumers what is to become of what waits.
+// command sends the consumers a command about waiting messages.
 func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.Command) error {
 	action, err := actionOf(c.Kind)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// firstWords bounds how long whoever starts a task waits for its id.
-	firstWords = 20 * time.Second
+	// maxTaskStart bounds how long the start of a task waits for its id.
+	maxTaskStart = 20 * time.Second
 	// keptJobs is how many tasks of this process are remembered, keptResults how
 	// many of their messages.
 	keptJobs    = 50
@@ -52,7 +52,7 @@ func (j *jobs) change(do func()) {
 	do()
 }
 
-// view is a copy of what is known of a task, or nil.
+// view is a copy of the state of a task, or nil.
 func (j *jobs) view(id string) *Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,7 +78,7 @@ func (j *jobs) running() (n int) {
 	return n
 }
 
-// forecast says what a replay would do.
+// forecast counts what a replay would send.
 func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
 	if err := d.permit(who, key, a); err != nil {
 		return f, false, err
@@ -121,7 +121,7 @@ func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.R
 	})
 }
 
-// resume goes on with a task in this process.
+// resume continues a task in this process.
 func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Resume, Task: id}
 	q, err := d.enter(&who, key, rec)
@@ -166,14 +166,14 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Re
 	})
 }
 
-// signature is how an actor stands in the history.
+// signature is an actor's name in the history.
 func signature(who Actor) string { return who.Name + " (console)" }
 
 // errSlow is a task that has said nothing yet.
 var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
 
 // start runs a task in the background, and returns its id as soon as it has one.
-func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
+func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
 	job := &Job{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
@@ -213,8 +213,8 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 	if err != nil {
 		return "", errors.Join(err, d.left(who, q, rec, nil, err))
 	}
-	patience := time.NewTimer(firstWords)
-	defer patience.Stop()
+	timer := time.NewTimer(maxTaskStart)
+	defer timer.Stop()
 	select {
 	case id := <-began:
 		return id, nil
@@ -225,14 +225,14 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 		default:
 		}
 		return "", err
-	case <-patience.C:
+	case <-timer.C:
 		return "", errSlow
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
 }
 
-// ask tells the runner of a task, wherever that is, to pause or to end.
+// ask asks the runner of a task, in whatever process, to pause or to end.
 func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) error {
 	rec := Record{Action: a, Task: id}
 	q, err := d.enter(&who, key, rec)
@@ -254,8 +254,8 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	return err
 }
 
-// edit replays one message changed. It goes on to its end also when whoever asked
-// does not wait for it, and for a while when the console is closed.
+// edit replays one message changed. It continues to its end also when the client does not wait, and for a while
+// when the console is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(&who, key, rec)
@@ -272,7 +272,7 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 	}
 	ended := make(chan end, 1)
 	err = d.background(func() {
-		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+firstWords)
+		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+maxTaskStart)
 		defer cancel()
 		defer context.AfterFunc(d.ctx, func() {
 			select {
@@ -297,8 +297,8 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 	}
 }
 
-// editable refuses to write over what whoever edits could not see.
-func (d *desk) editable(ctx context.Context, q *queue, c *deadletter.Change) error {
+// editable refuses to overwrite a body that the user could not see.
+func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.Change) error {
 	if d.cfg.Redact == nil {
 		return nil
 	}

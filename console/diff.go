@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxDiff bounds the lines that are compared with each other; what is longer is
-	// shown as all gone and all new.
+	// maxDiff bounds the lines that are compared with each other; longer texts are shown as all removed and all
+	// added.
 	maxDiff = 1500
 	// maxShown bounds the lines that are shown, around is how many the same stand
 	// before and behind a change.
@@ -55,8 +55,7 @@ func diffLines(before, after string) []DiffLine {
 	return out
 }
 
-// middle compares what differs at both of its ends, by the longest common
-// subsequence.
+// middle compares texts that differ at both ends, by the longest common subsequence.
 func middle(a, b []string) (out []DiffLine) {
 	if len(a) > maxDiff || len(b) > maxDiff {
 		for _, s := range a {

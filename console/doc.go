@@ -19,11 +19,11 @@
 //   - Everything from the wire is hostile text. It is written by html/template
 //     alone, characters that cannot be seen are made visible, and no page has an
 //     inline script or style: the Content-Security-Policy forbids them.
-//   - Nothing is public by accident. Without [Config.Auth] only who comes from this
-//     machine is served, and nothing that came through a proxy.
-//   - What is shown of a DLQ on the home page was counted in the background, and
-//     its age stands there. A DLQ in which looking changes a counter is never
-//     looked into unless somebody asks.
+//   - Nothing is public by accident. Without [Config.Auth] only requests from this
+//     machine are served, and none that came through a proxy.
+//   - The numbers on the home page were counted in the background, and their age
+//     stands there. A DLQ in which reading changes a counter is read only when
+//     somebody asks.
 //   - A replay or a purge runs in this process. When that ends the task is paused,
 //     and any console or command goes on with it.
 package console

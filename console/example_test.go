@@ -17,7 +17,7 @@ func ExampleNew() {
 		Auth: console.Custom(func(r *http.Request) (console.Actor, error) {
 			user, ok := r.Context().Value("user").(string) // what the service's login has put there
 			if !ok {
-				return console.Actor{}, console.ErrStranger
+				return console.Actor{}, console.ErrUnknownUser
 			}
 			return console.Actor{Name: user, Role: console.Reader}, nil
 		}),

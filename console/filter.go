@@ -48,7 +48,7 @@ func (e *inputError) Error() string { return e.text }
 
 func wrong(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
 
-// parseForm reads a form. What cannot be read is the sender's fault.
+// parseForm reads a form. An unreadable form is an error of the sender.
 func parseForm(r *http.Request) error {
 	err := r.ParseForm()
 	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {

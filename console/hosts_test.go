@@ -13,7 +13,7 @@ import (
 func TestAConsoleAnswersToItsNamesAlone(t *testing.T) {
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Operator }})
 	for name, auth := range map[string]Auth{"proxy": proxy, "custom": as(Operator)} {
-		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: auth, Audit: &record{}, Hosts: []string{"console.example.com", "[::1]"}})
+		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: auth, Audit: &auditLog{}, Hosts: []string{"console.example.com", "[::1]"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 			t.Errorf("the secret %q is taken", short)
 		}
 	}
-	rec := &record{}
+	rec := &auditLog{}
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Role: role, Secret: secret})})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 
 // The record once named the proxy's address alone.
 func TestTheRecordHasTheAddressThatTheProxyNames(t *testing.T) {
-	rec := &record{}
+	rec := &auditLog{}
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Reader }})})
 	if err != nil {
 		t.Fatal(err)

@@ -44,8 +44,8 @@ func quoting() *stub {
 	return q
 }
 
-// secrets are all that is quoted. What begins with x- is the name of a header, which
-// only a viewer must not see.
+// secrets are all that is quoted. A text that begins with x- is the name of a header, which only a viewer must
+// not see.
 var secrets = []string{
 	"secret-group", "secret-key", "secret-tenant", "secret-text", "secret-note", "secret-sum", "secret-other", "secret-before", "secret-after",
 	"secret-error", "secret-why", "x-tenant", "x-region",
@@ -71,7 +71,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 // A viewer reads nothing of a message in what quotes one; a reader does.
 func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, q, targets := quotations(t, Config{Audit: &record{}})
+		c, q, targets := quotations(t, Config{Audit: &auditLog{}})
 		defer c.Close()
 		read := ""
 		for _, target := range targets {
@@ -91,7 +91,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 		get(t, c, page("task", q, "id", "t-1"), "Role", "viewer").has(t, "key \"[hidden]\"", "header [hidden]: [hidden]", "error text with [hidden]", "refused [hidden]")
 		get(t, c, page("task", q, "id", "t-2"), "Role", "viewer").has(t, "Body before [hidden]", "Body after [hidden], another one")
 
-		// What a broker says goes the way of an error.
+		// A broker's text is treated like an error.
 		q.fail(errors.New(`dial tcp amqp://user:pass-secret@10.0.0.7: reading "secret-record": refused`))
 		for range 2 { // before that was seen in the background, and behind
 			for _, role := range []string{"viewer", "reader"} {
@@ -118,7 +118,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rec := &record{}
+				rec := &auditLog{}
 				c, q, targets := quotations(t, Config{Audit: rec, Redact: redact})
 				defer c.Close()
 				for _, target := range append(targets, page("replay", q)) { // which says why some are refused
@@ -148,7 +148,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 // The stream of events says that something has changed, and never what.
 func TestTheStreamQuotesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, q, _ := quotations(t, Config{Audit: &record{}})
+		c, q, _ := quotations(t, Config{Audit: &auditLog{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		ended := make(chan struct{})

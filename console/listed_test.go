@@ -11,7 +11,7 @@ import (
 func TestAListKeepsOfAKeyWhatALineShows(t *testing.T) {
 	d := &desk{}
 	for _, key := range [][]byte{nil, {}, []byte("k"), bytes.Repeat([]byte("ä"), 1<<20)} {
-		r := d.listed(Actor{Role: Operator}, &queue{}, &deadletter.Message{Key: key})
+		r := d.listed(Actor{Role: Operator}, &openQueue{}, &deadletter.Message{Key: key})
 		if cap(r.Key) > 2*shownLine || line(r.Key) != line(key) || (r.Key == nil) != (key == nil) || r.HasKey != (key != nil) {
 			t.Errorf("of a key of %d bytes it keeps %d and shows %s", len(key), cap(r.Key), line(r.Key))
 		}

@@ -13,14 +13,14 @@ const (
 	maxStreamsOfOne = 8
 	// streamPause is the least time between two words to one page.
 	streamPause = time.Second
-	// streamBeat shows a page, and what stands between, that the server is there.
+	// streamBeat shows a page, and proxies between, that the server is alive.
 	streamBeat = 15 * time.Second
 	// streamWrite bounds how long a page may take to listen.
 	streamWrite = 10 * time.Second
 )
 
-// hub tells open pages that something has changed; what, they see by asking for
-// themselves again, with the rights of who looks at them.
+// hub notifies open pages that something has changed. They then load themselves again, with the rights of their
+// user.
 type hub struct {
 	mu      sync.Mutex
 	streams map[chan struct{}]string // by name and address
@@ -28,7 +28,7 @@ type hub struct {
 
 func newHub() *hub { return &hub{streams: make(map[chan struct{}]string)} }
 
-// poke tells all pages. It never blocks.
+// poke notifies all pages. It never blocks.
 func (h *hub) poke() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -85,8 +85,7 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	_ = c.desk.audit.write(rec) // the request is refused in any case
 }
 
-// letIn returns who sent a request. It answers a request that it refuses, and ok is
-// false then.
+// letIn returns the user of a request. It answers a request that it refuses, and ok is false then.
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()

@@ -14,7 +14,7 @@ import (
 // Guessing passwords must be slow and leave a trace.
 func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rec := &record{}
+		rec := &auditLog{}
 		users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: users, Audit: rec})
 		if err != nil {
@@ -59,10 +59,10 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if status := get("ann", "a long password", "192.0.2.1:3000"); status != http.StatusOK {
 			t.Errorf("a minute later it is %d", status)
 		}
-		// The name of a stranger may be a password in the wrong field.
+		// An unknown name may be a password in the wrong field.
 		get("my secret password", "", "192.0.2.1:1")
 		if last := rec.lines[len(rec.lines)-1]; last.Who != "" || last.Result != denied {
-			t.Errorf("of a stranger the record says %+v", last)
+			t.Errorf("of an unknown user the record says %+v", last)
 		}
 		// A browser asks once without a password; that is no failure.
 		if a := ask(t, c, http.MethodGet, "/", nil); a.StatusCode != http.StatusUnauthorized || len(rec.said()) != 11 {
@@ -72,8 +72,8 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 }
 
 // The error of a service's own login may name its hosts and credentials.
-func TestTheErrorOfALoginIsNotShownToStrangers(t *testing.T) {
-	rec := &record{}
+func TestTheErrorOfALoginIsNotShown(t *testing.T) {
+	rec := &auditLog{}
 	login := Custom(func(*http.Request) (Actor, error) {
 		return Actor{}, errors.New("asking the directory: dial ldap://svc:hunter22@ldap.internal:389: password authentication failed at 10.1.2.3")
 	})
@@ -85,7 +85,7 @@ func TestTheErrorOfALoginIsNotShownToStrangers(t *testing.T) {
 	for range 100 {
 		a := ask(t, c, http.MethodGet, "/", nil)
 		if a.StatusCode != http.StatusForbidden || strings.Contains(a.body, "ldap") || strings.Contains(a.body, "10.1.2.3") {
-			t.Fatalf("a stranger is told %d: %s", a.StatusCode, a.text())
+			t.Fatalf("an unknown user gets %d: %s", a.StatusCode, a.text())
 		}
 		a.has(t, "Not for you")
 	}

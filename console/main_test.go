@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is a group with dead letters, whose handler can be mended.
+// shop is a group with dead letters, whose handler can be fixed.
 type shop struct {
 	t      *testing.T
 	b      *redelivertest.Broker
@@ -62,7 +62,7 @@ func (s *shop) mend() {
 	s.mended = true
 }
 
-func letter(id, fails, body string) *message.Message {
+func failingMessage(id, fails, body string) *message.Message {
 	msg := message.NewMessage(id, []byte(body))
 	msg.Metadata.Set("fails", fails)
 	redelivertest.SetKey(msg, "customer-"+id)
@@ -217,14 +217,14 @@ func (a *answer) form(t *testing.T, action string) url.Values {
 	return v
 }
 
-// record is where the audit record goes.
-type record struct {
+// auditLog is where the audit record goes.
+type auditLog struct {
 	mu    sync.Mutex
 	lines []Record
 	fails bool
 }
 
-func (r *record) Write(line []byte) (int, error) {
+func (r *auditLog) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fails {
@@ -238,7 +238,7 @@ func (r *record) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (r *record) said() (lines []string) {
+func (r *auditLog) said() (lines []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.lines {

@@ -25,7 +25,7 @@ func TestAPageIsMadeOfWhatItShows(t *testing.T) {
 		return m
 	}
 	var asked atomic.Int64
-	c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}, Redact: func(p Part) ([]byte, error) {
+	c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}, Redact: func(p Part) ([]byte, error) {
 		if p.Kind == PartHeader {
 			asked.Add(1)
 		}
@@ -46,7 +46,7 @@ func TestAPageIsMadeOfWhatItShows(t *testing.T) {
 
 // A form with too many fields was the broker's fault, 502.
 func TestAFormWithTooManyFieldsIsWrong(t *testing.T) {
-	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &record{}})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &auditLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 //go:embed templates/*.html assets/*
 var files embed.FS
 
-// version names what is embedded, so that browsers may keep it.
+// version names the embedded files, so that browsers may cache them.
 var version = sync.OnceValue(func() string {
 	h := sha256.New()
 	names, _ := fs.Glob(files, "assets/*")
@@ -79,7 +79,7 @@ func percent(share float64) string {
 	}
 }
 
-// Frame is what every page has around its own.
+// Frame is the part that all pages share.
 type Frame struct {
 	Title   string
 	Console string // its title
@@ -96,7 +96,7 @@ type Frame struct {
 	Page            any
 }
 
-// notes are what a page may be told to say first, by its address.
+// notes are the messages that a page shows first when its address asks for them.
 var notes = map[string]string{
 	"started":   "The task was started.",
 	"asked":     "The task was asked. It stops after what it has in hand.",
@@ -128,10 +128,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // whoever has gone does not mind
+	_, _ = w.Write(page.Bytes()) // the client may be gone
 }
 
-// Problem is a page about what cannot be.
+// Problem is a page with an error.
 type Problem struct {
 	Heading, Text string
 	Back          string // an address, where there is one
@@ -180,19 +180,18 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
 		p.Text = "It took longer than " + lasting(lookTime) + ". " + outcomeOf(r, err) + " " + c.desk.about(actorOf(r), key, err)
 	default:
-		p.Text = c.desk.about(actorOf(r), key, err) // whatever a broker says may quote a message
+		p.Text = c.desk.about(actorOf(r), key, err) // a broker's text may quote a message
 	}
 	c.problemPage(w, r, status, p)
 }
 
-// beforeError is what went wrong before anything was done.
+// beforeError is an error from before anything was changed.
 type beforeError struct{ err error }
 
 func (e *beforeError) Error() string { return e.err.Error() }
 func (e *beforeError) Unwrap() error { return e.err }
 
-// outcomeOf says what became of a request to which a broker gave no answer: what was
-// sent to it may have been done all the same.
+// outcomeOf describes a request to which a broker gave no answer: it may have been carried out all the same.
 func outcomeOf(r *http.Request, err error) string {
 	_, before := errors.AsType[*beforeError](err)
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {

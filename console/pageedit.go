@@ -19,8 +19,7 @@ const (
 	newHeaders = 3
 )
 
-// EditPage is the form that changes a message, and, once it is filled in, what it
-// would change.
+// EditPage is the form that changes a message, and, once it is filled in, the changes that it would make.
 type EditPage struct {
 	*Letter
 	// Text is the body in the form. BodyLocked is why it cannot be edited.
@@ -28,7 +27,7 @@ type EditPage struct {
 	Headers          []EditHeader
 	New              []EditHeader
 	Why              string
-	// Preview is the second step: what would be sent.
+	// Preview is the second step: the message that would be sent.
 	Preview  bool
 	Body     []DiffLine
 	Changed  []HeaderDiff
@@ -101,8 +100,8 @@ func newEditPage(l *Letter) EditPage {
 	return p
 }
 
-// bodyLocked is why a body cannot be edited in a form. A form gives text back with
-// its line ends changed: what has only "\n" can be restored, other text cannot.
+// bodyLocked returns why a body cannot be edited in a form. A form gives text back with its line ends changed:
+// what has only "\n" can be restored, other text cannot.
 func bodyLocked(l *Letter) string {
 	switch {
 	case !l.Whole:

@@ -31,8 +31,8 @@ type QueueView struct {
 	Most  int64
 }
 
-// lateAfter is for how long what waits may have been due before that is said: it is
-// on its way then.
+// lateAfter is for how long a waiting message may have been due before the page says so: until then it is on its
+// way.
 const lateAfter = 10 * time.Second
 
 // staleAfter is after how many refreshes without an answer a DLQ is shown as stale.
@@ -94,7 +94,7 @@ type DLQPage struct {
 	Form       FilterForm
 	List       ListView
 	Filter     *deadletter.Filter // that takes all
-	// MayReplay is why who looks may neither replay nor purge; empty where they may.
+	// MayReplay is why the user may neither replay nor purge; empty if they may.
 	MayReplay string
 }
 

@@ -25,7 +25,7 @@ type FilterForm struct {
 	Newest                 bool
 	Size                   int
 	Reasons                []redeliver.Reason
-	// Within says that who looks may search by what stands in messages.
+	// Within says that the user may search by the content of messages.
 	Within bool
 }
 
@@ -58,8 +58,8 @@ type ListView struct {
 	Skip int
 	// Next and Back are addresses, empty at the ends.
 	Next, Back string
-	// Ask is set where looking changes something and nobody has asked for it: what
-	// that is, and the address that does it all the same.
+	// Ask is set where reading changes something and the user has not agreed: the change, and the address that
+	// reads all the same.
 	Ask, AskURL string
 	// Trouble is why there is no list.
 	Trouble string
@@ -99,14 +99,14 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 	return l, nil
 }
 
-// MessagesPage is what a filter takes.
+// MessagesPage is the messages that a filter takes.
 type MessagesPage struct {
 	QueueView
 	Form   FilterForm
 	List   ListView
 	Filter *deadletter.Filter
 	Words  []string
-	// MayReplay is why who looks may neither replay nor purge; empty where they may.
+	// MayReplay is why the user may neither replay nor purge; empty if they may.
 	MayReplay string
 }
 
@@ -192,7 +192,7 @@ func (c *Console) asked(r *http.Request) (*Letter, error) {
 	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
 }
 
-// AskPage is the question whether somebody means to look.
+// AskPage asks the user whether to read.
 type AskPage struct {
 	Overview
 	URL string

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Bounds of what a form may ask for.
+// Bounds of the values of a form.
 const (
 	maxRate    = 1_000_000
 	maxWatch   = time.Hour
@@ -20,7 +20,7 @@ const (
 	usualWatch = deadletter.DefaultWatch
 )
 
-// ReplayPage is what a replay would do, and the form that starts it.
+// ReplayPage is a replay's forecast, and the form that starts it.
 type ReplayPage struct {
 	Overview
 	Forecast deadletter.Forecast
@@ -28,7 +28,7 @@ type ReplayPage struct {
 	Filter   *deadletter.Filter
 	Words    []string
 	Hidden   []Field // the filter, as the form carries it along
-	// What was filled in.
+	// The text of the form's fields.
 	Why, Rate, Canary, Watch string
 	// Ask is set where counting changes something and nobody has asked for it.
 	Ask, AskURL string
@@ -85,7 +85,7 @@ func (c *Console) replayForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}
@@ -113,9 +113,9 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	return startedTask(w, key, id, err)
 }
 
-// quarantine marks what the page of a replay has shown.
+// quarantine marks the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func startedTask(w http.ResponseWriter, key, id string, err error) error {
 	return nil
 }
 
-// filterForm reads a form that was sent, and which messages it means.
-func filterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
+// readFilterForm reads a form that was sent, and which messages it means.
+func readFilterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
 	if err := parseForm(r); err != nil {
 		return nil, f, err
 	}
@@ -183,7 +183,7 @@ func readCanary(s string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// PurgePage is what a purge would remove, and the form that does it.
+// PurgePage is a purge's forecast, and the form that starts it.
 type PurgePage struct {
 	Overview
 	Forecast    deadletter.Forecast
@@ -219,7 +219,7 @@ func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}

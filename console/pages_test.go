@@ -36,9 +36,9 @@ func page(name string, q deadletter.Queue, more ...string) string {
 func TestPagesSayWhatLiesThere(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b,
-			letter("o-1", "card 4711 declined", `{"id":12345678901234567890,"sum":1.10}`),
-			letter("o-2", "card 4712 declined", "line one\nline two"),
-			letter("o-3", "bank is closed", "\x00\x01\xff"))
+			failingMessage("o-1", "card 4711 declined", `{"id":12345678901234567890,"sum":1.10}`),
+			failingMessage("o-2", "card 4712 declined", "line one\nline two"),
+			failingMessage("o-3", "bank is closed", "\x00\x01\xff"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Title: "The shop"})
 
 		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card 471", "3 in the last hour", "The broker does not report what waits")
@@ -155,7 +155,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 	})
 }
 
-// What the broker says of waiting messages and of its retention is shown.
+// The page shows what the broker reports about waiting messages and its retention.
 func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("waits", 3)
@@ -190,16 +190,16 @@ func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
 		}
 		defer c.Close()
 		get(t, c, page("message", q, "at", "0")).has(t, "Replay… Edit and replay…", "Purge…")
-		stranger := get(t, c, page("message", q, "at", "1"))
-		stranger.has(t, "Not of this group: its headers name group others", "Purge…")
-		if strings.Contains(stranger.body, `href="replay?`) || strings.Contains(stranger.body, `href="edit?`) {
-			t.Errorf("it can be replayed or edited: %s", stranger.text())
+		foreign := get(t, c, page("message", q, "at", "1"))
+		foreign.has(t, "Not of this group: its headers name group others", "Purge…")
+		if strings.Contains(foreign.body, `href="replay?`) || strings.Contains(foreign.body, `href="edit?`) {
+			t.Errorf("it can be replayed or edited: %s", foreign.text())
 		}
 	})
 }
 
-// A broker that does not answer is told, with what was known before and without its
-// password, and it comes back by itself.
+// A broker that does not answer is shown, with what was known before and without its password, and it recovers
+// by itself.
 func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("far", 2)

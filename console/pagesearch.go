@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// SearchPage is what was found in all DLQs.
+// SearchPage is the results of a search in all DLQs.
 type SearchPage struct {
 	Text  string
 	Asked bool

@@ -12,12 +12,12 @@ const shownTasks = 100
 type TasksPage struct {
 	Queue string // of one DLQ, or empty for all
 	Tasks []TaskView
-	// Troubles are the DLQs that did not say.
+	// Troubles are the DLQs that did not answer.
 	Troubles []TaskTrouble
 	Left     int // that are not shown
 }
 
-// TaskTrouble is a DLQ whose tasks are not known.
+// TaskTrouble is a DLQ whose tasks are unknown.
 type TaskTrouble struct{ Key, Text string }
 
 // TaskView is a task as a page shows it.

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// WaitingPage is what waits, the form that acts on it, and what was asked before.
+// WaitingPage is the waiting messages, the form of a command about them, and earlier commands.
 type WaitingPage struct {
 	Overview
 	Form     FilterForm
@@ -16,7 +16,7 @@ type WaitingPage struct {
 	Commands []CommandView
 }
 
-// CommandView is a command with how it stands.
+// CommandView is a command with its state.
 type CommandView struct {
 	deadletter.Command
 	Key    string
@@ -57,7 +57,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 
 // command is the form of that page.
 func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}

@@ -10,65 +10,62 @@ import (
 )
 
 const (
-	// pollTime bounds one look at a DLQ.
+	// pollTime bounds one read of a DLQ.
 	pollTime = 5 * time.Minute
 	// pollShare is which part of the time at most goes into reading a DLQ: one in
 	// so many.
 	pollShare = 10
-	// pollLeast is how often a DLQ is read again whose count has not changed, in
+	// minPoll is how often a DLQ is read again whose count has not changed, in
 	// refreshes, and how often it is asked what waits: that may take a connection.
-	pollLeast = 6
+	minPoll = 6
 )
 
-// Snapshot is what was seen of a DLQ in the background.
+// Snapshot is the state of a DLQ that was read in the background.
 type Snapshot struct {
 	// Count is how many messages lie there, by the broker's word; Counted is when
 	// that was.
 	Count   int64
 	Exact   bool
 	Counted time.Time
-	// Summary and Arrivals are what the messages said, Read is when. Zero where
-	// they were not read yet, or are not read in the background at all.
+	// Summary and Arrivals are from the messages, which were read at Read. Zero if they were not read yet, or
+	// are not read in the background at all.
 	Summary  deadletter.Summary
 	Arrivals Arrivals
 	Read     time.Time
-	// Partial says that the time was too short to read all messages.
+	// Partial says that there was not enough time to read all messages.
 	Partial bool
-	// Waiting is what waits in the group, where that is told. Mute is why it could not
-	// be told the last time; HasWaiting is false then.
+	// Waiting counts the waiting messages of the group, where the broker reports them. Mute is the error of the
+	// last try; HasWaiting is false then.
 	Waiting    []Level
 	HasWaiting bool
 	Mute       string
-	// Oldest is when the oldest was written there, as the broker tells it without a
-	// look. Zero where it does not.
+	// Oldest is when the oldest message was written, if the broker reports it without a read, or zero.
 	Oldest time.Time
-	// Keeps is the retention, where that is told; 0 for none.
+	// Keeps is the retention, where the broker reports it; 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
-	// Drops is which bound else makes the broker drop a message; empty for none, or
-	// where that is not told.
+	// Drops is another bound at which the broker drops messages; empty for none, or if it is unknown.
 	Drops string
-	// Growth is how the count has changed of late, which is told where the messages
-	// are not read.
+	// Growth is how the count has changed recently, which is reported where the messages are not read.
 	Growth Growth
-	// Holder is who has the DLQ now.
+	// Holder is the runner that has the DLQ now.
 	Holder *deadletter.Holder
 	// Trouble is why it could not be seen, and since when. Empty when it could.
 	Trouble string
 	Since   time.Time
 }
 
-// poke has a DLQ looked at soon.
-func (q *queue) poke() {
+// poke has a DLQ read soon.
+func (q *openQueue) poke() {
 	select {
 	case q.kick <- struct{}{}:
 	default:
 	}
 }
 
-// poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time,
-// by whoever has the turn.
-func (d *desk) poll(q *queue, turn chan struct{}) {
+// poll reads a DLQ from time to time until ctx ends. One DLQ is read at a time, by the goroutine that has the
+// turn.
+func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var reading reading
@@ -99,8 +96,8 @@ type reading struct {
 	grown growing
 }
 
-// see looks at a DLQ once.
-func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
+// see reads a DLQ once.
+func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 	ctx, cancel := context.WithTimeout(d.ctx, pollTime)
 	defer cancel()
 	q.mu.Lock()
@@ -114,14 +111,14 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	}
 	if err == nil && (q.asked.Load() && !time.Now().Before(r.due) || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
 		d.saw(q, &s, nil) // reading may take a while
-		patience := time.NewTimer(d.cfg.Refresh)
-		defer patience.Stop()
+		timer := time.NewTimer(d.cfg.Refresh)
+		defer timer.Stop()
 		select {
 		case turn <- struct{}{}:
-			q.asked.Store(false) // for once: it may cost something, and what fails is told
+			q.asked.Store(false) // only once: it may cost something, and a failure is shown
 			err = d.read(ctx, q, &s, r)
 			<-turn
-		case <-patience.C: // the next time, and counted again before
+		case <-timer.C: // the next time, and counted again before
 		case <-ctx.Done():
 		}
 	}
@@ -130,8 +127,8 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	}
 }
 
-// saw notes what was seen, or why nothing was.
-func (d *desk) saw(q *queue, s *Snapshot, err error) {
+// saw records the new state, or the error.
+func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	was := s.Trouble
 	s.Trouble = ""
 	if err != nil {
@@ -149,8 +146,8 @@ func (d *desk) saw(q *queue, s *Snapshot, err error) {
 	}
 }
 
-// count asks for what costs nothing.
-func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
+// count asks for the values that cost nothing.
+func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
 		return err
@@ -167,11 +164,10 @@ func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
 	return nil
 }
 
-// hear asks what waits, from time to time. It is another question than the DLQ's: where it
-// is not answered, the DLQ has no trouble by that.
-func (d *desk) hear(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+// hear counts the waiting messages from time to time. An error there is no error of the DLQ.
+func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
-	if !ok || time.Since(r.asked) < pollLeast*d.cfg.Refresh {
+	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {
 		return
 	}
 	if !r.asked.IsZero() { // the first time it would be shown as not told
@@ -196,11 +192,11 @@ func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	if now.Before(r.due) {
 		return false
 	}
-	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= pollLeast*refresh
+	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= minPoll*refresh
 }
 
 // read goes through all messages.
-func (d *desk) read(ctx context.Context, q *queue, s *Snapshot, r *reading) error {
+func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) error {
 	began := time.Now()
 	arrivals := newArrivals(began)
 	sum, err := deadletter.Groups(ctx, watching{q.q, arrivals.see}, deadletter.Filter{})

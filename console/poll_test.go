@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// What is long in the reading is read less often, and holds up the counts of no
-// other.
+// A DLQ that is slow to read is read less often, and delays the counts of no other.
 func TestReadingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long, short := newStub("long", 10), newStub("short", 10)

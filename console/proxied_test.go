@@ -42,7 +42,7 @@ func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 // nginx's plain proxy_pass and Go's ReverseProxy add no header. Browsers behind them send
 // the public name of the console, and nginx speaks HTTP/1.0.
 func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
-	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &record{}})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &auditLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}

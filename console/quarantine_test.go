@@ -8,12 +8,11 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// What is quarantined stays, says so, and is passed over by a replay that does not ask
-// for it.
+// A quarantined message stays, is marked, and is skipped by a replay that does not ask for it.
 func TestACauseIsQuarantined(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		form := get(t, c, page("replay", s.queue, "text", "declined")).form(t, "quarantine")
 		if a := ask(t, c, http.MethodPost, "/quarantine", form); a.StatusCode != http.StatusBadRequest {
 			t.Errorf("without a reason it is %d", a.StatusCode)

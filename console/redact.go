@@ -13,9 +13,8 @@ import (
 // the part is shown. It must be safe for concurrent use, quick, and must not change
 // the bytes that it gets.
 //
-// It guards what is shown. Who may search by key, header and error finds messages
-// by what they have, not by what is shown of it: give the role [Viewer] to whom
-// even that is too much.
+// It guards what is shown. A search by key, header or error looks at the original, not at what is shown: give
+// the role [Viewer] to users who must not even search.
 type Redactor func(Part) ([]byte, error)
 
 // Part is one thing that a message brought along.
@@ -24,13 +23,12 @@ type Part struct {
 	// Name is the header's, empty for the others.
 	Name  string
 	Value []byte
-	// DLQ is where the message lies, Headers are all that it has; nil for the error
-	// of a group.
+	// DLQ is the message's DLQ, Headers are all of its headers; nil for the error of a group.
 	DLQ     deadletter.Info
 	Headers []deadletter.Header
 }
 
-// PartKind says which part.
+// PartKind is a kind of part.
 type PartKind string
 
 // The kinds of parts.
@@ -44,10 +42,10 @@ const (
 	PartError PartKind = "error"
 )
 
-// hidden stands for what is not shown.
+// hidden is the placeholder for a hidden part.
 const hidden = "[hidden]"
 
-// redact is what may be shown of a part, and whether that is all of it.
+// redact returns what may be shown of a part, and whether that is all of it.
 func (d *desk) redact(p Part) (value []byte, whole bool) {
 	if d.cfg.Redact == nil || p.Value == nil {
 		return p.Value, true
@@ -78,7 +76,7 @@ func (d *desk) quotation(who Actor, info deadletter.Info, text string) string {
 	return d.errorText(who, info, nil, text)
 }
 
-// filter is a filter as somebody may see it: it says what stands in messages.
+// filter is a filter as a user may see it: it quotes messages.
 func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
 	shown := *f
 	if who.Role < Reader {
@@ -100,7 +98,7 @@ func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) dea
 	return shown
 }
 
-// trouble is what went wrong, as somebody may see it.
+// trouble is an error, as a user may see it.
 func (d *desk) trouble(who Actor, info deadletter.Info, err error) string {
 	return d.errorText(who, info, nil, redeliver.Redact(err.Error()))
 }

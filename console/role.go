@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Role is what somebody may do. Each may do what the one before it may.
+// Role is a set of rights. Each role includes the one before it.
 type Role uint8
 
 // The roles. The zero Role may do nothing.
@@ -18,10 +18,9 @@ const (
 	// id, place, times, reason, and the error without what is special about it
 	// (deadletter.Normalise). No body, no key, no header.
 	Viewer Role = iota + 1
-	// Reader sees messages whole, as far as Config.Redact lets them through, and
-	// may search by what stands in them.
+	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
-	// Operator may replay, edit, quarantine and purge, and release and cancel what waits.
+	// Operator may replay, edit, quarantine and purge, and release and cancel waiting messages.
 	Operator
 )
 
@@ -48,10 +47,9 @@ func ParseRole(name string) (Role, error) {
 	return 0, fmt.Errorf("there is no role %q: it is viewer, reader or operator", name)
 }
 
-// Actor is somebody who asks.
+// Actor is a user.
 type Actor struct {
-	// Name stands in the record and in the history of tasks. At most 200 bytes,
-	// without control characters.
+	// Name is in the record and in the history of tasks. At most 200 bytes, without control characters.
 	Name string
 	// Role is the role for all DLQs.
 	Role Role
@@ -71,7 +69,7 @@ type Right struct {
 	DLQs string
 }
 
-func (r *Right) covers(q *queue) bool {
+func (r *Right) covers(q *openQueue) bool {
 	if r.DLQs == "" {
 		return true
 	}
@@ -90,7 +88,7 @@ func (r *Right) valid() bool {
 }
 
 // on is somebody with the role that they have for a DLQ. The zero Role is none.
-func (a Actor) on(q *queue) Actor {
+func (a Actor) on(q *openQueue) Actor {
 	for i := range a.Rights {
 		if r := &a.Rights[i]; r.Role > a.Role && r.covers(q) {
 			a.Role = r.Role

@@ -65,8 +65,8 @@ func TestEachRoleMayDoWhatItMay(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				s := newShop(t, b, letter("o-1", "card 1 declined", "body-of-o-1"))
-				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), ReadOnly: readOnly, Audit: &record{}})
+				s := newShop(t, b, failingMessage("o-1", "card 1 declined", "body-of-o-1"))
+				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), ReadOnly: readOnly, Audit: &auditLog{}})
 				for _, role := range []string{"nobody", "viewer", "reader", "operator"} {
 					is, _ := ParseRole(role)
 					for _, r := range requests(t, s.queue) {
@@ -89,10 +89,10 @@ func TestEachRoleMayDoWhatItMay(t *testing.T) {
 // A viewer finds nothing of what stands in messages, on any page.
 func TestAViewerSeesNothingOfMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		msg := letter("o-1", `card "4711" of 0815 declined`, "body-of-o-1")
+		msg := failingMessage("o-1", `card "4711" of 0815 declined`, "body-of-o-1")
 		msg.Metadata.Set("tenant", "acme")
 		s := newShop(t, b, msg)
-		rec := &record{}
+		rec := &auditLog{}
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), Audit: rec})
 		at := where(t, s.queue, "o-1")
 		for _, target := range []string{"/", page("dlq", s.queue), page("messages", s.queue), page("message", s.queue, "at", at)} {
@@ -117,8 +117,8 @@ func TestAViewerSeesNothingOfMessages(t *testing.T) {
 
 func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"))
-		rec := &record{}
+		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"))
+		rec := &auditLog{}
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), Audit: rec})
 		key := s.queue.Info().DLQ
 		ask(t, c, "POST", "/purge", url.Values{"dlq": {key}, "why": {"x"}, "expect": {"2"}, "confirm": {key}}, "Role", "reader")
@@ -138,7 +138,7 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("the last line is %+v", end)
 		}
 
-		// The count of a forecast tells whether a payload contains a text, as a list does.
+		// The count of a forecast reports whether a payload contains a text, as a list does.
 		for _, target := range []string{page("replay", s.queue, "text", "card"), page("purge", s.queue, "header", "tenant", "value", "acme")} {
 			rec.lines = nil
 			get(t, c, target, "Role", "operator")
@@ -152,7 +152,7 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("after a forecast that asks for nothing in messages the record says %q", said)
 		}
 
-		// What cannot be recorded is not done, and not shown.
+		// An action that cannot be recorded is refused, also if it only shows something.
 		rec.fails = true
 		for _, target := range []string{page("message", s.queue, "at", where(t, s.queue, "o-2")), page("payload", s.queue, "at", where(t, s.queue, "o-2"))} {
 			if a := ask(t, c, "GET", target, nil, "Role", "reader"); a.StatusCode < 500 || strings.Contains(a.body, "00000000") {
@@ -184,18 +184,18 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				msg := letter("o-1", "a secret failed", `{"a":"secret"}`)
+				msg := failingMessage("o-1", "a secret failed", `{"a":"secret"}`)
 				msg.Metadata.Set("token", "secret")
 				redelivertest.SetKey(msg, "secret-key")
 				s := newShop(t, b, msg)
-				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Redact: redact, Audit: &record{}})
+				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Redact: redact, Audit: &auditLog{}})
 				at := where(t, s.queue, "o-1")
 				for _, target := range []string{"/", page("dlq", s.queue), page("messages", s.queue), page("message", s.queue, "at", at), page("payload", s.queue, "at", at), page("edit", s.queue, "at", at)} {
 					if a := get(t, c, target); strings.Contains(a.body, "secret") || strings.Contains(a.body, "736563") || strings.Contains(a.body, "73 65 63") {
 						t.Errorf("%s tells the secret: %s", target, a.text())
 					}
 				}
-				// What could not be seen cannot be written over.
+				// A body that could not be seen cannot be overwritten.
 				form := url.Values{"dlq": {s.queue.Info().DLQ}, "at": {at}, "id": {"o-1"}, "why": {"x"}, "body": {"new"}, "step": {"send"}}
 				if a := ask(t, c, "POST", "/edit", form); a.StatusCode != http.StatusBadRequest {
 					t.Errorf("the body was edited: %d %s", a.StatusCode, a.text())

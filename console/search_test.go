@@ -14,7 +14,7 @@ import (
 
 // One search goes over all DLQs, by what stands in messages and for each DLQ with the rights for it.
 func TestASearchGoesOverAllDLQs(t *testing.T) {
-	rec := &record{}
+	rec := &auditLog{}
 	orders, refunds, costly, hidden, silent := newStub("orders", 20), newStub("refunds", 20), newStub("costly", 20), newStub("salaries", 20), newStub("silent", 1)
 	costly.info.Look = "a delivery"
 	silent.fail(errSilent)
@@ -71,10 +71,10 @@ func TestASearchGoesOverAllDLQs(t *testing.T) {
 	}
 }
 
-// What a decoder makes of a body is shown, and its trouble beside the body.
+// The page shows a decoder's result, or its error beside the body.
 func TestABodyIsDecoded(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "\x00avro"), letter("o-2", "closed", "\x00bad"), letter("o-3", "closed", "\x00panic"), letter("o-4", "closed", "other"))
+		s := newShop(t, b, failingMessage("o-1", "closed", "\x00avro"), failingMessage("o-2", "closed", "\x00bad"), failingMessage("o-3", "closed", "\x00panic"), failingMessage("o-4", "closed", "other"))
 		decode := func(_ context.Context, body []byte, _ []deadletter.Header) (Decoded, error) {
 			switch string(body) {
 			case "\x00avro":
@@ -86,7 +86,7 @@ func TestABodyIsDecoded(t *testing.T) {
 			}
 			return Decoded{}, nil
 		}
-		cfg := Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}, Decode: decode, Auth: byHeader()}
+		cfg := Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}, Decode: decode, Auth: byHeader()}
 		c := open(t, b, cfg)
 		for id, want := range map[string]string{"o-1": `"sum": 12345678901234567890`, "o-2": "no schema 8", "o-3": "the decoder panicked: oops", "o-4": "other"} {
 			a := get(t, c, page("message", s.queue, "at", where(t, s.queue, id)), "Role", "reader")
@@ -111,7 +111,7 @@ func TestATraceHasALink(t *testing.T) {
 		m.State.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		return m
 	}
-	c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}, TraceURL: "https://jaeger.example.com/trace/{trace}?uiFind=x"})
+	c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}, TraceURL: "https://jaeger.example.com/trace/{trace}?uiFind=x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 	})
 }
 
-// serve lets in whoever sent a request, and answers it.
+// serve authenticates a request and answers it.
 func (c *Console) serve(next http.Handler, w http.ResponseWriter, r *http.Request, origin *http.CrossOriginProtection) {
 	if origin.Check(r) != nil {
 		c.problem(w, r, http.StatusForbidden, "This came from another site",
@@ -70,10 +70,9 @@ func withoutPort(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// fromHere reports whether a GET may be answered: some of them are recorded, and some cost
-// something, and each site may make a browser send them. A link from another site leads to
-// a page, without the look to which only our own page agrees. What a browser does not say,
-// a program asks.
+// fromHere reports whether a GET may be answered: some of them are recorded, and some cost something, and each
+// site may make a browser send them. A link from another site leads to a page, without the look to which only
+// our own page agrees. A request without these headers comes from a program.
 func fromHere(r *http.Request) (*http.Request, bool) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "cross-site" && site != "same-site" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return r, true // CrossOriginProtection decides about the other methods

@@ -31,7 +31,7 @@ func TestAMessageFullOfMarkupIsText(t *testing.T) {
 		msg.Metadata.Set("name"+hostile, "value"+hostile)
 		redelivertest.SetKey(msg, "key"+hostile)
 		s := newShop(t, b, msg)
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		key := s.queue.Info().DLQ
 		s.mend()
 		task := ask(t, c, "POST", "/replay", url.Values{"dlq": {key}, "why": {"why" + hostile}, "type": {"none" + hostile}})
@@ -86,7 +86,7 @@ func clean(t *testing.T, target string, a *answer) {
 	})
 }
 
-// Each answer has the headers, those about errors and strangers, too.
+// Every answer has the headers, also errors and refusals.
 func TestEveryAnswerHasThePolicy(t *testing.T) {
 	q := newStub("q", 1)
 	c, err := New(Config{Queues: []Queue{{Queue: q}}})
@@ -115,8 +115,8 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 
 func TestWhatAnotherSiteSendsIsRefused(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "1"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "closed", "1"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		key := s.queue.Info().DLQ
 		form := url.Values{"dlq": {key}, "why": {"x"}, "expect": {"1"}, "confirm": {key}}
 		for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Sec-Fetch-Site", "", "Origin", "https://evil.example"}, {"Sec-Fetch-Site", "", "Origin", "null"}} {
@@ -219,7 +219,7 @@ func TestPasswordsAndProxies(t *testing.T) {
 		"no password":      {users, func(*http.Request) {}, 0, true},
 		"a wrong password": {users, func(r *http.Request) { r.SetBasicAuth("ann", "a long passwore") }, 0, true},
 		"another's":        {users, func(r *http.Request) { r.SetBasicAuth("ann", "another password") }, 0, true},
-		"a stranger":       {users, func(r *http.Request) { r.SetBasicAuth("eve", "") }, 0, true},
+		"an unknown user":  {users, func(r *http.Request) { r.SetBasicAuth("eve", "") }, 0, true},
 		"ann":              {users, func(r *http.Request) { r.SetBasicAuth("ann", "a long password") }, Operator, false},
 		"bob":              {users, func(r *http.Request) { r.SetBasicAuth("bob", "another password") }, Viewer, false},
 		"proxy, elsewhere": {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann"); r.RemoteAddr = "11.0.0.1:1" }, 0, false},

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// DefaultAddress is where a console listens that is told nothing else.
+// DefaultAddress is where a console listens by default.
 const DefaultAddress = "127.0.0.1:8377"
 
 // closeTime bounds how long requests may take to end, and an edit that is on its way.
@@ -24,7 +24,7 @@ type ServeConfig struct {
 	// CertFile and KeyFile are the files of its certificate, in PEM. They are read again
 	// when they have changed, at most once a minute. Default: no TLS.
 	CertFile, KeyFile string
-	// Ready is told the console's URL when it listens. Default: nobody is.
+	// Ready is called with the console's URL when it listens. Optional.
 	Ready func(url string)
 }
 

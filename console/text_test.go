@@ -41,7 +41,7 @@ func TestAPayloadIsShownAsItIs(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, what is shown of them has nothing that cannot be seen.
+// The text that is shown for any bytes has only visible characters.
 func FuzzVisible(f *testing.F) {
 	f.Add("plain\ttext\n")
 	f.Add("\x1b[31m\u202e\u200b\xff\r\U000e0001")

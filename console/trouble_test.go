@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is not known to be unchanged is not said to be.
+// A message is reported as unchanged only if that is known.
 func TestOnlyWhatWasNotChangedIsSaidToBe(t *testing.T) {
 	late := context.DeadlineExceeded
 	for name, row := range map[string]struct {

@@ -32,8 +32,8 @@ func (m *mute) answers(err error) (asked int) {
 	return m.asked
 }
 
-// What waits is another question: a DLQ used to be said not to answer where that is not
-// told, and each count dialled a connection for it.
+// Waiting messages are another question. A DLQ was once reported as not answering where its broker does not
+// count them, and each count opened a connection.
 func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &mute{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}

@@ -34,8 +34,8 @@ func follow(t *testing.T, c *Console, to string, form url.Values) *answer {
 // From the cause to its end, by forms alone: what somebody without JavaScript does.
 func TestACauseIsReplayed(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		var link string
 		get(t, c, page("dlq", s.queue)).each(func(n *node) {
 			if href := attr(n, "href"); link == "" && strings.HasPrefix(href, "replay?") && strings.Contains(href, "fp=") {
@@ -77,8 +77,8 @@ func TestACauseIsReplayed(t *testing.T) {
 // Chosen messages are replayed and no others; and nothing chosen is not everything.
 func TestChosenMessagesAreReplayed(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"), letter("o-3", "closed", "3"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"), failingMessage("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		boxes := 0
 		get(t, c, page("messages", s.queue)).each(func(n *node) {
 			if attr(n, "name") == "at" && attr(n, "type") == "checkbox" {
@@ -113,8 +113,8 @@ func TestChosenMessagesAreReplayed(t *testing.T) {
 // from the page, and cancelled.
 func TestACanaryThatComesBackIsSeen(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"), letter("o-3", "closed", "3"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"), failingMessage("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		form := get(t, c, page("replay", s.queue)).form(t, "replay")
 		form.Set("why", "it may be back")
 		task := follow(t, c, "replay", form)
@@ -154,9 +154,9 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 // When the console ends, its task is paused and nothing is lost.
 func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"))
+		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"))
 		s.mend()
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		form := get(t, c, page("replay", s.queue)).form(t, "replay")
 		form.Set("why", "a test")
 		follow(t, c, "replay", form)
@@ -180,8 +180,8 @@ func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
 
 func TestAPurgeIsTypedOut(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
-		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		form := get(t, c, page("purge", s.queue, "text", "declined")).form(t, "purge")
 		form.Set("why", "test data")
 		for _, typed := range []string{"", "orders", "orders.billing.dlq "} {
@@ -240,7 +240,7 @@ func TestAMessageIsEdited(t *testing.T) {
 			t.Fatal(n)
 		}
 		q := orders.DeadLetterQueue()
-		c := open(t, b, Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+		c := open(t, b, Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})
 		form := get(t, c, page("edit", q, "at", "0")).form(t, "edit")
 		form.Set("why", "her name")
 		if a := ask(t, c, http.MethodPost, "/edit", form); a.StatusCode != http.StatusBadRequest {
@@ -283,7 +283,7 @@ func TestAMessageIsEdited(t *testing.T) {
 	})
 }
 
-// What a form would not give back as it is cannot be edited in one.
+// A body that a form would change cannot be edited in one.
 func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	for body, locked := range map[string]bool{
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
@@ -318,7 +318,7 @@ func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
 func TestWhoHasTheDLQIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("held", 3)
-		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})
 		if err != nil {
 			t.Fatal(err)
 		}

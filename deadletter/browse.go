@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// Browse yields the dead letters that a filter takes, in the order in which the
-// broker has them, until yield returns false, limit are found (0: no limit), the
-// end of the DLQ as it was at the call is reached, or ctx ends. What looking costs
-// stands in [Info.Look].
+// Browse yields the dead letters that a filter takes, in the order in which the broker has them, until yield
+// returns false, limit are found (0: no limit), the end of the DLQ as it was at the call is reached, or ctx
+// ends. [Info.Look] says what reading costs.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
 	if err := f.check(); err != nil {
 		return err

@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// remembered bounds the ids by which what came back is known. Beyond it
-	// every replayed message that is dead again counts, whoever replayed it.
+	// remembered bounds the ids by which the canary recognises messages that came back. Beyond it every replayed
+	// message that is dead again counts, also those of other replays.
 	remembered = 10_000
-	// tolerance is how many of the replayed may come back, one in so many, once
-	// the canary is over.
+	// tolerance is how many of the replayed messages may come back after the canary: one in so many.
 	tolerance = 10
-	// lookEvery is how often the DLQ is looked at while it is watched.
+	// lookEvery is how often the DLQ is read while it is watched.
 	lookEvery = 250 * time.Millisecond
 )
 
-// watch sees what comes into the DLQ while a replay runs, and leads its canary.
+// watch sees the messages that arrive in the DLQ while a replay runs, and decides about its canary.
 type watch struct {
 	r     *runner
 	scan  Scan            // of what comes; nil where looking hides, and the whole DLQ is looked at
@@ -37,7 +36,7 @@ type watch struct {
 
 func newWatch(ctx context.Context, r *runner) (*watch, error) {
 	w := &watch{r: r, sent: make(map[string]int), came: make(map[string]bool)}
-	if c, ok := r.claim.(*claim); ok && c.q.hides() {
+	if c, ok := r.claim.(*driverClaim); ok && c.q.hides() {
 		return w, nil
 	}
 	scan, err := r.claim.Scan(ctx, End)
@@ -71,7 +70,7 @@ func (w *watch) note(m *Message) {
 // stops the task when too many came back.
 func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
-		// Where a look takes long it is taken more rarely.
+		// A DLQ that is slow to read is read less often.
 		if !atEnd && time.Since(w.looked) < max(lookEvery, 10*w.took) {
 			return nil
 		}
@@ -110,7 +109,7 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	return nil
 }
 
-// look counts what came back since it was last looked.
+// look counts the messages that came back since the last look.
 func (w *watch) look(ctx context.Context) error {
 	w.looked = time.Now()
 	defer func() { w.took = time.Since(w.looked) }()
@@ -129,10 +128,10 @@ func (w *watch) cameBack() {
 	w.r.task.Counts.CameBack++
 }
 
-// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. What
-// was sent lies there no more; what lies there and was replayed once more has come back.
+// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. A message that is no
+// longer there was sent; one that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
-	if s, ok := w.r.scan.(*scan); ok {
+	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.Arriver); ok {
 			if n, err := a.Arrived(ctx); err != nil || n <= 0 {
 				return err
@@ -142,8 +141,8 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if err := w.r.closeScan(); err != nil {
 		return err
 	}
-	c, _ := w.r.claim.(*claim)
-	s, err := c.q.Begin(ctx) // another, because one of the claim sees nothing that has come
+	c, _ := w.r.claim.(*driverClaim)
+	s, err := c.q.Begin(ctx) // another scan, because the claim's own does not see new messages
 	if err != nil {
 		return err
 	}
@@ -162,5 +161,5 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 }
 
 func (w *watch) stop() error {
-	return &end{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
+	return &ending{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
 }

@@ -43,17 +43,17 @@ func marksIn(state driver.State) map[Position]mark {
 	return marks
 }
 
-// claim is the right to change a DLQ: a session with the lock.
-type claim struct {
-	q       *queue
+// driverClaim is the right to change a DLQ: a session with the lock.
+type driverClaim struct {
+	q       *driverQueue
 	s       driver.Session
 	holder  Holder
 	looking bool // it has the right to look
-	scan    *scan
+	scan    *driverScan
 }
 
 // Claim implements [Queue].
-func (q *queue) Claim(ctx context.Context, h Holder) (Claim, error) {
+func (q *driverQueue) Claim(ctx context.Context, h Holder) (Claim, error) {
 	s, err := q.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func (q *queue) Claim(ctx context.Context, h Holder) (Claim, error) {
 	if err := s.Lock(ctx, driver.ClaimLock, h); err != nil {
 		return nil, errors.Join(err, closed(ctx, s))
 	}
-	return &claim{q: q, s: s, holder: h}, nil
+	return &driverClaim{q: q, s: s, holder: h}, nil
 }
 
 // Scan implements [Claim].
-func (c *claim) Scan(ctx context.Context, from From) (Scan, error) {
+func (c *driverClaim) Scan(ctx context.Context, from From) (Scan, error) {
 	s, err := c.q.look(ctx, c.s, c.holder, from, c.looking)
 	if err != nil {
 		return nil, err
@@ -79,17 +79,17 @@ func (c *claim) Scan(ctx context.Context, from From) (Scan, error) {
 }
 
 // Send implements [Claim].
-func (c *claim) Send(ctx context.Context, msgs []*Message) []error {
+func (c *driverClaim) Send(ctx context.Context, msgs []*Message) []error {
 	return c.s.Write(ctx, driver.Back, msgs)
 }
 
 // Add implements [Claim].
-func (c *claim) Add(ctx context.Context, msgs []*Message) []error {
+func (c *driverClaim) Add(ctx context.Context, msgs []*Message) []error {
 	return c.s.Write(ctx, driver.Dead, msgs)
 }
 
 // Settle implements [Claim].
-func (c *claim) Settle(ctx context.Context, t Task, done []Settlement) error {
+func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) error {
 	marks := map[Position]mark{}
 	if c.scan != nil {
 		marks = c.scan.marks
@@ -129,7 +129,7 @@ func (c *claim) Settle(ctx context.Context, t Task, done []Settlement) error {
 
 // record writes entries and removes messages. Where there is no room the oldest tasks that have
 // ended are forgotten. Marks are not: a replay would take what they keep from it.
-func (c *claim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
+func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
 	for keep := keptTasks / 2; errors.Is(err, ErrFull); keep /= 2 {
 		old, failed := c.oldTasks(ctx, keep)
@@ -147,7 +147,7 @@ func (c *claim) record(ctx context.Context, out []*Message, entries []driver.Ent
 }
 
 // oldTasks are the entries that forget the tasks which have ended, but for the latest.
-func (c *claim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
+func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
 	state, err := c.q.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *claim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry,
 }
 
 // Save implements [Claim].
-func (c *claim) Save(ctx context.Context, t Task) error {
+func (c *driverClaim) Save(ctx context.Context, t Task) error {
 	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)}
 	if !t.Open() { // once for each task
 		old, err := c.oldTasks(ctx, keptTasks)
@@ -176,7 +176,7 @@ func (c *claim) Save(ctx context.Context, t Task) error {
 }
 
 // Wanted implements [Claim].
-func (c *claim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
+func (c *driverClaim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
 	if err := c.s.Remove(ctx, nil); err != nil { // whether the claim is lost
 		return "", err
 	}
@@ -191,7 +191,7 @@ func (c *claim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
 // Forget implements [Claim]: it drops the marks of messages that have gone by themselves, or
 // that somebody else has taken away: those that no runner has met in a whole look for 14 days.
 // One that was not seen once may only be in other hands.
-func (c *claim) Forget(ctx context.Context, met map[Position]bool) error {
+func (c *driverClaim) Forget(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {
 		return err
@@ -229,4 +229,4 @@ func forget(marks map[Position]mark, met map[Position]bool, now time.Time) (entr
 }
 
 // Release implements [Claim].
-func (c *claim) Release(ctx context.Context) error { return c.s.Close(ctx) }
+func (c *driverClaim) Release(ctx context.Context) error { return c.s.Close(ctx) }

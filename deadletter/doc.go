@@ -10,7 +10,7 @@
 //
 //   - Nothing is taken out of the DLQ or marked before its copy is confirmed where
 //     it was sent. A process that is killed at any instruction loses no message.
-//     What it had sent and not yet settled, at most Replay.Window messages, is sent
+//     The messages that it had sent and not yet settled, at most Replay.Window, are sent
 //     again when somebody resumes: duplicates with the same id.
 //   - A message goes back to the group that failed it and to no other. Where that
 //     is, is derived from the queue's own configuration, never from a header. A

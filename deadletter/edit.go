@@ -12,25 +12,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Change is what is asked of an edit. Who, Why and Position are required, and a
-// change of the body or of a header.
+// Change is the request of an edit. Required are Who, Why and Position, and a change of the body or of a header.
 type Change struct {
 	Who, Why string
-	// Position is where the message lies, ID, where it is given, must be its id:
-	// the one that was looked at, and no other.
+	// Position is the message's place in the DLQ. ID, if it is given, must be its id, so that no other message
+	// is edited.
 	Position Position
 	ID       string
-	// Body, where it is not nil, is the new body. Key and id stay as they are.
+	// Body, if it is not nil, is the new body. Key and id stay as they are.
 	Body []byte
-	// Set are headers that get a new value, all that stand there by that name
-	// being replaced by one; new ones stand behind. Remove are names to be taken
-	// away. Those of redeliver, and the one that carries the id, are locked.
+	// Set are headers that get a new value: it replaces all values of that name, and new names come last. Remove
+	// are names of headers to remove. The headers of redeliver, and the one with the id, are locked.
 	Set    []Header
 	Remove []string
 }
 
-// Diff is what an edit changed, as it is recorded. Bodies are named by their
-// SHA-256, because the record outlives them and not everybody may read them.
+// Diff is the record of what an edit changed. Bodies are named by their SHA-256, because the record outlives
+// them and not everybody may read them.
 type Diff struct {
 	Position Position `json:"position"`
 	ID       string   `json:"id"`
@@ -40,7 +38,7 @@ type Diff struct {
 	Headers    []HeaderChange `json:"headers,omitempty"`
 }
 
-// HeaderChange is a header before and after: nil where it was not there or is not.
+// HeaderChange is a header before and after; nil means that it was, or is, not there.
 type HeaderChange struct {
 	Name   string   `json:"name"`
 	Before [][]byte `json:"before"`
@@ -60,11 +58,11 @@ func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 		return Task{}, err
 	}
 	t.Filter.Positions = []Position{c.Position}
-	err = conclude(ctx, claim, &t, Report{}, edit(ctx, claim, &t, &c))
+	err = conclude(ctx, claim, &t, Report{}, sendEdited(ctx, claim, &t, &c))
 	return t, err
 }
 
-func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
+func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 	scan, err := claim.Scan(ctx, Start)
 	if err != nil {
 		return err
@@ -89,15 +87,15 @@ func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 		return err
 	}
 	t.Counts.Matched, t.Diff = 1, diff
-	if err := claim.Save(ctx, *t); err != nil { // who did what is known before it is done
+	if err := claim.Save(ctx, *t); err != nil { // the task is recorded before the message is sent
 		return err
 	}
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
 	done := *t
 	done.Counts.Edited = 1
@@ -143,7 +141,7 @@ func Locked(name string) bool {
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
-// on makes the edited copy, where the message may be edited at all.
+// on makes the edited copy, if the message may be edited.
 func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
 	switch {
 	case c.ID != "" && c.ID != m.ID:

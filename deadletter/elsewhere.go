@@ -30,10 +30,10 @@ func ToElsewhere(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, redeliver.MaxAttempts)), 10)})
 }
 
-// takeReturn reads what ToElsewhere wrote, of a message that somebody else has
-// dead-lettered again. A service may have copied it onward from another message: it is
-// believed only where the last id is the one that belongs to this message, and its pair
-// is no header of the user's then. What is not believed stays the user's.
+// takeReturn reads what ToElsewhere wrote, of a message that somebody else has dead-lettered again. A service
+// may have copied it onward from another message: it is believed only where the last id is the one that belongs
+// to this message, and its pair is no header of the user's then. A pair that is not believed stays a header of
+// the user's.
 func takeReturn(m *Message, fallback func() string) {
 	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {

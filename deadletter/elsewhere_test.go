@@ -13,9 +13,9 @@ func named(name, value string) deadletter.Header {
 	return deadletter.Header{Name: name, Value: []byte(value)}
 }
 
-// Whoever fills the DLQ: what was replayed to elsewhere and is dead again is known, and
-// has the user's headers as they were. The DLQs of all but Spring's used to count none, and
-// each replay left two headers more.
+// In the DLQ of any filler, a message that was replayed elsewhere and is dead again is recognised, and has the
+// user's headers as they were. The DLQs of all but Spring's used to count none, and each replay left two headers
+// more.
 func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 	t.Parallel()
 	for filler, adds := range map[deadletter.Filler][]deadletter.Header{

@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// lastWords bounds what is done for a task whose context has ended: what is under
+// maxFinish bounds what is done for a task whose context has ended: what is under
 // way is finished, what came of it recorded, and the claim released.
-const lastWords = 10 * time.Second
+const maxFinish = 10 * time.Second
 
-// outlasting is a context that ends lastWords after ctx does. Under it messages are
-// sent: one that is on its way when its runner is told to end is confirmed and
-// recorded, and not sent again by whoever goes on.
-func outlasting(ctx context.Context) (long context.Context, end context.CancelFunc) {
+// finishContext is a context that ends maxFinish after ctx does. Under it messages are sent: one that is on its way
+// when its runner is told to end is confirmed and recorded, and not sent again by the next runner.
+func finishContext(ctx context.Context) (long context.Context, end context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
-		case <-time.After(lastWords):
+		case <-time.After(maxFinish):
 			cancel()
 		case <-long.Done():
 		}
@@ -29,17 +28,17 @@ func outlasting(ctx context.Context) (long context.Context, end context.CancelFu
 	}
 }
 
-// end is why a task ends other than by its end.
-type end struct {
+// ending is why a task ends other than by its end.
+type ending struct {
 	status Status
 	note   string
 }
 
-func (e *end) Error() string { return string(e.status) + ": " + e.note }
+func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
 // conclude records how a task has ended, also where ctx has, and gives its DLQ up.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
-	var e *end
+	var e *ending
 	switch {
 	case err == nil:
 		t.Status, t.UnderWay = StatusDone, nil
@@ -57,7 +56,7 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 		t.Ended = t.Updated
 	}
 	if !errors.Is(err, ErrLost) {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 		defer cancel()
 		if bad := claim.Save(last, *t); bad != nil {
 			err = errors.Join(err, bad)

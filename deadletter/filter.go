@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Filter says which dead letters are meant. All that is set must hold; the zero
-// Filter takes all. It is what a task freezes, so it is plain data.
+// Filter selects dead letters. All fields that are set must match; the zero Filter takes all. A task records it,
+// so it is plain data.
 type Filter struct {
 	// Fingerprints are those of [Fingerprint]: any of them.
 	Fingerprints []string `json:"fingerprints,omitempty"`
@@ -22,21 +22,19 @@ type Filter struct {
 	// Key is the message's key, exactly. Nil for any; a key that is not nil and
 	// empty means an empty key.
 	Key []byte `json:"key,omitempty"`
-	// Headers are user headers that must stand there with that value, by name.
+	// Headers are user headers that the message must have with that value, by name.
 	Headers map[string]string `json:"headers,omitempty"`
-	// After and Before bound the latest failure: After <= failed < Before. Zero
-	// for no bound. A message that does not say when it failed is taken by when
-	// it was written.
+	// After and Before bound the latest failure: After <= failed < Before. Zero for no bound. For a message that
+	// does not say when it failed, the time of its writing counts.
 	After  time.Time `json:"after,omitzero"`
 	Before time.Time `json:"before,omitzero"`
 	// Reasons are reasons of redeliver: any of them.
 	Reasons []redeliver.Reason `json:"reasons,omitempty"`
-	// ErrorText must stand in the error's text, in upper or lower case.
+	// ErrorText must be in the error's text, in upper or lower case.
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
-	// Quarantined takes messages that are marked so, which a filter otherwise
-	// passes over when it chooses what to replay.
+	// Quarantined takes quarantined messages, too, which a replay otherwise skips.
 	Quarantined bool `json:"quarantined,omitempty"`
 }
 

@@ -80,7 +80,7 @@ func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 	}
 }
 
-// forgetful is a heap that is told which marked messages were met.
+// forgetful is a heap that learns which marked messages were met.
 type forgetful struct {
 	*heap
 	told []map[deadletter.Position]bool

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// DefaultMaxGroups bounds the groups that [Groups] tells apart.
+// DefaultMaxGroups bounds the groups of [Groups].
 const DefaultMaxGroups = 1000
 
 // Group is the dead letters of one cause.
@@ -20,16 +20,14 @@ type Group struct {
 	Fingerprint string
 	// Count is how many there are, Quarantined how many of them are marked so.
 	Count, Quarantined int64
-	// FirstSeen and LastSeen are the earliest first and the latest last failure.
+	// FirstSeen is the earliest first failure, LastSeen the latest last one.
 	FirstSeen, LastSeen time.Time
-	// Attempts is how many attempts were made in all.
+	// Attempts is the number of attempts in all.
 	Attempts int64
-	// Keys is the share of the DLQ's distinct keys that the group has hit, from
-	// 0 to 1, by estimate (a few per cent off beyond 256 keys): 1 is everybody,
-	// near 0 one customer. 0 where no message has a key.
+	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1, by estimate (a few per
+	// cent off beyond 256 keys): 1 means all keys, near 0 one key. It is 0 if no message has a key.
 	Keys float64
-	// ErrorType, Error, Reason and Handler are those of its latest message;
-	// Example is where that lies.
+	// ErrorType, Error, Reason and Handler are those of its latest message; Example is the place of that.
 	ErrorType, Error string
 	Reason           redeliver.Reason
 	Handler          string
@@ -38,12 +36,11 @@ type Group struct {
 	keys distinct
 }
 
-// Summary is what lies in a DLQ.
+// Summary is the content of a DLQ.
 type Summary struct {
 	// Groups are the causes, the most frequent first.
 	Groups []Group
-	// Scanned is how many messages were looked at, Matched how many of them the
-	// filter took.
+	// Scanned is how many messages were read, Matched how many of them the filter took.
 	Scanned, Matched int64
 	// Mismatched are those that name another group or origin.
 	Mismatched int64
@@ -51,9 +48,8 @@ type Summary struct {
 	Oldest, Newest time.Time
 }
 
-// Groups reads the whole DLQ and groups what a filter takes by cause. Its memory
-// does not depend on how much lies there: at most DefaultMaxGroups causes are told
-// apart, and what comes after is one group without a fingerprint.
+// Groups reads the whole DLQ and groups what a filter takes by cause. Its memory does not depend on the number
+// of messages: it separates at most DefaultMaxGroups causes, and later ones are one group without a fingerprint.
 func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
 	if err := f.check(); err != nil {
 		return Summary{}, err
@@ -81,13 +77,13 @@ type grouping struct {
 	name  string
 }
 
-// cause is what a fingerprint is made of.
+// cause is the input of a fingerprint.
 type cause struct {
 	errorType, error, handler, origin string
 	reason                            redeliver.Reason
 }
 
-// fingerprint is that of a message; most have the cause of the one before.
+// fingerprint returns the fingerprint of a message. Most have the cause of the one before.
 func (g *grouping) fingerprint(m *Message) string {
 	c := cause{m.State.ErrorType, m.State.Error, m.Handler, m.State.Origin, m.State.Reason}
 	if g.name == "" || c != g.cause {

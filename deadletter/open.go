@@ -20,14 +20,14 @@ const (
 )
 
 // New makes a queue of what an adapter's driver does. Adapters call it.
-func New(d driver.DLQ) Queue { return &queue{d} }
+func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
 // WithDriver returns q over the driver that wrap makes of its own: for tests that count its
 // calls, or make them fail. A Queue around one of [New] has a method Unwrap() Queue.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	switch q := q.(type) {
-	case *queue:
-		return &queue{wrap(q.DLQ)}
+	case *driverQueue:
+		return &driverQueue{wrap(q.DLQ)}
 	case interface{ Unwrap() Queue }:
 		return WithDriver(q.Unwrap(), wrap)
 	default:
@@ -35,11 +35,11 @@ func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	}
 }
 
-// queue is a DLQ over the driver of its broker.
-type queue struct{ driver.DLQ }
+// driverQueue is a DLQ over the driver of its broker.
+type driverQueue struct{ driver.DLQ }
 
 // Tasks implements [Queue].
-func (q *queue) Tasks(ctx context.Context) ([]Task, error) {
+func (q *driverQueue) Tasks(ctx context.Context) ([]Task, error) {
 	state, err := q.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (q *queue) Tasks(ctx context.Context) ([]Task, error) {
 	return tasksIn(state), nil
 }
 
-// tasksIn are the tasks of a state, the oldest first. What is unreadable is no task.
+// tasksIn are the tasks of a state, the oldest first. Unreadable values are no tasks.
 func tasksIn(state driver.State) (all []Task) {
 	for key, value := range state {
 		var t Task
@@ -65,7 +65,7 @@ func tasksIn(state driver.State) (all []Task) {
 }
 
 // Want implements [Queue].
-func (q *queue) Want(ctx context.Context, task string, w Wanted) error {
+func (q *driverQueue) Want(ctx context.Context, task string, w Wanted) error {
 	e := driver.Entry{Key: wantPrefix + task}
 	if w != GoOn {
 		e = entryOf(e.Key, w)
@@ -83,15 +83,15 @@ func entryOf(key string, value any) driver.Entry {
 }
 
 // Holder implements [Queue].
-func (q *queue) Holder(ctx context.Context) (Holder, bool, error) {
+func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
 	return q.Held(ctx, driver.ClaimLock)
 }
 
 // hides reports whether a message that is read is hidden from others.
-func (q *queue) hides() bool { return q.Info().Look != FreeLook }
+func (q *driverQueue) hides() bool { return q.Info().Look != FreeLook }
 
 // Scan implements [Queue]. The scan has a session of its own.
-func (q *queue) Scan(ctx context.Context, from From) (Scan, error) {
+func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	s, err := q.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (q *queue) Scan(ctx context.Context, from From) (Scan, error) {
 const lookAgain = 200 * time.Millisecond
 
 // look opens a reader of a session. Where looking hides, one session looks at a time.
-func (q *queue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*scan, error) {
+func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*driverScan, error) {
 	if q.hides() && !has {
 		if err := q.lockLook(ctx, s, h); err != nil {
 			return nil, err
@@ -122,12 +122,12 @@ func (q *queue) look(ctx context.Context, s driver.Session, h Holder, from From,
 	if err != nil {
 		return nil, err
 	}
-	return &scan{r: r, marks: marksIn(state), opened: time.Now()}, nil
+	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook waits while somebody else looks. Whoever does not run a task is refused while a
-// runner lives: a runner that died holds its lease, too, but does not renew it.
-func (q *queue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
+// lockLook waits while somebody else looks. A caller that runs no task is refused while a runner lives: a runner
+// that died holds its lease, too, but does not renew it.
+func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
 	var first time.Time // until when a runner had the DLQ when it was met
 	for met := false; ; {
 		err := s.Lock(ctx, driver.LookLock, h)
@@ -153,13 +153,13 @@ func (q *queue) lockLook(ctx context.Context, s driver.Session, h Holder) error 
 
 // closed closes a session, also where ctx has ended.
 func closed(ctx context.Context, s driver.Session) error {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
 	return s.Close(last)
 }
 
-// scan reads a DLQ.
-type scan struct {
+// driverScan reads a DLQ.
+type driverScan struct {
 	r      driver.Reader
 	marks  map[Position]mark
 	opened time.Time
@@ -168,7 +168,7 @@ type scan struct {
 }
 
 // Next implements [Scan].
-func (s *scan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
+func (s *driverScan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -181,12 +181,12 @@ func (s *scan) Next(ctx context.Context, want func(*Message) bool) (*Message, er
 }
 
 // Close implements [Scan].
-func (s *scan) Close() error {
+func (s *driverScan) Close() error {
 	if s.over {
 		return nil
 	}
 	s.over = true
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	ctx, cancel := context.WithTimeout(context.Background(), maxFinish)
 	defer cancel()
 	err := s.r.Close(ctx)
 	if s.alone != nil {

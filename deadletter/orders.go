@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// askEvery is how often a runner looks whether it is to pause.
+// askEvery is how often a runner checks whether somebody asked it to pause.
 const askEvery = 500 * time.Millisecond
 
-// orders are what is asked of the runner of a task: by whoever started it, whose
-// context ends, and by anybody else, through the DLQ.
+// orders are the requests to the runner of a task: from its caller, whose context ends, and from anybody else,
+// through the DLQ.
 type orders struct {
-	told  context.Context // of whoever started it; it breaks nothing off that is under way
+	told  context.Context // the caller's; its end does not break off what is under way
 	claim Claim
 	asked time.Time
 }
 
-// obey is why the task ends now, where it is to.
+// obey returns the reason why the task must end now, or nil.
 func (o *orders) obey(ctx context.Context, t *Task) error {
 	if err := o.told.Err(); err != nil {
 		return err
@@ -31,9 +31,9 @@ func (o *orders) obey(ctx context.Context, t *Task) error {
 	o.asked = time.Now()
 	switch {
 	case w == BeCancelled:
-		return &end{StatusCancelled, "as asked"}
+		return &ending{StatusCancelled, "as asked"}
 	case w == BePaused && t.Kind.fixed() == "":
-		return &end{StatusPaused, "as asked"}
+		return &ending{StatusPaused, "as asked"}
 	default:
 		return nil
 	}

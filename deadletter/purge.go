@@ -9,8 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Removal is what is asked of a purge. Who and Why are required, and either a
-// Filter or Everything.
+// Removal is the request of a purge. Required are Who and Why, and either a Filter or Everything.
 type Removal struct {
 	Who, Why string
 	// Filter says what is removed.
@@ -24,7 +23,7 @@ type Removal struct {
 	Expect int64
 	// Window is how many are removed at once. Default 500.
 	Window int
-	// Report is told how it goes. Default: nobody is.
+	// Report is called with the progress. Optional.
 	Report Report
 }
 

@@ -14,8 +14,8 @@ func expecting(n int64) deadletter.Removal {
 	return deadletter.Removal{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
-// What came after the messages were counted was seen by nobody, and used to be removed
-// with them: a runner reads to a later end than whoever counted.
+// Nobody saw the messages that came after the count, and they were once removed with the others: a runner reads
+// to a later end than the count did.
 func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeap(3)
@@ -33,8 +33,8 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	})
 }
 
-// Where the clocks tell nothing, there are never more removed than were shown; whoever
-// goes on keeps to that, too.
+// Where the clocks tell nothing, there are never more removed than were shown; the next runner keeps to that,
+// too.
 func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	h := newHeap(0)
 	for _, id := range []string{"a", "b", "c"} {

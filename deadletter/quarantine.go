@@ -9,22 +9,21 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Isolation is what is asked of a quarantine. Who, Why and a Filter are required.
+// Isolation is the request of a quarantine. Required are Who, Why and a Filter.
 type Isolation struct {
 	Who, Why string
-	// Filter says which messages. It must not take all.
+	// Filter selects the messages. It must not take all.
 	Filter Filter
 	// Window is how many are marked at once. Default 500.
 	Window int
-	// Report is told how it goes. Default: nobody is.
+	// Report is called with the progress. Optional.
 	Report Report
 }
 
-// Quarantine marks dead letters, as a replay marks what was replayed too often: they
-// stay in the DLQ, and a replay passes them over unless its Filter.Quarantined says
-// otherwise, which is also how they come out of it. Task.Counts.Quarantined says how many
-// were marked, those not counted that were before. Only what lies there now is touched.
-// It can be resumed like a replay.
+// Quarantine marks dead letters, as a replay marks messages that were replayed too often: they stay in the DLQ,
+// and a replay skips them unless it has Filter.Quarantined, which is also how they leave quarantine.
+// Task.Counts.Quarantined is the number of messages that it marked. Only messages that are in the DLQ now are
+// touched. It can be resumed like a replay.
 //
 // On RabbitMQ and SQS a DLQ has [MaxMarks] marks at most, those of replays included: a
 // window that finds no room for all of its own marks none, and the task fails with

@@ -12,9 +12,9 @@ import (
 // Queue is one DLQ, as an adapter opens it: of one origin and one group. It is
 // safe for concurrent use.
 //
-// Who retries: nobody here. An adapter returns the error of a broker that does
-// not answer; the callers in this package stop with it, and what they did stays
-// recorded. How long a call may block: until its context ends.
+// Nobody retries here. An adapter returns the error of a broker that does not
+// answer; the callers in this package stop with it, and what they did stays
+// recorded. A call may block until its context ends.
 type Queue interface {
 	// Info says what the DLQ is. It asks nobody.
 	Info() Info
@@ -32,9 +32,8 @@ type Queue interface {
 	// "max-length=1000 by argument"; empty for none. The error is [ErrNotTold] where the
 	// broker does not say.
 	Drops(ctx context.Context) (string, error)
-	// Scan begins to read. What was settled is not seen. Where looking hides a
-	// message from others (RabbitMQ, SQS), it waits while another looks, and is
-	// refused with a [HeldError] while a runner reads.
+	// Scan begins to read. It skips settled messages. Where looking hides a message from others (RabbitMQ, SQS),
+	// it waits while another looks, and is refused with a [HeldError] while a runner reads.
 	Scan(ctx context.Context, from From) (Scan, error)
 	// Claim takes the DLQ for one runner, who alone may write from then on. It
 	// is refused at once with a [HeldError] while another has it.
@@ -45,11 +44,11 @@ type Queue interface {
 	Want(ctx context.Context, task string, w Wanted) error
 	// Holder says who has the DLQ; ok is false when nobody does.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
-	// Close lets go of what Open took. Scans and claims must be closed before.
+	// Close ends the connection of Open. Scans and claims must be closed before.
 	Close() error
 }
 
-// What a broker says of its DLQs, and of a message there. See package driver.
+// The broker's own description of its DLQ, and of a message there. See package driver.
 type (
 	Info     = driver.Info
 	Holder   = driver.Holder
@@ -96,11 +95,10 @@ type Claim interface {
 	// each is confirmed or has an error of its own: one error for each, nil
 	// where it is there. Messages of one key keep their order.
 	Send(ctx context.Context, msgs []*Message) []error
-	// Settle records outcomes, and the task behind them as Save does; what is out
-	// is removed. It is called after the copies are confirmed. The messages come
-	// from a scan of this claim. What is out and what stays are told in two calls:
-	// where not all that stays can be remembered nothing is recorded, and the error
-	// is [ErrFull].
+	// Settle records outcomes, and the task behind them as Save does; what is out is removed. It is called after
+	// the copies are confirmed. The messages come from a scan of this claim. Messages that leave and messages
+	// that stay are settled in two calls: if not all marks of those that stay fit, nothing is recorded, and the
+	// error is [ErrFull].
 	Settle(ctx context.Context, t Task, done []Settlement) error
 	// Add writes messages into the DLQ itself, confirmed, as Send does.
 	Add(ctx context.Context, msgs []*Message) []error
@@ -108,8 +106,8 @@ type Claim interface {
 	Save(ctx context.Context, t Task) error
 	// Wanted is what was last asked of a task.
 	Wanted(ctx context.Context, task string) (Wanted, error)
-	// Forget is told by a runner that has seen the whole DLQ which marked messages it
-	// has met there: it drops the marks of those that somebody else has taken away.
+	// Forget is called by a runner that has read the whole DLQ, with the marked messages that it met there. It
+	// drops the marks of messages that somebody else has removed.
 	Forget(ctx context.Context, met map[Position]bool) error
 	// Release ends the claim. The next runner need not wait then.
 	Release(ctx context.Context) error
@@ -118,7 +116,7 @@ type Claim interface {
 // Wanted is what a runner is asked to do.
 type Wanted string
 
-// What may be asked. The empty Wanted is "go on".
+// The values of Wanted. The empty one is "go on".
 const (
 	GoOn        Wanted = ""
 	BePaused    Wanted = "pause"
@@ -133,9 +131,9 @@ var (
 	ErrLost = driver.ErrLost
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
-	// ErrBehind is Scan.Next's where what is in hand holds up what is behind it (in
-	// a group of a FIFO queue of SQS): when that is settled, or its scan closed, Next
-	// goes on. Who only looks has come to the end by it.
+	// ErrBehind is Scan.Next's where what is in hand holds up what is behind it (in a group of a FIFO queue of
+	// SQS): when that is settled, or its scan closed, Next goes on. For a reader that settles nothing this is
+	// the end.
 	ErrBehind = driver.ErrBehind
 	// ErrFull is Claim.Settle's where the broker keeps no more marks of messages that
 	// stay. A replay goes on without them.

@@ -15,9 +15,8 @@ import (
 // where there is none. fallback is asked for an id when no header has one. A Time beyond
 // the year 9999 lies, and is taken away.
 //
-// A block is redeliver's word for this queue's group and origin only. One of
-// another group or origin does not belong here, whoever put it there: it is shown,
-// and refused by a replay.
+// A block is redeliver's word for this queue's group and origin only. One of another group or origin does not
+// belong here, it is shown, and refused by a replay.
 func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // of some, milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON has no form for it

@@ -2,10 +2,10 @@ package deadletter
 
 import "context"
 
-// release gives a DLQ up, also where ctx has ended, within lastWords: a broker that
-// does not answer keeps nobody, and the claim runs out by itself.
+// release gives a DLQ up, also when ctx has ended, within maxFinish: a broker that does not answer blocks
+// nobody, and the claim expires by itself.
 func release(ctx context.Context, claim Claim) error {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
 	return claim.Release(last)
 }

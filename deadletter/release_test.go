@@ -27,8 +27,7 @@ func (*silentQueue) Tasks(context.Context) ([]Task, error) {
 	return []Task{{ID: "t-1", Kind: KindReplay, Status: StatusPaused}}, nil
 }
 
-// silentClaim is one whose release nobody answers, and whoever asked for it gives
-// up just then.
+// silentClaim is one whose release nobody answers, and its caller gives up just then.
 type silentClaim struct {
 	Claim
 	t        *testing.T
@@ -49,8 +48,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Whatever a claim was for, it is given up, and a broker that does not answer keeps
-// nobody for ever.
+// Every claim is given up, and a broker that does not answer blocks nobody for ever.
 func TestAReleaseIsBounded(t *testing.T) {
 	for name, do := range map[string]func(context.Context, Queue) error{
 		"replay": func(ctx context.Context, q Queue) error {
@@ -85,7 +83,7 @@ func TestAReleaseIsBounded(t *testing.T) {
 				if err == nil || q.claim.released != 1 {
 					t.Errorf("it ends with %v, and the claim was released %d times", err, q.claim.released)
 				}
-				if took := time.Since(began); took > lastWords {
+				if took := time.Since(began); took > maxFinish {
 					t.Errorf("it took %s to give up", took)
 				}
 			})

@@ -42,7 +42,7 @@ func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entrie
 	return errors.Join(s.Session.Remove(ctx, msgs[:len(msgs)/2], entries...), errors.New("half of it is refused"))
 }
 
-// What a task counts is what it has done, also where a removal fails half-way, and somebody resumes.
+// A task counts what it has done, also where a removal fails half-way, and somebody resumes.
 func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		for _, kind := range []deadletter.Kind{deadletter.KindReplay, deadletter.KindPurge} {

@@ -20,9 +20,9 @@ const (
 	maxWindow = 10_000
 )
 
-// Replay is what is asked of a replay. Who and Why are required.
+// Replay is the request of a replay. Required are Who and Why.
 type Replay struct {
-	// Who asks, as it will be read in the history.
+	// The user's name, for the history.
 	Who string
 	// Why, for those who read the history.
 	Why string
@@ -35,9 +35,8 @@ type Replay struct {
 	// messages came back. After the last step it goes on with the rest, and stops
 	// when more than one in ten comes back. Default: none.
 	Canary []int
-	// Watch is how long the DLQ is watched after each step of the canary. What
-	// comes back later is not seen: it should be longer than the retries of the
-	// policy take. Default 30 s.
+	// Watch is how long the DLQ is watched after each step of the canary. It misses messages that come back
+	// later: choose it longer than the retries of the policy take. Default 30 s.
 	Watch time.Duration
 	// Window is how many messages may be sent and not yet settled: as many
 	// duplicates a crash may leave. Default 500, at most 10,000.
@@ -45,7 +44,7 @@ type Replay struct {
 	// MaxReplays is how often a message may be replayed; one that was is marked
 	// as quarantined. Default 3. Filter.Quarantined replays those all the same.
 	MaxReplays int
-	// Report is told how it goes. Default: nobody is.
+	// Report is called with the progress. Optional.
 	Report Report
 }
 
@@ -141,7 +140,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		err = t.sameWay(q.Info())
 	}
 	if err == nil {
-		err = goOn(ctx, q, claim, &t)
+		err = endPause(ctx, q, claim, &t)
 	}
 	if err != nil {
 		return t, errors.Join(err, release(ctx, claim))
@@ -150,9 +149,9 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
 }
 
-// goOn ends a pause that was asked for. What was cancelled while nobody ran it, and
-// another had the DLQ, stays so.
-func goOn(ctx context.Context, q Queue, claim Claim, t *Task) error {
+// endPause ends a pause that was asked for. A task that was cancelled while nobody ran it, and another had the DLQ,
+// stays cancelled.
+func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	w, err := claim.Wanted(ctx, t.ID)
 	if err != nil {
 		return err

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// saveEvery is how often a task that settles nothing records how far it is.
+	// saveEvery is how often a task that settles nothing records its progress.
 	saveEvery = 2 * time.Second
-	// gatherMost bounds how many messages are looked at before a runner sees to
-	// its orders and its progress, where the filter takes few.
-	gatherMost = 10_000
+	// maxGather bounds how many messages a runner reads before it checks its orders and its progress, where the
+	// filter takes few.
+	maxGather = 10_000
 	// gatherBytes bounds what a window holds in memory.
 	gatherBytes = 32 << 20
 )
@@ -42,12 +42,12 @@ type runner struct {
 	watch  *watch // nil without a canary
 }
 
-// run does the task and records how it ended. When ctx ends it stops between two
-// messages, or in a wait; all else is done under a context that lasts longer.
+// run does the task and records how it ended. When ctx ends it stops between two messages, or in a wait;
+// everything else runs under a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.UnderWay)
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	err := r.begin(long)
 	if err == nil {
@@ -63,7 +63,7 @@ func (r *runner) run(ctx context.Context) (Task, error) {
 	return r.task, err
 }
 
-// begin records the task, and only then looks at the DLQ.
+// begin records the task, and only then reads the DLQ.
 func (r *runner) begin(ctx context.Context) (err error) {
 	if err = r.save(ctx); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (r *runner) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// openScan begins to read, where nothing is read yet.
+// openScan opens a scan, if none is open.
 func (r *runner) openScan(ctx context.Context) error {
 	if r.scan != nil {
 		return nil
@@ -90,7 +90,7 @@ func (r *runner) openScan(ctx context.Context) error {
 	return err
 }
 
-// closeScan gives back what was only looked at. The next scan looks at it again.
+// closeScan returns the messages that were only read. The next scan reads them again.
 func (r *runner) closeScan() error {
 	if r.scan == nil {
 		return nil
@@ -100,9 +100,9 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// rest gives back what the broker would soon take back by itself.
+// rest returns messages that the broker would soon take back by itself.
 func (r *runner) rest() error {
-	s, ok := r.scan.(*scan)
+	s, ok := r.scan.(*driverScan)
 	if !ok {
 		return nil
 	}
@@ -138,12 +138,12 @@ func (r *runner) work(ctx context.Context) error {
 		}
 	}
 	if r.whole {
-		_ = r.claim.Forget(ctx, r.met) // all is done; the next runner tells it again
+		_ = r.claim.Forget(ctx, r.met) // all is done; the next runner reports it again
 	}
 	return nil
 }
 
-// meet notes a message that is marked, or is to be.
+// meet remembers a message that is marked, or will be.
 func (r *runner) meet(at Position) {
 	if r.met == nil {
 		r.met = make(map[Position]bool)
@@ -151,7 +151,7 @@ func (r *runner) meet(at Position) {
 	r.met[at] = true
 }
 
-// gather reads on until a window is full, and says what is only to be marked.
+// gather reads until a window is full, and returns separately the messages that will only be marked.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.most(r.task.Window)
 	if r.watch != nil {
@@ -164,12 +164,12 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		return !r.later(m) && r.task.Filter.Match(m)
 	}
-	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < gatherMost && bytes < gatherBytes; looked++ {
+	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < gatherBytes; looked++ {
 		if err := r.orders.told.Err(); err != nil {
 			return nil, nil, false, err
 		}
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
-			return batch, marks, true, nil // more than was expected is not touched, whatever the clocks say
+			return batch, marks, true, nil // messages beyond the expected number are not touched, whatever the clocks say
 		}
 		m, err := r.scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) {
@@ -206,9 +206,9 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// behind ends a task where nothing in hand is to be taken out, so that what lies behind
-// it stays unseen. A replay or purge has done what it could, and says so. What is
-// quarantined stays, and holds up the others by that: it has not been done.
+// behind ends a task that holds only messages that stay, so that those behind them remain unseen. A replay or
+// purge has done what it could, and says so. A quarantined message stays, and so holds up the others: the task
+// is not done.
 func (r *runner) behind(err error, marks int) error {
 	switch {
 	case r.task.Kind != KindQuarantine:
@@ -217,11 +217,11 @@ func (r *runner) behind(err error, marks int) error {
 	case marks > 0:
 		return nil // they are marked first
 	default:
-		return &end{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
+		return &ending{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
 	}
 }
 
-// outcome is what is to become of a message that the filter takes.
+// outcome returns the outcome of a message that the filter takes.
 func (r *runner) outcome(m *Message) Outcome {
 	switch r.task.Kind {
 	case KindReplay:
@@ -233,10 +233,10 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// later tells what is not to be touched although the scan has it: what came after the
-// messages were counted or, for a runner that resumes, after the task was made. That is
-// by the clock of who wrote it there, and, for what was replayed, of who failed it
-// again. A message that does not say when it was written is not later.
+// later reports whether a message must not be touched although the scan has it: it came after the messages were
+// counted or, for a runner that resumes, after the task was made. That is by the clock of its writer and, for a
+// replayed message, of the consumer that failed it again. A message that does not say when it was written is not
+// later.
 func (r *runner) later(m *Message) bool {
 	switch made := r.task.Created; {
 	case r.resumed:
@@ -248,8 +248,8 @@ func (r *runner) later(m *Message) bool {
 	}
 }
 
-// settle sends a window and then, only for what is confirmed, records it: first what is
-// out, because what stays may not find room.
+// settle sends a window and then records the confirmed messages: first those that are out, because those that
+// stay may not find room.
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
@@ -265,8 +265,8 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 		}
 	}
 	if len(out)+len(stay) > 0 {
-		// What is confirmed is to be recorded, whoever has lost his patience.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		// Confirmed messages are recorded, also when the caller's context has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 		defer cancel()
 		for _, done := range [][]Settlement{out, stay} {
 			if err := r.record(ctx, done, why); err != nil {
@@ -281,10 +281,9 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	return failed
 }
 
-// record settles messages, with the task that counts them. A replay goes on where they
-// cannot be marked: that they are refused, or were replayed too often, is found in the
-// messages themselves by the next one, too. What is quarantined by hand is marked, or it
-// is not quarantined.
+// record settles messages, with the task that counts them. A replay goes on if they cannot be marked: the next
+// one sees in the messages themselves that they are refused, or were replayed too often. A message that is
+// quarantined by hand is marked, or it is not quarantined.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil
@@ -306,7 +305,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
-		if r.isRecorded(ctx, &t) { // it failed behind that: what is left of the window is under way
+		if r.isRecorded(ctx, &t) { // it failed after that: the rest of the window is under way
 			r.task = t
 		}
 		return err
@@ -328,7 +327,7 @@ func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	})
 }
 
-// tell reports what is recorded.
+// tell reports the recorded outcomes.
 func (r *runner) tell(done []Settlement, why map[*Message]string) {
 	if r.report.Result != nil {
 		for _, s := range done {
@@ -344,9 +343,8 @@ func (r *runner) tell(done []Settlement, why map[*Message]string) {
 	}
 }
 
-// send replays a window, and tells what is out by that and what stays. A message that
-// the broker will never take is marked and does not stop the others; any other error
-// ends the task.
+// send replays a window, and returns the messages that are out by that, and those that stay. A message that the
+// broker will never take is marked and does not stop the others; any other error ends the task.
 func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil

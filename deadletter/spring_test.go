@@ -108,7 +108,7 @@ func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	}
 }
 
-// Nor is the time of the record itself: whoever wrote it may have any clock.
+// Nor is the time of the record itself: its writer may have any clock.
 func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	t.Parallel()
 	last := time.UnixMilli(253_402_300_799_999).UTC()
@@ -130,7 +130,7 @@ func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	}
 }
 
-// What goes back to Spring says where it first failed, once, and nothing of how.
+// A message that goes back to Spring says where it first failed, once, and nothing of how.
 func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	t.Parallel()
 	headers := springs(4, written,
@@ -149,7 +149,7 @@ func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	}
 }
 
-// What we write for Spring is read as Spring's.
+// Headers that redeliver writes for Spring are read as those of Spring.
 func TestSpringsHeadersAreReadAsSprings(t *testing.T) {
 	t.Parallel()
 	m := read(foreign.AppendSpring(nil, &redeliver.State{

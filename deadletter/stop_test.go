@@ -22,8 +22,7 @@ func stopsInSend(h *heap, stop context.CancelFunc) {
 	h.adds = h.sends
 }
 
-// Messages that are on their way when the runner is told to end used to be sent again
-// by whoever went on.
+// Messages that are on their way when the runner is told to end used to be sent again by the next runner.
 func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -42,7 +41,7 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 	})
 }
 
-// A broker that does not answer keeps nobody for longer than lastWords.
+// A broker that does not answer keeps nobody for longer than maxFinish.
 func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -59,8 +58,8 @@ func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-// What is read when the runner is told to end is not broken off: on SQS a message that
-// nobody takes in hand would be hidden for a while.
+// A read is not broken off when the runner is told to end: on SQS a message that nobody takes in hand would be
+// hidden for a while.
 func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	h, n := newHeap(30), 0
@@ -120,7 +119,7 @@ func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
 	})
 }
 
-// What could not be opened is not closed.
+// A session that could not be opened is not closed.
 func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 	h := newHeap(1)
 	h.blind = errors.New("not authorized")

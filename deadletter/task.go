@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// Who asked and why.
+	// The user's name and reason.
 	Who string `json:"who"`
 	Why string `json:"why"`
 
@@ -31,7 +31,7 @@ type Task struct {
 	Back   string `json:"back,omitempty"`
 	ReadBy string `json:"read_by,omitempty"`
 
-	// What was asked, frozen.
+	// The request, as it was made.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
@@ -78,9 +78,9 @@ func (c *Counts) count(o Outcome) {
 // Report is how a task tells what it does, by the goroutine that runs it. Zero: it
 // tells nobody.
 type Report struct {
-	// Progress is told how the task stands, after each window.
+	// Progress is called with the task after each window.
 	Progress func(Task)
-	// Result is told what became of each message, once that is recorded.
+	// Result is called with the outcome of each message, once that is recorded.
 	Result func(Result)
 }
 
@@ -184,8 +184,8 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // could not be resumed is not paused: of an import and an edit it is refused.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
 
-// Cancel asks for the end of a task, for good. One that nobody runs is cancelled
-// at once. What it has replayed stays replayed.
+// Cancel asks for the end of a task, for good. One that nobody runs is cancelled at once. Messages that it has
+// replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, BeCancelled); err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 	})
 }
 
-// Who pauses believes that somebody can go on.
+// A task that is paused can be continued.
 func TestAnImportIsNotPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, task, err := slowImport(t, func(h *heap, id string) {
@@ -109,8 +109,8 @@ func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 	}
 }
 
-// Who goes on with a replay, and leaves out how the DLQ was opened for it, used to replay
-// what another group had dealt with, and to send the rest where nobody reads it.
+// A replay that was resumed with another DLQ configuration used to replay messages that another group had dealt
+// with, and to send the rest where nobody reads it.
 func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
 	const retry, group = "orders-retry", "billing-retry"
 	for name, c := range map[string]struct {

@@ -99,7 +99,7 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	if err != nil {
 		return Task{}, err
 	}
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	if err = claim.Save(long, t); err == nil {
 		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}
@@ -137,7 +137,7 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) er
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
-		if !atEnd { // the end is recorded by who concludes
+		if !atEnd { // conclude records the end
 			t.Updated = now()
 			if err := claim.Save(ctx, *t); err != nil {
 				return err
@@ -147,8 +147,7 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) er
 	return nil
 }
 
-// gather reads a window; io.EOF, or what is wrong behind it, stands beside what came
-// before.
+// gather reads a window. It returns the messages before the end or the first error beside that error.
 func (in *intake) gather() (batch []*Message, err error) {
 	for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; {
 		in.n++

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// underWay are the messages that a task has counted, and that may lie in the DLQ all the same:
-// their runner has recorded that they are confirmed elsewhere, and may have died before they
-// were removed. Whoever resumes sends them again and does not count them again.
+// underWay are the messages that a task has counted, and that may lie in the DLQ all the same: their runner has
+// recorded that they are confirmed elsewhere, and may have died before they were removed. The next runner sends
+// them again and does not count them again.
 type underWay map[uint64]bool
 
 // underWayName is a hash of where a message lies and of how often it was replayed: one that
@@ -28,7 +28,7 @@ func underWayOf(names []byte) underWay {
 	return u
 }
 
-// bytes are the names of those and of what is settled now.
+// bytes are the names of those and of the messages that are settled now.
 func (u underWay) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
 		if name := underWayName(s.Message); !u[name] {

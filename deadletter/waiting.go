@@ -19,7 +19,7 @@ import (
 type Command struct {
 	ID   string      `json:"id"`
 	Kind CommandKind `json:"kind"`
-	// Who asked and why. Both are required.
+	// The user's name and reason. Both are required.
 	Who string `json:"who"`
 	Why string `json:"why"`
 	// Created is when it was asked: what was scheduled later is not taken. Consumers

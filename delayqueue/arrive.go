@@ -45,7 +45,7 @@ type Stay struct {
 	// Publish reports whether it is a delayed publish, which no handler has seen:
 	// when it is due it goes to its topic.
 	Publish bool
-	// Findings are what is wrong with the headers, to be told.
+	// Findings are what is wrong with the headers, to be reported.
 	Findings []redeliver.Finding
 }
 

@@ -86,7 +86,7 @@ func TestArrive(t *testing.T) {
 		findings []string // their headers
 		id       string   // default "id"
 	}{
-		// What waits as it was planned.
+		// Waiting as planned.
 		"a planned wait":                    {at: waits(short, 5*second), headers: failed(mine, 5*second), due: 5 * second, attempts: 1},
 		"a wait a moment below its level":   {at: waits(short, 5*second), headers: failed(mine, 5*second-slack), due: 5*second - slack, attempts: 1},
 		"a rest below the smallest level":   {at: waits(short, 5*second), headers: failed(mine, 6*second-ms), due: 6*second - ms, attempts: 1},
@@ -142,7 +142,7 @@ func TestArrive(t *testing.T) {
 		"the same without levels":        {at: noLevels, headers: []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}, {Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59.999Z"}}, due: redeliver.MaxWait, attempts: 1, findings: []string{redeliver.HeaderDue}, id: "own"},
 		"a due time of long ago":         {at: waits(short, 5*second), headers: failed(mine, -10*hour), due: -10 * hour, attempts: 1},
 
-		// Whatever is on the way, a due time is believed.
+		// A due time is believed wherever the message was.
 		"later than the next level":              {at: waits(short, 5*second), headers: failed(mine, 31*second), due: 31 * second, until: 5 * second, attempts: 1},
 		"as late as it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 5 * second, attempts: 1},
 		"later than it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
@@ -185,8 +185,8 @@ func TestArrive(t *testing.T) {
 	}
 }
 
-// Whatever stands in the headers, a message stays for no longer than it could have
-// been asked to, and on a level of ours it does not run in the moment it was written.
+// With any headers, a message waits no longer than somebody could have asked for, and on a level of ours it does
+// not run in the moment it was written.
 func TestWhateverArrivesIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)

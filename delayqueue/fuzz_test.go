@@ -24,7 +24,7 @@ func FuzzParseLevel(f *testing.F) {
 	})
 }
 
-// Whatever a publisher's metadata say: never early, and never later than is ever waited.
+// With any metadata of a publisher, a message is never early, and never later than the longest wait.
 func FuzzPublishDue(f *testing.F) {
 	f.Add("2026-03-14T15:09:26Z", "1s")
 	f.Add("", "2562047h")

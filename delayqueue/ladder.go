@@ -141,8 +141,8 @@ func (l Ladder) hops(d time.Duration) (n int) {
 	return n
 }
 
-// Path is the levels on which a wait of d is spent, one after another. What it
-// leaves is shorter than the smallest level and is held.
+// Path is the levels on which a wait of d is spent, one after another. The rest is shorter than the smallest
+// level and is held.
 func (l Ladder) Path(d time.Duration) []time.Duration {
 	var path []time.Duration
 	for {

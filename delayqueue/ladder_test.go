@@ -100,8 +100,8 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 	}
 }
 
-// What a handler asks for with RetryAfter is nobody's plan, and must not take
-// many hops all the same: 59 s took 16, most of them of 4 s.
+// A wait that a handler asks for with RetryAfter is in no plan, and still must not take many hops: 59 s took 16,
+// most of them of 4 s.
 func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
 	l := delayqueue.NewLadder(redeliver.Policy{})
 	if len(l) > 8 {

@@ -73,9 +73,7 @@ func ladders(t *rapid.T) delayqueue.Ladder {
 	return l
 }
 
-// What the path leaves is held, so it must be short; and the path never waits
-// longer than was asked for: late is measured, early is forbidden, and both are
-// the same mistake here.
+// The rest behind the path is held, so it must be short; and the path never waits longer than was asked for.
 func TestPathSpendsTheWait(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)

@@ -50,7 +50,7 @@ type Symptom struct {
 type Diagnosis struct {
 	Origin, Group string // on brokers without groups both are the queue
 	Symptoms      []Symptom
-	// Checked lists what was examined. What is in neither list does not exist on the broker.
+	// Checked lists what was examined. A topic or queue in neither list does not exist on the broker.
 	Checked []string
 	// NotChecked lists what was not examined, and why.
 	NotChecked []string

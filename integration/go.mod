@@ -3,6 +3,8 @@ module github.com/redeliver/redeliver/integration
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/IBM/sarama v1.61.1
 	github.com/Shopify/toxiproxy/v2 v2.12.0

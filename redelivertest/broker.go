@@ -13,9 +13,9 @@ import (
 
 // Bounds of [Broker.Wait].
 const (
-	realPatience    = time.Minute
-	virtualPatience = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
-	refusedMost     = 1000                      // writes that are refused while it waits
+	maxRealWait    = time.Minute
+	maxVirtualWait = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
+	maxRefused     = 1000                      // writes that are refused while it waits
 )
 
 // Broker is a broker in memory: topics that any number of groups read, each with
@@ -27,7 +27,7 @@ type Broker struct {
 	began  time.Time
 
 	mu       sync.Mutex
-	topics   map[string][]stored
+	topics   map[string][]storedRecord
 	queues   map[[2]string]*queue // by topic and group
 	readers  []*reader
 	changed  chan struct{} // closed, and replaced, when something has
@@ -35,21 +35,21 @@ type Broker struct {
 	refusals int
 }
 
-// stored is a record in a topic; its index is its offset.
-type stored struct {
+// storedRecord is a record in a topic; its index is its offset.
+type storedRecord struct {
 	record
 	at    time.Time
-	after *run
+	after *delivery
 }
 
-// New makes a broker for a test. In a bubble of testing/synctest its clock is the
-// bubble's; elsewhere it is the real one, and the test takes as long as the
-// delays do. What was opened and started ends with the test.
+// New makes a broker for a test. In a bubble of testing/synctest its clock is the bubble's; elsewhere it is the
+// real one, and the test takes as long as the delays do. Everything that was opened and started ends with the
+// test.
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{
 		tb: tb, bubble: quiet(), began: time.Now(),
-		topics: make(map[string][]stored), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
+		topics: make(map[string][]storedRecord), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
 	}
 }
 
@@ -70,15 +70,15 @@ func (b *Broker) Publish(topic string, msgs ...*message.Message) {
 }
 
 // append writes a record to a topic.
-func (b *Broker) append(topic string, rec record, after *run) {
+func (b *Broker) append(topic string, rec record, after *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.put(topic, rec, after)
 }
 
 // put is append for a caller that holds mu.
-func (b *Broker) put(topic string, rec record, after *run) {
-	b.topics[topic] = append(b.topics[topic], stored{rec, time.Now(), after})
+func (b *Broker) put(topic string, rec record, after *delivery) {
+	b.topics[topic] = append(b.topics[topic], storedRecord{rec, time.Now(), after})
 	for _, q := range b.queues {
 		if q.topic == topic {
 			q.catchUp()
@@ -117,11 +117,11 @@ func (b *Broker) change() {
 // Outside a bubble, a Router that the test runs itself must be Running before.
 func (b *Broker) Wait() {
 	b.tb.Helper()
-	patience := realPatience
+	maxWait := maxRealWait
 	if b.bubble {
-		patience = virtualPatience
+		maxWait = maxVirtualWait
 	}
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	b.mu.Lock()
 	refusals := b.refusals
@@ -136,13 +136,13 @@ func (b *Broker) Wait() {
 		switch {
 		case len(busy) == 0:
 			return
-		case refused > refusedMost:
+		case refused > maxRefused:
 			b.tb.Fatalf("redelivertest: the broker has refused %d writes and is never told to restore; not at rest: %s", refused, strings.Join(busy, "; "))
 		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			b.tb.Fatalf("redelivertest: not at rest within %s: %s", patience, strings.Join(busy, "; "))
+			b.tb.Fatalf("redelivertest: not at rest within %s: %s", maxWait, strings.Join(busy, "; "))
 		}
 	}
 }

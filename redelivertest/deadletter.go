@@ -11,15 +11,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// corpse is a record in the DLQ. Its number is its place there; it never changes.
-type corpse struct {
+// deadRecord is a record in the DLQ. Its number is its place there; it never changes.
+type deadRecord struct {
 	record
 	n  int64
 	at time.Time
 }
 
-// graves is what a DLQ has besides its records. The broker's mu guards it.
-type graves struct {
+// dlqState is what a DLQ has besides its records. The broker's mu guards it.
+type dlqState struct {
 	buried int64 // records that were ever written to it
 	state  driver.State
 	locks  map[string]*deadSession
@@ -27,9 +27,9 @@ type graves struct {
 
 // bury writes a record to the DLQ, which is a topic, too: a group may read it. after is nil, or what must be over before
 // anybody gets it from there. The caller holds mu.
-func (q *queue) bury(rec record, after *run) {
-	q.dead = append(q.dead, corpse{record: rec, n: q.graves.buried, at: time.Now()})
-	q.graves.buried++
+func (q *queue) bury(rec record, after *delivery) {
+	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.buried, at: time.Now()})
+	q.dlqState.buried++
 	q.b.put(q.dlq(), rec, after)
 }
 
@@ -90,16 +90,16 @@ func (d *deadQueue) Drops(context.Context) (string, error) { return "", nil }
 
 // Load implements [driver.DLQ].
 func (d *deadQueue) Load(context.Context) (s driver.State, err error) {
-	err = d.do(func(q *queue) { s = maps.Clone(q.graves.state) })
+	err = d.do(func(q *queue) { s = maps.Clone(q.dlqState.state) })
 	return s, err
 }
 
 // Append implements [driver.DLQ].
 func (d *deadQueue) Append(_ context.Context, entries ...driver.Entry) error {
-	return d.do(func(q *queue) { q.graves.note(entries) })
+	return d.do(func(q *queue) { q.dlqState.note(entries) })
 }
 
-func (g *graves) note(entries []driver.Entry) {
+func (g *dlqState) note(entries []driver.Entry) {
 	if g.state == nil {
 		g.state = make(driver.State)
 	}
@@ -111,7 +111,7 @@ func (g *graves) note(entries []driver.Entry) {
 // Held implements [driver.DLQ].
 func (d *deadQueue) Held(_ context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	err = d.do(func(q *queue) {
-		if s := q.graves.locks[lock]; s != nil {
+		if s := q.dlqState.locks[lock]; s != nil {
 			h, ok = s.holder, true
 		}
 	})
@@ -123,19 +123,19 @@ func (d *deadQueue) Begin(context.Context) (driver.Session, error) {
 	return &deadSession{d: d}, d.do(func(*queue) {})
 }
 
-// Close implements [driver.DLQ]. What its sessions had locked is free.
+// Close implements [driver.DLQ]. The locks of its sessions are free.
 func (d *deadQueue) Close() error {
 	d.q.b.mu.Lock()
 	defer d.q.b.mu.Unlock()
 	d.closed = true
-	maps.DeleteFunc(d.q.graves.locks, func(_ string, s *deadSession) bool { return s.d == d })
+	maps.DeleteFunc(d.q.dlqState.locks, func(_ string, s *deadSession) bool { return s.d == d })
 	return nil
 }
 
 // uuidHeader is how a message's UUID is shown, as on Kafka.
 const uuidHeader = "_watermill_message_uuid"
 
-func (d *deadQueue) message(c *corpse) *deadletter.Message {
+func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	users, ours := c.split()
 	m := &deadletter.Message{
 		Position: deadletter.Position(strconv.FormatInt(c.n, 10)), Time: c.at,

@@ -21,7 +21,7 @@ type deadSession struct {
 func (s *deadSession) do(f func(q *queue)) error {
 	lost := false
 	err := s.d.do(func(q *queue) {
-		if lost = s.locked && q.graves.locks[driver.ClaimLock] != s; !lost {
+		if lost = s.locked && q.dlqState.locks[driver.ClaimLock] != s; !lost {
 			f(q)
 		}
 	})
@@ -34,14 +34,14 @@ func (s *deadSession) do(f func(q *queue)) error {
 // Lock implements [driver.Session].
 func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) (err error) {
 	if failed := s.d.do(func(q *queue) {
-		if other := q.graves.locks[lock]; other != nil {
+		if other := q.dlqState.locks[lock]; other != nil {
 			err = &deadletter.HeldError{DLQ: q.dlq(), Holder: other.holder}
 			return
 		}
-		if q.graves.locks == nil {
-			q.graves.locks = make(map[string]*deadSession)
+		if q.dlqState.locks == nil {
+			q.dlqState.locks = make(map[string]*deadSession)
 		}
-		q.graves.locks[lock], s.holder, s.locked = s, h, true
+		q.dlqState.locks[lock], s.holder, s.locked = s, h, true
 	}); failed != nil {
 		return failed
 	}
@@ -52,7 +52,7 @@ func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) 
 func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Reader, error) {
 	r := &deadReader{s: s, from: from}
 	return r, s.do(func(q *queue) {
-		if r.end = q.graves.buried; from == deadletter.End {
+		if r.end = q.dlqState.buried; from == deadletter.End {
 			r.next = r.end
 		}
 	})
@@ -95,13 +95,13 @@ func (q *queue) add(m *deadletter.Message) error {
 // Remove implements [driver.Session].
 func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	return s.do(func(q *queue) {
-		q.graves.note(entries)
+		q.dlqState.note(entries)
 		gone := make(map[any]bool, len(msgs))
 		for _, m := range msgs {
 			gone[m.Native] = true
 		}
 		if len(gone) > 0 {
-			q.dead = slices.DeleteFunc(q.dead, func(c corpse) bool { return gone[c.n] })
+			q.dead = slices.DeleteFunc(q.dead, func(c deadRecord) bool { return gone[c.n] })
 			q.b.change()
 		}
 	})
@@ -111,9 +111,9 @@ func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entr
 func (s *deadSession) Close(context.Context) error {
 	s.d.q.b.mu.Lock()
 	defer s.d.q.b.mu.Unlock()
-	for lock, owner := range s.d.q.graves.locks {
+	for lock, owner := range s.d.q.dlqState.locks {
 		if owner == s {
-			delete(s.d.q.graves.locks, lock)
+			delete(s.d.q.dlqState.locks, lock)
 		}
 	}
 	return nil
@@ -129,12 +129,12 @@ type deadReader struct {
 // Next implements [driver.Reader].
 func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
 	err = r.s.do(func(q *queue) {
-		i, _ := slices.BinarySearchFunc(q.dead, r.next, func(c corpse, n int64) int { return int(c.n - n) })
+		i, _ := slices.BinarySearchFunc(q.dead, r.next, func(c deadRecord, n int64) int { return int(c.n - n) })
 		if i < len(q.dead) && q.dead[i].n < r.end {
 			r.next = q.dead[i].n + 1
 			m = r.s.d.message(&q.dead[i])
 		} else if r.from == deadletter.End {
-			r.next, r.end = max(r.next, r.end), q.graves.buried
+			r.next, r.end = max(r.next, r.end), q.dlqState.buried
 		}
 	})
 	switch {

@@ -71,7 +71,7 @@ func (s *shop) Event(e redeliver.Event) {
 	}
 }
 
-// want checks what was told, and how many messages were committed and dead-lettered.
+// want checks the events, and how many messages were committed and dead-lettered.
 func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
 	t.Helper()
 	s.mu.Lock()

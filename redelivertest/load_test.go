@@ -22,8 +22,8 @@ func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	return nil
 }
 
-// What a subscriber holds it gives up when it closes, though it waits for handlers then. It
-// was counted until those had ended.
+// A subscriber gives up its held messages when it closes, though it waits for handlers then. They were counted
+// until those had ended.
 func TestWhatIsHeldIsGivenUpAtTheEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		w, gate := &watcher{}, make(chan struct{})

@@ -166,8 +166,8 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// What waits for hours waits on the levels, with its attempts in its headers, and
-// what is behind it in the topic.
+// A message that waits for hours waits on the levels, with its attempts in its headers, and those behind it wait
+// in the topic.
 func TestPerKeyAFailingKeyWaitsAndOthersFlow(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		type end struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// note is an event and when it was told.
+// note is an event and its time.
 type note struct {
 	at    time.Time
 	event redeliver.Event

@@ -18,8 +18,8 @@ type queue struct {
 	taken        int     // of the topic's records
 	written      int64   // to where messages wait
 	items        []*item // not settled, in the order in which they were written
-	dead         []corpse
-	graves       graves
+	dead         []deadRecord
+	dlqState     dlqState
 	keys         map[lock]*item   // what runs of each key
 	lowest       map[string]int64 // see waitsForKey; nil when it must be reckoned anew
 	refused      map[Place]int
@@ -35,19 +35,19 @@ type item struct {
 	level  time.Duration // 0 on the way back
 	offset int64
 	at     time.Time // when it was written
-	after  *run      // nil, or what must be over before anybody gets it
+	after  *delivery // nil, or what must be over before anybody gets it
 	first  int64     // its offset in the topic; -1 where it has none, or it is not known
 
-	owner   *reader // who has it; nil when it is free
-	run     *run    // since it has an owner
-	handed  bool    // a handler has it
-	suspect bool    // it ran when its process was killed
-	crashes int     // how often it ran alone then
+	owner   *reader   // who has it; nil when it is free
+	run     *delivery // since it has an owner
+	handed  bool      // a handler has it
+	suspect bool      // it ran when its process was killed
+	crashes int       // how often it ran alone then
 }
 
-// run is an item's time with one owner. What a message leaves behind is seen when it is
-// over, so that what is told of the message is in order.
-type run struct{ over bool }
+// delivery is an item's time with one owner. The effects of a message become visible when it has ended, so that its
+// events are in order.
+type delivery struct{ over bool }
 
 func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.over)
@@ -92,7 +92,7 @@ func dlqOf(topic, group string) string { return topic + "." + group + ".dlq" }
 
 // wait puts a record where it waits for a level, or, with level 0, on the way back.
 // first is its offset in the topic, or -1.
-func (q *queue) wait(level time.Duration, rec record, after *run, first int64) {
+func (q *queue) wait(level time.Duration, rec record, after *delivery, first int64) {
 	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
 	q.lowest = nil

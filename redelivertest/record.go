@@ -72,9 +72,9 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 	return rec, ours
 }
 
-// strangers reports redeliver headers on a topic that redeliver does not write:
-// a service copied them onward. They are the user's headers like any others.
-func (rec *record) strangers() (found []redeliver.Finding) {
+// It reports redeliver headers on a topic that redeliver does not write: a service copied them onward. They are
+// the user's headers like any others.
+func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
 			found = redeliver.AppendFinding(found, redeliver.Finding{

@@ -159,8 +159,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A retry that was due before its wait was told of ran first, and the story ended
-// with the wait.
+// A retry that was due before the event of its wait ran first, and the story ended with the wait.
 func TestWhatIsToldIsInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []string

@@ -90,7 +90,7 @@ func (s *source) pull() {
 
 // take makes the reader the owner of an item. The caller holds the broker's mu.
 func (s *source) take(it *item) {
-	it.owner, it.run = s.reader, &run{}
+	it.owner, it.run = s.reader, &delivery{}
 	if !it.waits {
 		s.firsts++
 	}
@@ -106,7 +106,7 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 	if it.waits {
 		s.parseWaiting(m)
 	} else {
-		found := append(s.readDeadLetter(rec), rec.strangers()...)
+		found := append(s.readDeadLetter(rec), rec.foreignHeaders()...)
 		rec.id = rec.idOf(s.q.topic, it.offset)
 		if rec.deadLetter != nil && rec.deadLetter.ID != "" {
 			rec.id = rec.deadLetter.ID
@@ -255,8 +255,8 @@ type store struct {
 
 var _ driver.Store[*received] = (*store)(nil)
 
-// slack is how much longer a level may be than the wait that is put on it. What waits is let go when it is due, so it costs no
-// lateness.
+// slack is how much longer a level may be than the wait that is put on it. Waiting messages are released when they are due, so
+// it costs no lateness.
 const slack = 100 * time.Millisecond
 
 // Write implements [driver.Store].

@@ -20,9 +20,8 @@ const (
 	DLQ   Place = "the DLQ"
 )
 
-// Subscription is one topic as one group reads it: what happened there, what
-// waits, and what is dead. It is safe for concurrent use, and outlives the
-// clients of the group.
+// Subscription is one topic as one group reads it: its events, waiting messages and dead letters. It is safe for
+// concurrent use, and outlives the clients of the group.
 type Subscription struct{ q *queue }
 
 // Subscription returns what the client's group has made of a topic.

@@ -73,7 +73,7 @@ func (s *told) want(t *testing.T, want ...string) {
 	}
 }
 
-// What is in flight shrinks while the dependency is away, and grows back.
+// The number of messages in flight shrinks while the dependency is down, and grows back.
 func TestConcurrencyShrinksAndGrowsBack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l, sink := &load{}, &told{}

@@ -100,10 +100,10 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at is the bar of a time. What happens after the last message arrived has bars of the
-// same length; when there are too many, all become longer.
+// at is the bar of a time. Time after the last arrival has bars of the same length; when there are too many, all
+// become longer.
 func (r *Result) at(t time.Duration) *Bar {
-	for int(t/r.bar) >= mostBars {
+	for int(t/r.bar) >= maxBars {
 		r.widen()
 	}
 	for i := len(r.Series); i <= int(t/r.bar); i++ {
@@ -228,7 +228,7 @@ func (r *Result) lie(level int, from, to time.Duration) {
 }
 
 func (r *Result) finish() {
-	r.ToSuccess, r.Recovered = quantiles(r.took), quantiles(r.after)
+	r.ToSuccess, r.Recovered = quantilesOf(r.took), quantilesOf(r.after)
 	r.sum()
 	for i := range r.Series {
 		b := &r.Series[i]
@@ -240,7 +240,7 @@ func (r *Result) finish() {
 	r.Operations = r.spent.operations(r)
 }
 
-func quantiles(all []time.Duration) Quantiles {
+func quantilesOf(all []time.Duration) Quantiles {
 	if len(all) == 0 {
 		return Quantiles{}
 	}

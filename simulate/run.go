@@ -26,7 +26,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		// What arrives and what has waited, in the order of time.
+		// Arrivals and ended waits, in the order of time.
 		at := time.Duration(math.Round(float64(i) / p.s.Rate * float64(time.Second)))
 		if i < n && (len(p.waiting) == 0 || at <= p.waiting[0].due) {
 			p.res.arrive(at)

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What attempts fail with, for a Policy.Classify that treats them differently.
+// The errors of attempts, for a Policy.Classify that treats them differently.
 var (
 	ErrOutage = errors.New("simulated: the dependency is down")
 	ErrChance = errors.New("simulated: bad luck")
@@ -23,8 +23,8 @@ const (
 	DefaultRate = 10
 	DefaultBars = 48
 
-	mostMessages = 100_000_000
-	mostBars     = 10_000
+	maxMessages = 100_000_000
+	maxBars     = 10_000
 )
 
 // Scenario is what happens to a subscription. The zero Scenario is an hour of ten
@@ -80,14 +80,14 @@ func (s Scenario) Validate() error {
 	ps.Duration("For", s.For, time.Millisecond, redeliver.MaxWait)
 	ps.Duration("Handler", s.Handler, 0, redeliver.MaxWait)
 	ps.Count("Concurrency", s.Concurrency, 0, math.MaxInt32)
-	ps.Count("Bars", s.Bars, 1, mostBars)
+	ps.Count("Bars", s.Bars, 1, maxBars)
 	switch n := s.For.Seconds() * s.Rate; {
 	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
 		ps.Add("Rate", s.Rate, "must be a positive number")
 	case math.Round(n) < 1:
 		ps.Add("Rate", s.Rate, fmt.Sprintf("must be large enough for one message in %s", s.For))
-	case n > mostMessages:
-		ps.Add("Rate", s.Rate, fmt.Sprintf("must make at most %d messages in %s", mostMessages, s.For))
+	case n > maxMessages:
+		ps.Add("Rate", s.Rate, fmt.Sprintf("must make at most %d messages in %s", maxMessages, s.For))
 	}
 	share(&ps, "Poison", s.Poison)
 	share(&ps, "Errors", s.Errors)

@@ -87,7 +87,7 @@ func TestAnOutage(t *testing.T) {
 	if r.Dead != 0 || r.AtOnce != 5000 || r.Failures[simulate.ErrOutage.Error()] != r.Retries {
 		t.Errorf("%d dead, %d at once, %v failures, %d retries", r.Dead, r.AtOnce, r.Failures, r.Retries)
 	}
-	// Who fails at 10 s is tried again at 11 s and 21 s; the last at 20.99 s succeeds at once.
+	// A message that fails at 10 s is tried again at 11 s and 21 s; the last at 20.99 s succeeds at once.
 	if r.Recovered.Max != simulate.Seconds(11*time.Second) || r.ToSuccess.P50 != 0 || r.PeakLoad != 200 {
 		t.Errorf("recovered after at most %s, peak load %d", r.Recovered.Max, r.PeakLoad)
 	}

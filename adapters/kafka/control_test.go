@@ -150,7 +150,7 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 	p := onKafka(t)
 	ev := newEvents() // of all that live here
 	live := func() (kill func()) {
-		sc, kill := kafkatest.Mortal(t, p.addrs, p.group)
+		sc, kill := kafkatest.KillableConfig(t, p.addrs, p.group)
 		own := newEvents()
 		c, _ := open(t, kafka.Config{
 			Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour), Sarama: sc, Sink: redeliver.Sinks(ev, own),

@@ -3,6 +3,8 @@ module github.com/redeliver/redeliver/cmd/redeliver
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/IBM/sarama v1.61.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6

@@ -48,18 +48,19 @@
 //
 // A runner may end between any two of these calls, or inside one:
 //
-//   - Before Write: the window lies in the DLQ, and is sent by whoever resumes.
+//   - Before Write: the window lies in the DLQ, and the next runner sends it.
 //   - After Write, before Remove has recorded the task: the window lies in the DLQ and on the
-//     way back, too. Whoever resumes sends it again: duplicates with the same id, at most a
+//     way back, too. The next runner sends it again: duplicates with the same id, at most a
 //     window. It is counted once, because the first runner has not counted it.
 //   - After the record, before all is removed: what is left of the window lies in the DLQ.
-//     Whoever resumes finds in the task that it is under way. It is sent again, which may be
-//     a duplicate and is never a loss, and is not counted again. What is not met was removed.
+//     The next runner sees in the task that it is under way. It sends it again, which may be a
+//     duplicate and is never a loss, and does not count it again. Messages that it does not find
+//     were removed.
 //     So the count is that of the messages, wherever the runner ended.
 //   - After Remove: the next window.
 //
-// The session of a runner that died ends by itself: its connection, or its lease. What it had
-// in hand lies there again by then. Nobody else writes before that.
+// The session of a runner that died ends by itself: its connection, or its lease. Its unsettled messages are in
+// the DLQ again by then. Nobody else writes before that.
 package driver
 
 import (
@@ -105,8 +106,8 @@ type DLQ interface {
 
 // Locks. A driver whose Look is [FreeLook] is not asked for LookLock.
 const (
-	ClaimLock = "claim" // held by whoever may write
-	LookLock  = "look"  // held by whoever reads, where reading hides
+	ClaimLock = "claim" // held by the runner that writes
+	LookLock  = "look"  // held by the reader, where reading hides
 )
 
 // Session is a connection of one reader or one runner. It belongs to one goroutine. When a lock

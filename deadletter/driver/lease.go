@@ -188,7 +188,7 @@ func (l *Leases) renew(ctx context.Context) error {
 			return l.lost
 		}
 	}
-	if err := l.checkLocked(); err != nil { // it had run out by now: whoever saw that may be taking it
+	if err := l.checkLocked(); err != nil { // it had run out by now: another runner may be taking it
 		return err
 	}
 	l.good = began

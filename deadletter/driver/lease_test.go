@@ -45,7 +45,7 @@ func (s *slowState) Append(_ context.Context, entries ...driver.Entry) error {
 	return nil
 }
 
-// A lease that had run out when its renewal came is lost: whoever saw that it had run out may be taking it.
+// A lease that had run out when its renewal came is lost: another runner may have seen that, and be taking it.
 func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowState{state: make(driver.State), begun: time.Now()}

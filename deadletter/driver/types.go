@@ -30,8 +30,8 @@ type Message struct {
 	Time time.Time
 	// Key and Body are exactly as published. Nil for none.
 	Key, Body []byte
-	// Headers are the user's, in order, with all that stand twice. Those of
-	// redeliver are in State, those of whoever else filled the DLQ in Foreign.
+	// Headers are the user's, in order, with all that stand twice. Those of redeliver are in State, those of
+	// other programs that fill the DLQ in Foreign.
 	Headers []Header
 	// Properties are what the broker keeps beside the headers, as the adapter names
 	// it: on RabbitMQ "content-type" and so on. An export has them.

@@ -73,7 +73,7 @@ func run(ctx context.Context, address string) (err error) {
 	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))
 }
 
-// mend mends and breaks the services, at each line that is read.
+// fix fixes and breaks the services, at each line that is read.
 func mend(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
 		mended := !s.mended.Load()

@@ -53,8 +53,8 @@ func connect(ctx context.Context, o options) (*sender, error) {
 	}
 }
 
-// createTopic makes a topic with what the broker says of partitions and replicas. A
-// group's own topics are made by whoever consumes it.
+// createTopic makes a topic with what the broker says of partitions and replicas. A group's own topics are made
+// by its consumer.
 func createTopic(o options) error {
 	admin, err := sarama.NewClusterAdmin(o.broker.Hosts, o.broker.Sarama())
 	if err != nil {

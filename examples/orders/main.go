@@ -6,9 +6,8 @@
 //	orders --broker amqp://guest:guest@localhost:5672/ --topic shop --every 100ms --count 1000
 //	orders --broker sqs+http://localhost:9324 --topic shop
 //
-// The topic or queue is made when it does not exist. An order is JSON,
-// {"number": 1, "card": "4111"}, and every seventh has no card: whoever charges it
-// can only refuse it. A number goes up from 1, in each process anew.
+// The topic or queue is made when it does not exist. An order is JSON, {"number": 1, "card": "4111"}, and every
+// seventh has no card: a handler can only refuse it. A number goes up from 1, in each process anew.
 //
 // SIGTERM and SIGINT end it with exit status 0; a wrong call is 2, all other
 // failures are 1. A broker that is not there yet is a failure: whatever starts the
@@ -71,7 +70,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	var broker string
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what is wrong is told once, by the caller
+	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&broker, "broker", "", "`URL` of the broker, as of redeliver (default $"+brokerurl.Env+")")
 	flags.StringVar(&o.topic, "topic", "orders", "the `topic`, or on RabbitMQ and SQS the queue, that orders are sent to")
 	flags.DurationVar(&o.every, "every", time.Second, "how long between two orders")

@@ -13,9 +13,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// books finds out what became of the orders, from the broker alone: which stand
-// in the orders' topic, in the bank's ledger, in the DLQ, and on the topics on
-// which messages wait. What the service says of itself is not asked.
+// books finds out what became of the orders, from the broker alone: which stand in the orders' topic, in the
+// bank's ledger, in the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
 	client   sarama.Client
 	admin    sarama.ClusterAdmin
@@ -197,7 +196,7 @@ func (b *books) read(name string, from func(int32) int64, each func(*sarama.Cons
 }
 
 func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*sarama.ConsumerMessage)) error {
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for {
 		select {
 		case rec, ok := <-records:
@@ -209,7 +208,7 @@ func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*saram
 				return nil
 			}
 		case <-late:
-			return fmt.Errorf("reading %s/%d from %d to %d: nothing came for %s", st.topic, st.partition, st.begin, st.end, patience)
+			return fmt.Errorf("reading %s/%d from %d to %d: nothing came for %s", st.topic, st.partition, st.begin, st.end, maxWait)
 		}
 	}
 }

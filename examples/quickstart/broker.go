@@ -11,9 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// inProcess is a Kafka in this process. What it is told to keep it keeps in a
-// directory, and synced: it survives a kill -9 of its own process, which a Kafka
-// of one's own would not even notice.
+// inProcess is a Kafka in this process. It keeps its data in a directory, and synced: it survives a kill -9 of
+// its own process, which a Kafka of one's own would not even notice.
 type inProcess struct {
 	cluster *kfake.Cluster
 	dir     string
@@ -57,7 +56,7 @@ func (k *inProcess) brokers() []string { return k.cluster.ListenAddrs() }
 
 func (k *inProcess) close() {
 	k.cluster.Close()
-	_ = os.Remove(k.address) // whoever finds it asks at the address whether it is true
+	_ = os.Remove(k.address) // the finder asks at the address whether it is still there
 }
 
 // running is where another process has its Kafka on the same directory. The file

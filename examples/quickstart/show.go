@@ -29,9 +29,9 @@ import (
 const (
 	ledgerTopic = "demo-ledger"
 
-	// patience is for what a broker must do at last: after a kill a real one
+	// maxWait is for what a broker must do at last: after a kill a real one
 	// waits for the session timeout until it believes it.
-	patience   = time.Minute
+	maxWait    = time.Minute
 	hesitation = 10 * time.Second // of a cluster, about a new topic
 	glance     = 100 * time.Millisecond
 	pace       = 150 * time.Millisecond // between two orders
@@ -270,9 +270,9 @@ func (s *stage) place(o demo.Order) error {
 	return s.desk.Publisher().Publish(topic, msg)
 }
 
-// await asks done until it is true, ctx ends, the service does, or patience is over.
+// await asks done until it is true, ctx ends, the service does, or maxWait is over.
 func (s *stage) await(ctx context.Context, served chan error, done func() (bool, error)) error {
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for {
 		ok, err := done()
 		if ok {
@@ -288,7 +288,7 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 				return cmp.Or(err, errors.New("the service has ended by itself"))
 			}
 		case <-late:
-			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", patience))
+			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", maxWait))
 		case <-time.After(glance):
 		case <-ctx.Done():
 			return nil // interrupted, which is no failure

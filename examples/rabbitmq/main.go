@@ -64,7 +64,7 @@ func (s *shop) place(routingKey, id string, body []byte) error {
 	return s.client.Publisher().Publish(routingKey, message.NewMessage(id, body))
 }
 
-// charge handles an order. What it returns says what becomes of the message.
+// charge handles an order. Its result says what becomes of the message.
 func charge(msg *message.Message) error {
 	var o demo.Order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {

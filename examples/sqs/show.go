@@ -79,8 +79,8 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 			return letters, err
 		}
 		for _, m := range out.Messages {
-			// What redeliver says of a dead letter is a JSON object in one attribute,
-			// with the fields of a Letter among others.
+			// redeliver's description of a dead letter is a JSON object in one attribute, with the fields of a
+			// Letter among others.
 			var l stage.Letter
 			if text := m.MessageAttributes["redeliver"].StringValue; text != nil && json.Unmarshal([]byte(*text), &l) == nil {
 				letters = append(letters, l)

@@ -81,8 +81,7 @@ func (j *journal) Event(e redeliver.Event) {
 // write writes one line, at once and whole.
 func (j *journal) write(l line, s redeliver.State) {
 	if err := j.try(l, s); err != nil {
-		// Whoever reads the lines must not take silence for peace. What is not
-		// committed comes back.
+		// Readers of the lines must not take silence for success. Uncommitted messages come back.
 		slog.Error("writing an event", "error", err)
 		os.Exit(exitFailed)
 	}

@@ -29,7 +29,7 @@
 // more. On RabbitMQ and SQS that is counted: after some processes the next one
 // writes its dead_letter, with the reason crashed and without an attempt of its own
 // (what killed its process is in no number of attempts). On Kafka the message comes
-// back until it is mended.
+// back until it is fixed.
 //
 // With --plan it says, in words, how the retries would wait and what would be
 // created, and ends.

@@ -39,7 +39,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var broker, backoff, fail string
 	var retries int
 	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what is wrong is told once, by the caller
+	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&broker, "broker", "", "`URL` of the broker: kafka://host:9092[,host2:9092], kafka+tls://user:password@host:9093?sasl=scram-sha-512, amqp://user:password@host:5672/vhost, amqps://, sqs://region, sqs+http://host:9324 (default $"+brokerurl.Env+")")
 	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume; on RabbitMQ and SQS the queue, made when it does not exist (required)")
 	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ and SQS: there who reads a queue shares it)")

@@ -161,7 +161,7 @@ func (a *admin) arrives(t *testing.T, queue string) {
 	}
 	select {
 	case <-in:
-	case <-time.After(patience): // a level that nobody reads takes 10 s longer
+	case <-time.After(maxWait): // a level that nobody reads takes 10 s longer
 		t.Fatalf("nothing arrives on %s", queue)
 	}
 }

@@ -158,7 +158,7 @@ type process struct {
 	over chan struct{} // closed when it has ended, and all it said was heard
 }
 
-// start starts a child; what it says is told to hear, one line at a time.
+// start starts a child and passes its output to hear, one line at a time.
 func start(t *testing.T, cfg childConfig, hear func(said)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
@@ -206,7 +206,7 @@ func (p *process) stop(t *testing.T) {
 	}
 	select {
 	case <-p.over:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("a child does not end")
 	}
 }

@@ -209,7 +209,7 @@ func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// What Open or the broker refuses, Consume returns, with nothing left behind.
+// Consume returns the errors of Open and of the broker, with nothing left behind.
 func TestConsumeCannotBegin(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.NoProvisioning = true })

@@ -19,7 +19,7 @@ type ward struct {
 	*lab
 	commits  map[string]int // guarded by lab.mu, like all here
 	attempts map[string]int // the most that a commit was charged
-	graves   map[string][]said
+	dlq      map[string][]said
 	suspects map[string]bool
 	ran      int
 }
@@ -27,7 +27,7 @@ type ward struct {
 func newWard(l *lab) *ward {
 	return &ward{
 		lab: l, commits: make(map[string]int), attempts: make(map[string]int),
-		graves: make(map[string][]said), suspects: make(map[string]bool),
+		dlq: make(map[string][]said), suspects: make(map[string]bool),
 	}
 }
 
@@ -40,7 +40,7 @@ func (w *ward) hear(s said) {
 			w.commits[s.ID]++
 			w.attempts[s.ID] = max(w.attempts[s.ID], s.Attempts)
 		case "dead":
-			w.graves[s.ID] = append(w.graves[s.ID], s)
+			w.dlq[s.ID] = append(w.dlq[s.ID], s)
 		case "suspect":
 			w.suspects[s.ID] = true
 		}
@@ -67,7 +67,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	l.put(all...)
 	w := newWard(l)
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 100, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
-	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.graves) > 0 }
+	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.dlq) > 0 }
 
 	due, dropped := make(chan struct{}, drops), make(chan struct{})
 	go func() {
@@ -126,8 +126,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g := w.graves[killer]; len(w.graves) != 1 || len(g) == 0 || slices.ContainsFunc(g, func(s said) bool { return s.Reason != redeliver.ReasonCrashed }) {
-		t.Errorf("dead letters are %v, want %s, crashed", w.graves, killer)
+	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || slices.ContainsFunc(g, func(s said) bool { return s.Reason != redeliver.ReasonCrashed }) {
+		t.Errorf("dead letters are %v, want %s, crashed", w.dlq, killer)
 	}
 	// A process that dies while its confirm is on the way leaves a copy, at most one of the killer.
 	if n := l.ready(l.queue + ".dlq"); n < 1 || n > starts {
@@ -143,8 +143,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 }
 
-// Five restarts in order are no crashes, and make no suspects. What they hand back is
-// counted by the broker like a crash.
+// Five restarts in order are no crashes, and make no suspects. The broker counts the messages that they hand
+// back like a crash.
 func TestGracefulRestarts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]childConfig{
@@ -180,8 +180,8 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.Logf("report: 5 restarts in order: %d suspected, %d runs of 600 messages; after the last, %d took %.1f s", len(w.suspects), w.ran, left, took.Seconds())
-	if len(w.graves) > 0 || len(w.suspects) > 0 {
-		t.Errorf("dead letters: %v, suspects: %v", w.graves, w.suspects)
+	if len(w.dlq) > 0 || len(w.suspects) > 0 {
+		t.Errorf("dead letters: %v, suspects: %v", w.dlq, w.suspects)
 	}
 	for id, n := range w.attempts {
 		if n != 0 || w.commits[id] != 1 {
@@ -226,8 +226,8 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// A suspect whose connection is lost, again and again, while its process lives,
-// has not crashed: its handler is told at once, and it comes back uncharged.
+// A suspect whose connection is lost, again and again, while its process lives, has not crashed: its handler's
+// context ends at once, and the message comes back uncharged.
 func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 	const drops = 5 // more than MaxCrashes
 	l := newLab(t, r, nil)

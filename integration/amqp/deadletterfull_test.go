@@ -17,7 +17,7 @@ import (
 // A quarantine used to say that all were marked, and a replay took what was beyond the bound.
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	t.Parallel()
-	d := newMortuary(t, brokers.RequireRabbitMQ(t), nil)
+	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
 	d.others(amqp091.Table{})
 	all := ids(deadletter.MaxMarks + 600)
 	d.declared()

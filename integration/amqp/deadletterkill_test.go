@@ -18,15 +18,15 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// mortuary is a lab whose handler fails everything until it is mended.
-type mortuary struct {
+// failingService is a lab whose handler fails everything until it is fixed.
+type failingService struct {
 	*lab
 	mended atomic.Bool
 }
 
-func newMortuary(t *testing.T, r *brokers.Rabbit, change func(*lab)) *mortuary {
+func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*lab)) *failingService {
 	t.Helper()
-	d := &mortuary{}
+	d := &failingService{}
 	d.lab = newLab(t, r, func(l *lab) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
 		if change != nil {
@@ -38,7 +38,7 @@ func newMortuary(t *testing.T, r *brokers.Rabbit, change func(*lab)) *mortuary {
 }
 
 // die makes dead letters.
-func (d *mortuary) die(all ...string) {
+func (d *failingService) die(all ...string) {
 	d.Helper()
 	d.consume(func(*message.Message, run) error {
 		if d.mended.Load() {
@@ -51,7 +51,7 @@ func (d *mortuary) die(all ...string) {
 }
 
 // open opens the DLQ as a process of its own would; kill cuts its connections.
-func (d *mortuary) openDead() (q deadletter.Queue, kill func()) {
+func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	d.Helper()
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
@@ -76,12 +76,12 @@ func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			replayKilled(newMortuary(t, b, nil))
+			replayKilled(newFailingService(t, b, nil))
 		})
 	}
 }
 
-func replayKilled(d *mortuary) {
+func replayKilled(d *failingService) {
 	const window, kills = 25, 6 // a kill is at most 5 windows behind the one before
 	n := 1000
 	if brokers.Soak() {
@@ -97,7 +97,7 @@ func replayKilled(d *mortuary) {
 	var task string
 	for done := false; !done; {
 		q, kill := d.openDead()
-		ctx, cancel := context.WithTimeout(d.Context(), patience)
+		ctx, cancel := context.WithTimeout(d.Context(), maxWait)
 		left := 1 + random.IntN(5) // windows until the kill
 		pause := time.Duration(random.IntN(20_000)) * time.Microsecond
 		progress := func(tk deadletter.Task) {
@@ -157,7 +157,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const n = 400
-			d := newMortuary(t, b, nil)
+			d := newFailingService(t, b, nil)
 			all := ids(n)
 			var spared atomic.Bool
 			d.consume(func(*message.Message, run) error {

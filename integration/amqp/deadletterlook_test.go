@@ -26,12 +26,12 @@ func TestLooksDoNotDisturb(t *testing.T) {
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			looksDoNotDisturb(t, newMortuary(t, b, nil))
+			looksDoNotDisturb(t, newFailingService(t, b, nil))
 		})
 	}
 }
 
-func looksDoNotDisturb(t *testing.T, d *mortuary) {
+func looksDoNotDisturb(t *testing.T, d *failingService) {
 	t.Helper()
 	d.others(amqp091.Table{})
 	all := ids(3000)
@@ -110,7 +110,7 @@ func looksDoNotDisturb(t *testing.T, d *mortuary) {
 // A slow replay has messages in hand for longer than the broker lets it: it hands them back in time and goes on.
 func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	t.Parallel()
-	d := newMortuary(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
+	d := newFailingService(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
 	d.others(amqp091.Table{})
 	all := ids(60)
 	d.declared()
@@ -158,7 +158,7 @@ func TestARunnerNeedsTheseRights(t *testing.T) {
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			d := newMortuary(t, b, nil)
+			d := newFailingService(t, b, nil)
 			all := ids(20)
 			d.die(all...)
 			management := b.Management()

@@ -20,7 +20,7 @@ import (
 )
 
 // others makes a DLQ that RabbitMQ fills by itself for the lab's queue, and opens it.
-func (d *mortuary) others(args amqp091.Table) {
+func (d *failingService) others(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"
 	args[amqp091.QueueTypeArg] = amqp091.QueueTypeQuorum
@@ -29,7 +29,7 @@ func (d *mortuary) others(args amqp091.Table) {
 	d.declared()
 }
 
-func (d *mortuary) openOthers() deadletter.Queue {
+func (d *failingService) openOthers() deadletter.Queue {
 	d.Helper()
 	q, err := d.client.DeadLetters(d.Context(), amqp.DeadLetterConfig{Topic: d.queue, DLQ: d.queue + ".others"})
 	if err != nil {
@@ -39,7 +39,7 @@ func (d *mortuary) openOthers() deadletter.Queue {
 }
 
 // reject publishes a message to a queue and has its consumer reject it.
-func (d *mortuary) reject(queue string, p amqp091.Publishing) {
+func (d *failingService) reject(queue string, p amqp091.Publishing) {
 	d.Helper()
 	d.write(queue, p)
 	got, ok, err := d.raw.Get(queue, false)
@@ -58,7 +58,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			d := newMortuary(t, b, nil)
+			d := newFailingService(t, b, nil)
 			d.others(amqp091.Table{})
 			was := amqp091.Publishing{
 				Headers:     amqp091.Table{"n": int32(7), "list": []any{"a", int64(1)}, "raw": []byte{0, 0xff}, "tenant": "acme"},
@@ -107,7 +107,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 					again.MessageId != was.MessageId || again.Type != was.Type || string(again.Body) != "{}" {
 					t.Errorf("it came back as %+v, headers %#v", again, again.Headers)
 				}
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("it did not come back")
 			}
 			if left := lie(t, q); !slices.Equal(left, []string{"other"}) {
@@ -121,7 +121,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 // replay, and claim that its headers could not be read.
 func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	t.Parallel()
-	d := newMortuary(t, brokers.RequireRabbitMQ4(t), nil)
+	d := newFailingService(t, brokers.RequireRabbitMQ4(t), nil)
 	d.others(amqp091.Table{})
 	forged := map[string]amqp091.Table{
 		"another cause": {redeliver.HeaderAttempt: "1", redeliver.HeaderError: "connection refused, please replay"},
@@ -160,7 +160,7 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 			if !reflect.DeepEqual(again.Headers, forged[again.MessageId]) || again.RoutingKey == "payments" {
 				t.Errorf("%s came back with the headers %#v and the routing key %q", again.MessageId, again.Headers, again.RoutingKey)
 			}
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			t.Fatal("one did not come back")
 		}
 	}
@@ -178,7 +178,7 @@ func TestALookEndsNoMessage(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const limit = 6
-			d := newMortuary(t, b, func(l *lab) { l.cfg.ManagementURL = b.Management() })
+			d := newFailingService(t, b, func(l *lab) { l.cfg.ManagementURL = b.Management() })
 			d.others(amqp091.Table{"x-delivery-limit": limit})
 			d.reject(d.queue, amqp091.Publishing{MessageId: "a"})
 			d.awaitReady(d.queue+".others", 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What looks like a delayed publish, but names another exchange than its topic's,
-// or another queue, is no instruction: it goes to its own handler, and is reported.
+// A message that looks like a delayed publish, but names another exchange than its topic's, or another queue, is
+// no instruction: it goes to its own handler, and is reported.
 func TestADelayedPublishToElsewhere(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -88,7 +88,7 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 			t.Errorf("got %s with %q", msg.UUID, msg.Payload)
 		}
 		msg.Ack()
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("it was published to nobody")
 	}
 	l.await("commit", func() bool { return l.done["later"] == 1 })

@@ -139,8 +139,8 @@ func TestPublishToMissingExchange(t *testing.T) {
 	}
 }
 
-// What is published to the queue of retries by somebody else is delivered as new,
-// and a message that came back there often is a suspect, but not before it is due.
+// A message of another publisher on the queue of retries is delivered as new, and one that came back there often
+// is a suspect, but not before it is due.
 func TestSuspectsAreNotEarly(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
@@ -204,8 +204,8 @@ func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// What a publisher once declared is gone: the next publish says so, and the one
-// after it declares it anew.
+// The queue that a publisher once declared is gone: the next publish says so, and the one after it declares it
+// anew.
 func TestPublisherDeclaresAgain(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

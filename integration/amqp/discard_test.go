@@ -13,7 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// With Discard there is no DLQ, and no queue of ours dead-letters to one. What is not retried is reported, and acked.
+// With Discard there is no DLQ, and no queue of ours dead-letters to one. A message that is not retried is reported,
+// and acked.
 func TestDiscardMakesNoDLQ(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

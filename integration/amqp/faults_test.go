@@ -102,7 +102,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 				t.Fatalf("got %s, want %s", msg.UUID, want)
 			}
 			return msg
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			t.Fatalf("no %s", want)
 			return nil
 		}
@@ -146,7 +146,8 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// An alarm and its end, as the node is told. A broker in alarm takes messages of nobody.
+// alarm has the command that sets an alarm of the node, and the one that ends it. A broker in alarm takes
+// messages of nobody.
 type alarm struct{ on, off string }
 
 var (
@@ -174,7 +175,7 @@ func inDiskAlarm(t *testing.T, r *brokers.Rabbit)   { blockedBy(t, r, diskAlarm)
 // A broker in alarm does not say what may be written to it: a subscriber does not
 // wait for that, reads what there is, and acks it.
 func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
-	l := newLab(t, r, func(l *lab) { l.cfg.DialTimeout = 2 * patience })
+	l := newLab(t, r, func(l *lab) { l.cfg.DialTimeout = 2 * maxWait })
 	l.declared()
 	l.put("m")
 	off := memoryAlarm.ring(t, r)

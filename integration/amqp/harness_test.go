@@ -245,8 +245,8 @@ func bytesOf(v any) []byte {
 // dead takes all out of the DLQ and gives it back with the channel.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
-	patience := time.NewTimer(adaptertest.Patience)
-	defer patience.Stop()
+	timer := time.NewTimer(adaptertest.Patience)
+	defer timer.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -256,7 +256,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 		}
 		select {
 		case <-tick.C:
-		case <-patience.C:
+		case <-timer.C:
 			return msgs
 		}
 	}

@@ -27,7 +27,7 @@ import (
 // errDeclined is what handlers here fail with.
 var errDeclined = errors.New("card declined")
 
-const patience = 4 * time.Minute
+const maxWait = 4 * time.Minute
 
 // lab is one test: a queue of its own on a broker, a client of the adapter, a
 // plain connection beside it, and a journal of what happened.
@@ -138,9 +138,8 @@ func (l *lab) delete(suffixes ...string) {
 // watched are the tests that look for their goroutines at the end.
 var watched sync.Map
 
-// watchGoroutines fails the test when the adapter or its client leave any. They
-// are told from those of other tests, which run at the same time, by a label that
-// a goroutine has from the one that started it.
+// watchGoroutines fails the test when the adapter or its client leave any. They differ from those of other
+// tests, which run at the same time, by a label that a goroutine has from the one that started it.
 func (l *lab) watchGoroutines() {
 	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two labs
 		return
@@ -204,7 +203,7 @@ func (l *lab) event(e redeliver.Event) {
 // await returns when ok, which reads the journal, says so.
 func (l *lab) await(what string, ok func() bool) {
 	l.Helper()
-	over := time.After(patience)
+	over := time.After(maxWait)
 	for {
 		l.mu.Lock()
 		fine, changed := ok(), l.changed
@@ -218,7 +217,7 @@ func (l *lab) await(what string, ok func() bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.Fatalf("no %s within %v: %d ids ran, %d are committed, %d dead-lettered; changes: %v; last event: %T",
-				what, patience, len(l.runs), len(l.done), len(l.dead), l.changes(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
+				what, maxWait, len(l.runs), len(l.done), len(l.dead), l.changes(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
 		}
 	}
 }
@@ -233,7 +232,7 @@ func (l *lab) changes() (all []string) {
 	return all
 }
 
-// count is how often a change was told. The caller holds mu.
+// count is how often a change was reported. The caller holds mu.
 func (l *lab) count(change string) (n int) {
 	for _, c := range l.changes() {
 		if c == change {
@@ -243,7 +242,7 @@ func (l *lab) count(change string) (n int) {
 	return n
 }
 
-// awaitChange returns when a change was told n times.
+// awaitChange returns when a change was reported n times.
 func (l *lab) awaitChange(change string, n int) {
 	l.Helper()
 	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })
@@ -347,7 +346,7 @@ func (l *lab) ready(queue string) int {
 // awaitReady returns when a queue has n ready messages.
 func (l *lab) awaitReady(queue string, n int) {
 	l.Helper()
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	for l.ready(queue) != n {
 		select {
@@ -426,7 +425,7 @@ func (l *lab) awaitUnackedIn(queue string, n int) (counted int) {
 // some seconds after the queue is; false when gone is closed before.
 func (l *lab) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
 	l.Helper()
-	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	for a := newAdmin(l.T, l.rabbit); ; {
 		var q struct {

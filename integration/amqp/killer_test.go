@@ -74,7 +74,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 			w.note(func() { dead = true })
 		}()
 		w.await("death or end", func() bool {
-			over = len(w.commits) == before-1 && len(w.graves) > 0
+			over = len(w.commits) == before-1 && len(w.dlq) > 0
 			return over || dead
 		})
 		if over {
@@ -91,8 +91,8 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.Logf("report: a message that kills its process in its place: %d processes, %d runs of %d messages", starts, w.ran, len(all))
-	if g := w.graves[killer]; len(w.graves) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed || w.commits[killer] > 0 {
-		t.Errorf("dead letters are %v, want %s alone, crashed", w.graves, killer)
+	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed || w.commits[killer] > 0 {
+		t.Errorf("dead letters are %v, want %s alone, crashed", w.dlq, killer)
 	}
 	last := make(map[string]int) // by key: where the last stands that ended for the first time
 	seen := make(map[string]bool)

@@ -97,7 +97,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	}
 }
 
-// What cannot work is refused when it is subscribed to.
+// A queue that cannot work is refused by Subscribe.
 func TestRefusedQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

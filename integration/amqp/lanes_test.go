@@ -104,7 +104,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 		}
 		// The first is refused, where nobody was faster, and so is what meets the new queue while it has no leader
 		// yet, or loses the connection because the broker has had enough of that.
-		over, tick := time.After(patience), time.NewTicker(50*time.Millisecond)
+		over, tick := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 		for n := 0; ; n++ {
 			id := fmt.Sprintf("after-%d-%d", i, n)
 			err := publish(id)
@@ -115,7 +115,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 			select {
 			case <-tick.C:
 			case <-over:
-				t.Fatalf("%d tries and %s after its deletion: %v", n+1, patience, err)
+				t.Fatalf("%d tries and %s after its deletion: %v", n+1, maxWait, err)
 			}
 		}
 		tick.Stop()
@@ -144,7 +144,7 @@ func TestMoreQueuesThanChannels(t *testing.T) {
 		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
 	}
 	ends[0]() // its channels are free when it is over
-	for over := time.After(patience); last != nil; {
+	for over := time.After(maxWait); last != nil; {
 		select {
 		case <-time.After(10 * time.Millisecond):
 			_, last = l.client.Subscriber().Subscribe(t.Context(), l.queue)

@@ -20,7 +20,7 @@ import (
 // Of a queue whose leader does not answer it in time the broker says that it is empty and that nobody reads it. Nothing
 // may be done for that reason: a replay ended at once, with nothing replayed, and called itself done.
 func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
-	d := newMortuary(t, r, nil)
+	d := newFailingService(t, r, nil)
 	dead := []string{"a", "b", "c"}
 	d.die(dead...)
 	q, _ := d.openDead()
@@ -61,7 +61,7 @@ func (c far) Write(b []byte) (int, error) {
 // That an answer takes long says nothing of a leader where every answer does.
 func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 	t.Parallel()
-	d := newMortuary(t, brokers.RequireRabbitMQ(t), nil)
+	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
 	d.declared()
 	c, err := amqp.Open(t.Context(), amqp.Config{
 		URLs: []string{d.rabbit.URL()}, Topology: amqp.Topology{Queue: func(string) string { return d.queue }},

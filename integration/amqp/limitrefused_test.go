@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What the broker would drop is refused at start, without the management API, too: where messages keep their places
-// they are not written anew, and elsewhere not before they have come back five times.
+// A delivery limit at which the broker would drop messages is refused at start, without the management API, too:
+// ordered messages are never written anew, and others not before they have come back five times.
 func TestALowDeliveryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	const drops = "drops a message that comes back more often, because the queue has no dead-letter exchange"

@@ -49,7 +49,7 @@ func keyOf(d amqp091.Delivery) string {
 	return key
 }
 
-// fails tells whether an attempt fails: in every process the same. Some messages fail
+// fails reports whether an attempt fails: in every process the same. Some messages fail
 // for good, some once or a few times.
 func (c orderConfig) fails(id string, attempt int) bool {
 	h := fnv.New64a()

@@ -69,9 +69,8 @@ func (j *orderJournal) read(t *testing.T) {
 // orderAt is the id of the message that stands there in the queue.
 func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 
-// Whatever fails and whoever is killed, in whatever state: the messages of a queue, or
-// of a key, begin and are settled one after another, and are dead-lettered in their
-// order. Those that were in hand may run again.
+// With any failures, and kills in any state: the messages of a queue, or of a key, begin and are settled one
+// after another, and are dead-lettered in their order. Those that were in hand may run again.
 func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	for i, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
@@ -103,13 +102,13 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 		all = append(all, startOrder(t, cfg, i))
 	}
 	random := mathrand.New(mathrand.NewPCG(cfg.Seed, 1))
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	wait := func() {
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("seed %d: %d of %d messages were settled within %s", cfg.Seed, len(j.settled), n, patience)
+			t.Fatalf("seed %d: %d of %d messages were settled within %s", cfg.Seed, len(j.settled), n, maxWait)
 		}
 	}
 	killed, written := 0, 0

@@ -9,9 +9,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What nobody else may be beside is done on one node of its own, because each start of one takes some twenty seconds and
-// half of that in CPU. First comes what is done to the whole node, then those that close every connection of a virtual
-// host, and each has one, then those for which the node loses patience with its consumers.
+// Tests that disturb all others share one node of their own, because each start of one takes some twenty seconds and
+// half of that in CPU. First come tests of the whole node, then those that close every connection of a virtual host,
+// which have one each, then those with a short consumer timeout.
 //
 // Nothing in this package takes as long. So the node starts before its turn to run in parallel comes, and what is side by
 // side here waits for no other turn: each was a minute behind the tests that run beside it.
@@ -48,7 +48,7 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 		"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
 	}))
 	isImpatient(t, r) // with all of its virtual hosts
-	t.Run("where the node loses patience", beside(map[string]func(*testing.T, *brokers.Rabbit){
+	t.Run("with a short consumer timeout", beside(map[string]func(*testing.T, *brokers.Rabbit){
 		"timeout behind slow handlers": liesBehind,
 		"held for a long delay":        heldLong, "a handler that runs longer": runsLonger,
 	}))

@@ -32,8 +32,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What is wrong with the broker's side is refused, by Plan and by Subscribe in
-// the same words, and nothing is created.
+// A fault of the broker's side is refused by Plan and by Subscribe in the same words, and nothing is created.
 func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		arrange func(t *testing.T, p *planned)
@@ -159,7 +158,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// What the broker does by itself, and is not refused, is told.
+// Settings by which the broker itself drops or moves messages, and that are not refused, are reported.
 func planNotes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		arguments fields
@@ -204,7 +203,7 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Levels and shards that the policy no longer has are told, with what waits there.
+// Levels and shards that the policy no longer has are reported, with the number of waiting messages.
 func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "changed")
 	now := p.config

@@ -71,7 +71,7 @@ func (p *planned) eventually(t *testing.T, want string) *amqp.Plan {
 // until plans until the plan is as it should be.
 func (p *planned) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
 	t.Helper()
-	c, deadline := p.open(t), time.After(patience)
+	c, deadline := p.open(t), time.After(maxWait)
 	for {
 		plan, err := c.Plan(context.Background(), p.queue)
 		if err != nil {

@@ -49,7 +49,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
 					t.Errorf("the other one told %+v", c)
 				}
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Error("the other one tells nothing")
 			}
 			l.awaitChange("policies differ", 1)
@@ -88,7 +88,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 			// what is kept of them, once the broker has counted
 			keeps := func(begin ...string) {
 				t.Helper()
-				tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+				tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)
 				defer tick.Stop()
 				for {
 					old, err := l.client.OldLevels(t.Context(), l.queue)

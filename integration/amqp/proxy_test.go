@@ -91,8 +91,7 @@ func pass(from, to net.Conn, frozen <-chan struct{}) {
 	}
 }
 
-// freeze has nothing pass any more on what is connected. What connects later
-// does.
+// freeze stops all traffic of the existing connections. Later connections work.
 func (p *proxy) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +115,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		at.Host = p.address()
 		l.cfg.URLs = []string{at.String()}
 		l.cfg.AMQP = amqp091.Config{Heartbeat: 2 * time.Second}
-		l.cfg.SendTimeout = patience
+		l.cfg.SendTimeout = maxWait
 	})
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What no queue takes is an error, also when another publish of the same
-// identity, which a queue takes, is on its way at the same time.
+// A publish that no queue takes is an error, also when another publish of the same identity, which a queue
+// takes, is on its way at the same time.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
@@ -161,7 +161,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 					t.Errorf("arrived after %v, want %v", took, wait)
 				}
 				late = max(late, took-wait)
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("a group got nothing")
 			}
 		}

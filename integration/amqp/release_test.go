@@ -93,7 +93,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 			}
 			seen := make(map[string]int)
 			for began := time.Now(); len(seen) < n || l.ready(l.queue+".retry.1h") > 0; { // what a killed release had in hand lies there again a moment later
-				if time.Since(began) > patience {
+				if time.Since(began) > maxWait {
 					t.Fatalf("%d of %d messages came back", len(seen), n)
 				}
 				if _, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil {

@@ -55,8 +55,8 @@ func says(t *testing.T, what string, err error, want ...string) {
 	}
 }
 
-// What the user may not do is one problem for each right, whether the queues are
-// there or not. Subscribe said it once for every queue, or not at all.
+// Each missing right of the user is one problem, whether the queues are there or not. Subscribe reported it once
+// for every queue, or not at all.
 func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "rights")
 	before := p.queues(t, p.queue)
@@ -84,8 +84,8 @@ func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Delay queues are read since short. A user who may not read them yet is told so
-// when it subscribes, and its retries do not come late in silence.
+// Delay queues are read since short. Without the right to read them Subscribe fails, and retries do not come
+// late in silence.
 func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "readable")
 	p.declare(t)

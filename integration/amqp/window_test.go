@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What waits on a level is read before it is due, and held: of large messages a
-// few, of small ones as many as RetryPrefetch says. It was as many of any size.
+// Messages on a level are read before they are due, and held: of large messages a few, of small ones as many as
+// RetryPrefetch says. It was as many of any size.
 func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

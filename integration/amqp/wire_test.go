@@ -77,7 +77,7 @@ func (w *wire) close() {
 // seconds refuses what was written then: that is written again.
 func confirmed(t testing.TB, ch *amqp091.Channel, exchange, key string, all ...amqp091.Publishing) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	for tries := 10; len(all) > 0; tries-- {
 		confirms := make([]*amqp091.DeferredConfirmation, len(all))

@@ -23,7 +23,8 @@ type against struct {
 	spec     func(*spec)
 }
 
-// round runs each side once; with each round another one is first. Who is not verified is missing in the result.
+// round runs each side once; with each round another one is first. A side that is not verified is missing in the
+// result.
 func (a against) round(ctx context.Context, run int) (map[side]*outcome, error) {
 	first := run % len(a.entrants)
 	outs := make(map[side]*outcome)

@@ -22,8 +22,8 @@ type batchSpec struct {
 // inFlightBatches is what docs/reference/batching.md advises, (Concurrency + 1) x Size, for both sides.
 const inFlightBatches = 200
 
-// batchRow compares the Router with Batch and without it. What Batch's functions save by handling many messages at once
-// is a service's own; here they do for each message what the handler does.
+// batchRow compares the Router with Batch and without it. The savings of handling many messages at once belong to the
+// service; here a batch does for each message what the handler does.
 func batchRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
 	e.notef("MaxInFlight %d on both sides; a batch that is not full runs after 10 ms, so that the last one does not count as a wait", inFlightBatches)

@@ -119,7 +119,7 @@ func TestLatenessOfASample(t *testing.T) {
 	}
 }
 
-// What no group commits is not behind: the control topic is read outside of the group.
+// A topic that no group commits is not behind: the control topic is read outside of the group.
 func TestOnlyWhatTheGroupReadsCanBeUnsettled(t *testing.T) {
 	s := spec{Topic: "t", Group: "g"}
 	got := readBy(s, []string{"t", "t.g.retry", "t.g.retry.1s", "t.g.dlq", "t.g.dlq.state", "t.g.control", "t.other.retry"})

@@ -77,8 +77,8 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 		return n, fmt.Errorf("creating topic %s: %w", n.topic, err)
 	}
 	// The broker answers before its own metadata has the topic.
-	patience := time.NewTimer(20 * time.Second)
-	defer patience.Stop()
+	timer := time.NewTimer(20 * time.Second)
+	defer timer.Stop()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -88,7 +88,7 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 		}
 		select {
 		case <-again.C:
-		case <-patience.C:
+		case <-timer.C:
 			return n, fmt.Errorf("topic %s has no leaders 20 s after its creation", n.topic)
 		case <-ctx.Done():
 			return n, ctx.Err()

@@ -17,8 +17,8 @@ import (
 // slowCommits is how often a side commits under valgrind, which makes it so much slower.
 const slowCommits = 10 * time.Second
 
-// counting are the functions that do more when crashes are counted. What else a message takes depends on how the
-// goroutines meet, and differs by more than these from process to process.
+// counting are the functions that do more when crashes are counted. All other costs of a message depend on how
+// the goroutines meet, and differ by more than these from process to process.
 var counting = regexp.MustCompile(`/adapters/kafka\.\(\*(caution|notes)\)\.|/adapters/kafka\.\(?\*?note\b|/delayqueue\.\(\*Turn\)\.` +
 	`|/adapters/kafka\.\(\*lane\)\.(begins|unslot|end|mark|put)$|/adapters/kafka\.\(\*entry\)\.rest$`)
 

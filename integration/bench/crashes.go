@@ -12,8 +12,8 @@ const crashlessAgain side = "ours-not-counting-crashes-again"
 // crashTurns is how often each side has its turn in a process. The first is thrown away.
 const crashTurns = 13
 
-// crashRow is what it costs on the way of a message that succeeds that a crash would be counted. Off is no setting: no
-// note is read or written, all begins at once, and nobody is told who runs.
+// crashRow is what the counting of crashes costs a message that succeeds. No setting turns it off: then nothing is
+// read from or written into the commit metadata, and all messages begin at once.
 func crashRow(ctx context.Context, e *experiment) error {
 	e.notef("each run is a process in which the sides take turns of %s messages; a ratio is the median of those of turns that are next to each other, with the bounds between which it lies with a confidence of 95 %%", count(e.scaled(200_000)))
 	e.notef("the commit with which a subscription begins is in no turn")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What the points of a curve measure. The chart has a line for each of drawn.
+// The measures of a curve's points. The chart has a line for each of drawn.
 const (
 	throughput    = "throughput"
 	lateP50       = "lateness p50"

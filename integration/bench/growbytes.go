@@ -16,7 +16,7 @@ type weight struct {
 
 func (w weight) perRecord() float64 { return float64(w.bytes) / float64(w.records) }
 
-// waitsOn tells whether messages of an origin wait on a topic, in whatever group.
+// waitsOn reports whether messages of an origin wait on a topic, in whatever group.
 func waitsOn(topic, origin string) bool {
 	rest, ours := strings.CutPrefix(topic, origin+".")
 	return ours && (strings.HasSuffix(rest, ".retry") || strings.Contains(rest, ".retry."))

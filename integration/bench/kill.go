@@ -103,26 +103,26 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		return nil, err
 	}
 	defer reader.Close()
-	patience, cancel := context.WithTimeout(ctx, time.Minute)
+	maxWait, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	found := &contents{distinct: make(map[uint64]int)}
 	for err == nil && len(found.distinct) < w.count {
-		err = reader.Poll(patience, found.take)
+		err = reader.Poll(maxWait, found.take)
 	}
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for err == nil {
-		if behind, failed := e.cluster.lag(patience, s.Group, readBy(s, topics)...); failed == nil && behind == 0 {
+		if behind, failed := e.cluster.lag(maxWait, s.Group, readBy(s, topics)...); failed == nil && behind == 0 {
 			break
 		}
 		select {
 		case <-again.C:
-		case <-patience.Done():
-			err = patience.Err()
+		case <-maxWait.Done():
+			err = maxWait.Err()
 		}
 	}
 	if err == nil { // what was written before the last commit
-		err = reader.ToEnd(patience, found.take)
+		err = reader.ToEnd(maxWait, found.take)
 	}
 	if ctx.Err() != nil {
 		return found, ctx.Err()

@@ -40,7 +40,7 @@ func (m *meter) enter(value []byte) {
 	}
 }
 
-// settle notes that a message has reached its end. What comes after the last that is wanted is only counted.
+// settle records that a message has reached its end. Messages after the last wanted one are only counted.
 func (m *meter) settle() {
 	if m.settled.Add(1) == m.want {
 		m.end, m.endCPU = time.Now(), cpuTime()

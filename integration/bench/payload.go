@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What the messages of all rows look like.
+// The shape of the messages of all rows.
 const (
 	valueSize  = 1024
 	keyCount   = 10_000

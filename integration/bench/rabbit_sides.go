@@ -57,7 +57,7 @@ func (s spec) openWatermillAMQP() (*consumer, error) {
 	}, nil
 }
 
-// What grmq calls its queues and the header with its number of retries.
+// The names that grmq gives its queues and the header with its number of retries.
 func grmqRetryQueue(queue string) string {
 	return retry.WithDelay(time.Second, retries).QueueName(queue)
 }

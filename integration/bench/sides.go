@@ -279,8 +279,8 @@ func (h *handling) handle(msg *message.Message) error {
 	return nil
 }
 
-// drains reports whether only the backlog is left, which is handled at full speed. What falls due shortly before is not
-// measured any more: it might come in the drain.
+// drains reports whether only the backlog is left, which is handled at full speed. Messages that fall due shortly
+// before are not measured: they might come in the drain.
 func (h *handling) drains(now time.Time) bool {
 	if h.spec.Backlog == 0 {
 		return false
@@ -309,7 +309,7 @@ func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.T
 	case attempts == 0:
 		h.lag.add(now.Sub(writtenAt(value)))
 	case enough == 0, due.UnixNano() < enough:
-		// What was due before counts, however late it comes.
+		// Messages that were due before count, however late they come.
 		h.late.add(now.Sub(due))
 	}
 	h.entries.add(entryStarted, id, attempts+1, now)

@@ -127,7 +127,7 @@ func (q *queues) send(ctx context.Context, url string, entries []types.SendMessa
 	return nil
 }
 
-const mostEntries = 10 // of a batch
+const maxEntries = 10 // of a batch
 
 func (q *queues) preload(ctx context.Context, queue string, n int) (written, error) {
 	url, err := q.url(ctx, queue)
@@ -150,8 +150,8 @@ func (q *queues) preload(ctx context.Context, queue string, n int) (written, err
 			errs <- failed
 		})
 	}
-	for id := 0; id < n; id += mostEntries {
-		batches <- batch(w, id, min(mostEntries, n-id))
+	for id := 0; id < n; id += maxEntries {
+		batches <- batch(w, id, min(maxEntries, n-id))
 	}
 	close(batches)
 	senders.Wait()
@@ -170,8 +170,8 @@ func (q *queues) steady(ctx context.Context, queue string, rate int, d time.Dura
 	w := newWriter()
 	w.size = sqsValueSize
 	err = steadily(ctx, rate, d, func(first, end int) error {
-		for id := first; id < end; id += mostEntries {
-			if err := q.send(ctx, url, batch(w, id, min(mostEntries, end-id))); err != nil {
+		for id := first; id < end; id += maxEntries {
+			if err := q.send(ctx, url, batch(w, id, min(maxEntries, end-id))); err != nil {
 				return err
 			}
 		}
@@ -180,8 +180,8 @@ func (q *queues) steady(ctx context.Context, queue string, rate int, d time.Dura
 	return w.written(), err
 }
 
-// unsettled counts what is in the queue or among the suspects, visible or not. What the side's process had in hand
-// without having run it was given back, or is counted here.
+// unsettled counts what is in the queue or among the suspects, visible or not. Messages that the side's process
+// received and did not run were given back, or are counted here.
 func (q *queues) unsettled(ctx context.Context, s spec) (int64, error) {
 	var sum int64
 	for _, queue := range []string{s.Topic, s.Topic + "-suspects"} {
@@ -217,7 +217,7 @@ func (q *queues) dead(ctx context.Context, s spec) (*contents, error) {
 	}
 	found := &contents{distinct: make(map[uint64]int)}
 	for {
-		out, err := q.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: mostEntries})
+		out, err := q.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: maxEntries})
 		if err != nil || len(out.Messages) == 0 {
 			return found, err
 		}

@@ -110,7 +110,7 @@ func (s spec) openBareSQS(ctx context.Context, cfg aws.Config) *consumer {
 // pollBare handles one receive.
 func (h *handling) pollBare(ctx context.Context, api *sqs.Client, url string) error {
 	out, err := api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &url, MaxNumberOfMessages: mostEntries, WaitTimeSeconds: 20, MessageAttributeNames: []string{"All"},
+		QueueUrl: &url, MaxNumberOfMessages: maxEntries, WaitTimeSeconds: 20, MessageAttributeNames: []string{"All"},
 	})
 	if err != nil || len(out.Messages) == 0 {
 		return err

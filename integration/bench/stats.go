@@ -103,11 +103,11 @@ func medianBounds(sorted []float64) (low, high float64) {
 	return sorted[k-1], sorted[n-k]
 }
 
-// leastPairs is of how many values medianBounds can say something.
-const leastPairs = 6
+// minPairs is of how many values medianBounds can say something.
+const minPairs = 6
 
-// sure tells whether Min and Max are the bounds of a median.
-func (f *figure) sure() bool { return f.Paired && len(f.Runs) >= leastPairs }
+// sure reports whether Min and Max are the bounds of a median.
+func (f *figure) sure() bool { return f.Paired && len(f.Runs) >= minPairs }
 
 // text is the median and the range, or how sure the median is.
 func (f *figure) text() string {

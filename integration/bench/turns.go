@@ -114,21 +114,21 @@ func (t *taker) take(n int) error {
 	return nil
 }
 
-// restMost is how long a process may take to come to rest, under valgrind, too.
-const restMost = 2 * time.Minute
+// maxRest is how long a process may take to come to rest, under valgrind, too.
+const maxRest = 2 * time.Minute
 
 // calm returns when the process does next to nothing: what could be read ahead is read.
 func calm() error {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	patience := time.NewTimer(restMost)
-	defer patience.Stop()
+	timer := time.NewTimer(maxRest)
+	defer timer.Stop()
 	for still := 0; still < 5; {
 		before := cpuTime()
 		select {
 		case <-look.C:
-		case <-patience.C:
-			return fmt.Errorf("the process did not come to rest within %s", restMost)
+		case <-timer.C:
+			return fmt.Errorf("the process did not come to rest within %s", maxRest)
 		}
 		if still++; cpuTime()-before > 2*time.Millisecond {
 			still = 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the machine does to the first of a round, or to the last, it must do to each side.
+// The machine must treat each side alike: each is the first, and the last, of a round equally often.
 func TestSidesTakeTurnsInBeingFirst(t *testing.T) {
 	for _, sides := range []int{2, 3} {
 		first, last := make([]int, sides), make([]int, sides)

@@ -30,11 +30,11 @@ type system interface {
 
 // Broker is one broker that was started for a test, or was there already. Its methods may be called concurrently.
 type Broker struct {
-	name     string // for people: "Apache Kafka 4.3.0 (native)"
-	addrs    []string
-	ready    func(ctx context.Context, addrs []string) error
-	patience time.Duration // how long a start may take
-	logf     func(format string, args ...any)
+	name    string // for people: "Apache Kafka 4.3.0 (native)"
+	addrs   []string
+	ready   func(ctx context.Context, addrs []string) error
+	maxWait time.Duration // how long a start may take
+	logf    func(format string, args ...any)
 
 	userAddrs []string // of a Kafka with users
 
@@ -182,7 +182,7 @@ func (b *Broker) LogTail() string { return b.sys.logTail() }
 // WaitReady waits until the broker answers a client, until it ends by itself, or until the deadline: that of ctx, or
 // KafkaOptions.StartTimeout from now, whichever is earlier.
 func (b *Broker) WaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	ctx, cancel := context.WithTimeout(ctx, b.maxWait)
 	defer cancel()
 	began := time.Now()
 	var last error
@@ -205,7 +205,7 @@ func (b *Broker) WaitReady(ctx context.Context) error {
 	}
 }
 
-// try asks the broker once; a broker that took the connection and says nothing must not use up the whole patience.
+// try asks the broker once; a broker that took the connection and says nothing must not use up the whole maxWait.
 func (b *Broker) try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

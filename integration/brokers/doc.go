@@ -12,7 +12,7 @@
 //     machine has installed. RocketMQ, which only the benchmarks want, is always native, from Maven.
 //
 // REDELIVER_TEST_WAY=docker or =native insists on one of the last two. Without it, a compose that cannot start the
-// broker (no network for images, say) is told in the log, and the native way is taken.
+// broker (no network for images, say) is reported in the log, and the native way is taken.
 //
 // A test that is content with the run's common broker calls [RequireKafka], [RequireRabbitMQ], [RequireRabbitMQ4],
 // [RequireSQS], [RequireMoto] or [RequireRedis]. One that restarts or kills its broker calls [OwnKafka], [OwnRabbitMQ],

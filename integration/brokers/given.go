@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxGivenPatience bounds the wait for a broker that should be running already.
-const maxGivenPatience = 30 * time.Second
+// maxGivenWait bounds the wait for a broker that should be running already.
+const maxGivenWait = 30 * time.Second
 
 // given is a broker that somebody else runs: it is used and left alone.
 type given struct {
@@ -26,12 +26,12 @@ func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, e
 			"set KafkaOptions.Own for a broker with settings of its own", addrs, EnvKafka)
 	}
 	return open(ctx, &Broker{
-		name:     "kafka given by " + EnvKafka,
-		addrs:    addrs,
-		sys:      &given{name: "kafka", addrsEnv: EnvKafka, restartEnv: EnvKafkaRestart, own: "KafkaOptions.Own"},
-		ready:    kafkaAnswers,
-		patience: min(o.StartTimeout, maxGivenPatience),
-		logf:     o.Logf,
+		name:    "kafka given by " + EnvKafka,
+		addrs:   addrs,
+		sys:     &given{name: "kafka", addrsEnv: EnvKafka, restartEnv: EnvKafkaRestart, own: "KafkaOptions.Own"},
+		ready:   kafkaAnswers,
+		maxWait: min(o.StartTimeout, maxGivenWait),
+		logf:    o.Logf,
 	})
 }
 

@@ -168,12 +168,12 @@ func (n *clusterNode) forget() error {
 func (n *clusterNode) start(ctx context.Context, o KafkaClusterOptions) (*Broker, error) {
 	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap, n.flags...)}
 	return open(ctx, &Broker{
-		name:     fmt.Sprintf("node %d of Apache Kafka %s (native)", n.id, kafkaVersion),
-		addrs:    []string{n.at[ClusterClients]},
-		sys:      k,
-		ready:    n.registered,
-		patience: o.StartTimeout,
-		logf:     o.Logf,
+		name:    fmt.Sprintf("node %d of Apache Kafka %s (native)", n.id, kafkaVersion),
+		addrs:   []string{n.at[ClusterClients]},
+		sys:     k,
+		ready:   n.registered,
+		maxWait: o.StartTimeout,
+		logf:    o.Logf,
 	})
 }
 

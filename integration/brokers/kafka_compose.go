@@ -41,7 +41,7 @@ func composeKafka(ctx context.Context, o KafkaOptions, command []string) (*Broke
 		userAddrs: o.userAddrs(ports[1]),
 		sys:       c,
 		ready:     kafkaIsWhole,
-		patience:  o.StartTimeout,
+		maxWait:   o.StartTimeout,
 		logf:      o.Logf,
 	})
 }

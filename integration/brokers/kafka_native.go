@@ -43,7 +43,7 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 		userAddrs: o.userAddrs(ports[2]),
 		sys:       k,
 		ready:     kafkaIsWhole,
-		patience:  o.StartTimeout,
+		maxWait:   o.StartTimeout,
 		logf:      o.Logf,
 	})
 }

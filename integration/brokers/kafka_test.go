@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What the loss suite relies on: a broker of one's own can be killed at any time and comes back on the same address
+// The loss suite relies on this: a broker of one's own can be killed at any time and comes back on the same address
 // with what it had confirmed.
 func TestOwnKafkaKeepsARecordThroughSIGKILL(t *testing.T) {
 	soakOnly(t)

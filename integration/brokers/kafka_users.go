@@ -11,8 +11,8 @@ import (
 const usersListener = "USERS"
 
 // kafkaUsers turns Kafka's authorizer on, and adds to the listeners one on which users log in with SASL/PLAIN. They may
-// do what ACLs say. Who comes by the other listeners, without a name, may do everything: the broker itself, and the test
-// that gives the rights.
+// do what ACLs say. Clients of the other listeners, which have no name, may do everything: the broker itself, and the
+// test that gives the rights.
 func kafkaUsers(p, users map[string]string, host string, port int) {
 	p["listeners"] += fmt.Sprintf(",%s://%s:%d", usersListener, host, port)
 	p["advertised.listeners"] += fmt.Sprintf(",%s://127.0.0.1:%d", usersListener, port)

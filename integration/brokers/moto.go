@@ -29,7 +29,7 @@ func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 		return givenSQS(ctx, url, EnvMoto, EnvMotoRestart, "MotoOptions.Own", o.StartTimeout, o.Logf)
 	}
 	began := time.Now()
-	s, err := onFreePorts("moto", inUse, o.Logf, func() (*SQSServer, error) { return moto(ctx, o) })
+	s, err := onFreePorts("moto", inUse, o.Logf, func() (*SQSServer, error) { return startMoto(ctx, o) })
 	if err != nil {
 		return nil, fmt.Errorf("starting a moto server for the tests: %w", err)
 	}
@@ -37,7 +37,7 @@ func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 	return s, nil
 }
 
-func moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
+func startMoto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 	python, err := Python()
 	if err != nil {
 		return nil, err

@@ -40,12 +40,12 @@ func newRabbit(
 		ctl:        ctl,
 	}
 	r.Broker, err = open(ctx, &Broker{
-		name:     name,
-		addrs:    []string{fmt.Sprintf("127.0.0.1:%d", port)},
-		sys:      sys,
-		ready:    func(ctx context.Context, _ []string) error { return rabbitIsWhole(ctx, r.url, r.management, ctl) },
-		patience: o.StartTimeout,
-		logf:     o.Logf,
+		name:    name,
+		addrs:   []string{fmt.Sprintf("127.0.0.1:%d", port)},
+		sys:     sys,
+		ready:   func(ctx context.Context, _ []string) error { return rabbitIsWhole(ctx, r.url, r.management, ctl) },
+		maxWait: o.StartTimeout,
+		logf:    o.Logf,
 	})
 	if err != nil {
 		return nil, err
@@ -64,12 +64,12 @@ func givenRabbitMQ(ctx context.Context, o RabbitMQOptions, env rabbitEnv, rawURL
 	}
 	r := &Rabbit{env: env, url: rawURL, management: os.Getenv(env.management), vhost: cmp.Or(strings.TrimPrefix(u.Path, "/"), "/")}
 	r.Broker, err = open(ctx, &Broker{
-		name:     "rabbitmq given by " + env.url,
-		addrs:    []string{u.Host},
-		sys:      &given{name: "rabbitmq", addrsEnv: env.url, restartEnv: env.restart, own: "RabbitMQOptions.Own"},
-		ready:    func(ctx context.Context, _ []string) error { return rabbitAnswers(ctx, r.url, r.management) },
-		patience: min(o.StartTimeout, maxGivenPatience),
-		logf:     o.Logf,
+		name:    "rabbitmq given by " + env.url,
+		addrs:   []string{u.Host},
+		sys:     &given{name: "rabbitmq", addrsEnv: env.url, restartEnv: env.restart, own: "RabbitMQOptions.Own"},
+		ready:   func(ctx context.Context, _ []string) error { return rabbitAnswers(ctx, r.url, r.management) },
+		maxWait: min(o.StartTimeout, maxGivenWait),
+		logf:    o.Logf,
 	})
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What the suites of the AMQP adapter rely on, on both versions: a node of one's own does what a delay queue needs,
+// The suites of the AMQP adapter rely on this, on both versions: a node of one's own does what a delay queue needs,
 // can be killed, restarted and disturbed at any time, and comes back on the same address with what it had confirmed.
 func TestOwnRabbitMQ(t *testing.T) {
 	soakOnly(t)

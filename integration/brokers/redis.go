@@ -58,12 +58,12 @@ func Redis(ctx context.Context, o RedisOptions) (*Broker, error) {
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addr := os.Getenv(EnvRedis); addr != "" && !o.Own {
 		return open(ctx, &Broker{
-			name:     "redis given by " + EnvRedis,
-			addrs:    []string{addr},
-			sys:      &given{name: "redis", addrsEnv: EnvRedis, restartEnv: EnvRedisRestart, own: "RedisOptions.Own"},
-			ready:    redisAnswers,
-			patience: min(o.StartTimeout, maxGivenPatience),
-			logf:     o.Logf,
+			name:    "redis given by " + EnvRedis,
+			addrs:   []string{addr},
+			sys:     &given{name: "redis", addrsEnv: EnvRedis, restartEnv: EnvRedisRestart, own: "RedisOptions.Own"},
+			ready:   redisAnswers,
+			maxWait: min(o.StartTimeout, maxGivenWait),
+			logf:    o.Logf,
 		})
 	}
 	began := time.Now()
@@ -118,7 +118,7 @@ func composeRedis(ctx context.Context, o RedisOptions, command []string) (*Broke
 func newRedis(ctx context.Context, name string, sys system, port int, o RedisOptions) (*Broker, error) {
 	return open(ctx, &Broker{
 		name: name, addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}, sys: sys,
-		ready: redisAnswers, patience: o.StartTimeout, logf: o.Logf,
+		ready: redisAnswers, maxWait: o.StartTimeout, logf: o.Logf,
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What the loss suite relies on: a Redis of one's own can be killed at any time and comes back on the same address with
+// The loss suite relies on this: a Redis of one's own can be killed at any time and comes back on the same address with
 // every write that it had confirmed, also the ones of the last moment.
 func TestOwnRedisKeepsWritesThroughSIGKILL(t *testing.T) {
 	b := brokers.OwnRedis(t, brokers.RedisOptions{})

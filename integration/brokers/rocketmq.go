@@ -50,12 +50,12 @@ func RocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
 				"set RocketMQOptions.Own for one with settings of its own", addr, EnvRocketMQ)
 		}
 		return open(ctx, &Broker{
-			name:     "rocketmq given by " + EnvRocketMQ,
-			addrs:    []string{addr},
-			sys:      &given{name: "rocketmq", addrsEnv: EnvRocketMQ, restartEnv: EnvRocketMQRestart, own: "RocketMQOptions.Own"},
-			ready:    rocketMQAnswers,
-			patience: min(o.StartTimeout, maxGivenPatience),
-			logf:     o.Logf,
+			name:    "rocketmq given by " + EnvRocketMQ,
+			addrs:   []string{addr},
+			sys:     &given{name: "rocketmq", addrsEnv: EnvRocketMQ, restartEnv: EnvRocketMQRestart, own: "RocketMQOptions.Own"},
+			ready:   rocketMQAnswers,
+			maxWait: min(o.StartTimeout, maxGivenWait),
+			logf:    o.Logf,
 		})
 	}
 	began := time.Now()

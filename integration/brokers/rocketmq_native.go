@@ -65,7 +65,7 @@ func nativeRocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
 	}
 	return open(ctx, &Broker{
 		name: "Apache RocketMQ " + rocketMQVersion + " (native)", addrs: names.addrs, sys: w,
-		ready: rocketMQAnswers, patience: o.StartTimeout, logf: o.Logf,
+		ready: rocketMQAnswers, maxWait: o.StartTimeout, logf: o.Logf,
 	})
 }
 
@@ -88,7 +88,7 @@ func rocketMQNames(ctx context.Context, java, lib string, o RocketMQOptions) (*B
 	}
 	return open(ctx, &Broker{
 		name: "Apache RocketMQ " + rocketMQVersion + "'s name server (native)", addrs: []string{loopback(ports[0])}, sys: c,
-		ready: listens, patience: o.StartTimeout, logf: o.Logf,
+		ready: listens, maxWait: o.StartTimeout, logf: o.Logf,
 	})
 }
 

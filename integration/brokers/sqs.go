@@ -75,15 +75,15 @@ func SQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 
 // newSQS opens a server of ours, which listens on this loopback port.
 func newSQS(
-	ctx context.Context, name string, sys system, port int, patience time.Duration, logf func(string, ...any),
+	ctx context.Context, name string, sys system, port int, maxWait time.Duration, logf func(string, ...any),
 ) (*SQSServer, error) {
 	b, err := open(ctx, &Broker{
-		name:     name,
-		addrs:    []string{fmt.Sprintf("http://127.0.0.1:%d", port)},
-		sys:      sys,
-		ready:    sqsAnswers,
-		patience: patience,
-		logf:     logf,
+		name:    name,
+		addrs:   []string{fmt.Sprintf("http://127.0.0.1:%d", port)},
+		sys:     sys,
+		ready:   sqsAnswers,
+		maxWait: maxWait,
+		logf:    logf,
 	})
 	if err != nil {
 		return nil, err

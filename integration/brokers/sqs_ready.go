@@ -38,19 +38,19 @@ func sqsAnswers(ctx context.Context, addrs []string) error {
 }
 
 func givenSQS(
-	ctx context.Context, rawURL, env, restart, own string, patience time.Duration, logf func(string, ...any),
+	ctx context.Context, rawURL, env, restart, own string, maxWait time.Duration, logf func(string, ...any),
 ) (*SQSServer, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http") || u.User != nil {
 		return nil, errors.New(env + " must be like http://127.0.0.1:9324") // a password may be in what it is
 	}
 	b, err := open(ctx, &Broker{
-		name:     "server given by " + env,
-		addrs:    []string{strings.TrimRight(rawURL, "/")},
-		sys:      &given{name: "the server", addrsEnv: env, restartEnv: restart, own: own},
-		ready:    sqsAnswers,
-		patience: min(patience, maxGivenPatience),
-		logf:     logf,
+		name:    "server given by " + env,
+		addrs:   []string{strings.TrimRight(rawURL, "/")},
+		sys:     &given{name: "the server", addrsEnv: env, restartEnv: restart, own: own},
+		ready:   sqsAnswers,
+		maxWait: min(maxWait, maxGivenWait),
+		logf:    logf,
 	})
 	if err != nil {
 		return nil, err

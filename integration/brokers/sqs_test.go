@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What the loss suite relies on: a server of one's own can be killed at any time and comes back on the same endpoint
+// The loss suite relies on this: a server of one's own can be killed at any time and comes back on the same endpoint
 // with every message that it had confirmed, also the ones of the last moment.
 func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
 	soakOnly(t)
@@ -99,7 +99,7 @@ func TestGivenSQSIsLeftAlone(t *testing.T) {
 	mustAsk(t.Context(), t, url, "ListQueues", nil)
 }
 
-// What the tests may rely on each of the two servers for; the rest of their differences is in the tests that meet them.
+// The differences of the two servers on which tests rely; the others are in the tests that meet them.
 func TestSQSServersRefuseWhatTheyAreTakenFor(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {

@@ -41,13 +41,13 @@ func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 // Queues and exchanges of a test need names of their own there. It cannot be killed, nor take rabbitmqctl.
 func RequireRabbitMQ(tb testing.TB) *Rabbit {
 	tb.Helper()
-	return requireRabbitMQ(tb, RabbitMQ3, "--rabbitmq")
+	return requireRabbitMQVersion(tb, RabbitMQ3, "--rabbitmq")
 }
 
 // RequireRabbitMQ4 is RequireRabbitMQ with a RabbitMQ 4.
 func RequireRabbitMQ4(tb testing.TB) *Rabbit {
 	tb.Helper()
-	return requireRabbitMQ(tb, RabbitMQ4, "--rabbitmq4")
+	return requireRabbitMQVersion(tb, RabbitMQ4, "--rabbitmq4")
 }
 
 // RequireRabbitMQs returns the RabbitMQs that a test of every version runs on, by version: 3.10, and in make prove 4.0.
@@ -60,7 +60,7 @@ func RequireRabbitMQs(tb testing.TB) map[string]*Rabbit {
 	return all
 }
 
-func requireRabbitMQ(tb testing.TB, version RabbitMQVersion, flag string) *Rabbit {
+func requireRabbitMQVersion(tb testing.TB, version RabbitMQVersion, flag string) *Rabbit {
 	tb.Helper()
 	env, err := version.env()
 	if err != nil {
@@ -115,14 +115,14 @@ func OwnRabbitMQSoon(tb testing.TB, o RabbitMQOptions) func() *Rabbit {
 // when there is none. It takes any credentials and region; queues of a test need names of their own there.
 func RequireSQS(tb testing.TB) string {
 	tb.Helper()
-	return requireSQS(tb, "an sqs", EnvSQS, "--sqs")
+	return requireSQSServer(tb, "an sqs", EnvSQS, "--sqs")
 }
 
 // RequireMoto returns the endpoint of the moto server that all tests of a run share. It is for what ElasticMQ does not
 // hold to, and slow: no test sends it more than a few hundred messages.
 func RequireMoto(tb testing.TB) string {
 	tb.Helper()
-	return requireSQS(tb, "a moto", EnvMoto, "--moto")
+	return requireSQSServer(tb, "a moto", EnvMoto, "--moto")
 }
 
 // RequireSQSServers returns the endpoints that a test of every SQS server runs on, by server: ElasticMQ, and in make prove moto.
@@ -135,7 +135,7 @@ func RequireSQSServers(tb testing.TB) map[string]string {
 	return all
 }
 
-func requireSQS(tb testing.TB, what, env, flag string) string {
+func requireSQSServer(tb testing.TB, what, env, flag string) string {
 	tb.Helper()
 	endpoint := os.Getenv(env)
 	if endpoint == "" {

@@ -19,7 +19,7 @@ type load struct {
 	Share    float64       // of a core, or of what one process was measured to carry, that is planned with
 }
 
-// What was not measured here, and is taken for granted. The page names each.
+// The assumptions that were not measured here. The page names each.
 const (
 	// The broker's processor time for a write with its read: 5 s for the 400,000 of `fail-all`, by the text below its table.
 	brokerCPU = 5.0 / 400_000

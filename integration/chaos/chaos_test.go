@@ -49,7 +49,7 @@ func TestChaos(t *testing.T) {
 			t.Parallel()
 			p := plan{
 				Run: history.Run{Broker: c.name, Seed: seed, Loads: c.loads, Linger: 20 * time.Second}, rates: c.rates,
-				length: 50 * time.Second, deadline: 12 * time.Minute, patience: 5 * time.Second, consumers: 2,
+				length: 50 * time.Second, deadline: 12 * time.Minute, maxWait: 5 * time.Second, consumers: 2,
 			}
 			if length > 0 {
 				p.length = length

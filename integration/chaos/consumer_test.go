@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// consumerConfig is what a consumer process is told.
+// consumerConfig is the configuration of a consumer process.
 type consumerConfig struct {
 	Name    string       `json:"name"` // of the process
 	History string       `json:"history"`
@@ -45,8 +45,8 @@ type consumerConfig struct {
 	Load    history.Load `json:"load"`
 	Topic   string       `json:"topic"`
 	Group   string       `json:"group"`
-	// Patience is how long the client waits for an answer. Default: the client's own.
-	Patience time.Duration `json:"patience"`
+	// MaxWait is how long the client waits for an answer. Default: the client's own.
+	MaxWait time.Duration `json:"maxWait"`
 }
 
 func (c consumerConfig) policy() redeliver.Policy {
@@ -189,7 +189,7 @@ func (h *handler) obey(order string) error {
 	}
 	line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
 	if step < clockStep.Load() {
-		// What was run until then was run by the clock that was ahead.
+		// Messages until then ran by the clock that was ahead.
 		clockStep.Store(step)
 		line.At = realNow().UnixNano()
 	}

@@ -63,7 +63,7 @@ type toxic struct {
 
 // toxics are all that can happen to connections, whatever the broker.
 var toxics = []toxic{
-	// Nothing passes, and the connections stay: a partition. What was under way is gone when it heals.
+	// Nothing passes, and the connections stay: a partition. Bytes that were under way are lost when it heals.
 	{"partition", []string{up, down}, "timeout", func(int) map[string]any { return map[string]any{"timeout": 0} }},
 	// Half-open: the broker hears and is not heard, or the other way round.
 	{"answers lost", []string{down}, "timeout", func(int) map[string]any { return map[string]any{"timeout": 0} }},

@@ -29,11 +29,11 @@ const nodes = 3
 
 // kafkaStage is a cluster as everybody but redeliver meets it, by franz-go alone.
 type kafkaStage struct {
-	cluster *brokers.KafkaCluster
-	gates   []map[string]*gate // by node and listener
-	liars   []*liar            // before the clients' listener, by node
-	client  *kgo.Client
-	admin   *kadm.Client
+	cluster    *brokers.KafkaCluster
+	gates      []map[string]*gate // by node and listener
+	corruptors []*corruptor       // before the clients' listener, by node
+	client     *kgo.Client
+	admin      *kadm.Client
 }
 
 // kafkaSession is when a dead member is missed.
@@ -49,8 +49,8 @@ func newKafkaStage(t *testing.T, loads []history.Load) *kafkaStage {
 		StartTimeout: startTimeout,
 		Via: func(node int, listener, address string) (string, error) {
 			if listener == brokers.ClusterClients {
-				l := newLiar(t, address)
-				k.liars = append(k.liars, l)
+				l := newCorruptor(t, address)
+				k.corruptors = append(k.corruptors, l)
 				address = l.address()
 			}
 			g := newGate(t, fmt.Sprintf("%s of node %d", listener, node), address)
@@ -133,8 +133,8 @@ func (k *kafkaStage) lanes() []lane {
 		}))
 	}
 	network.kinds = append(network.kinds, kind{"corrupted reads", nodes, func(_ context.Context, s step) (func(context.Context) error, error) {
-		k.liars[s.target].lying.Store(true)
-		return func(context.Context) error { k.liars[s.target].lying.Store(false); return nil }, nil
+		k.corruptors[s.target].lying.Store(true)
+		return func(context.Context) error { k.corruptors[s.target].lying.Store(false); return nil }, nil
 	}})
 	return []lane{network, {"node", []kind{
 		{"node killed", nodes, k.kill},
@@ -197,12 +197,12 @@ func connectKafka(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) 
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
 	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = kafkaSession, kafkaSession/8
 	sc.Metadata.RefreshFrequency = 10 * time.Second
-	if cfg.Patience > 0 {
-		sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = cfg.Patience, cfg.Patience, cfg.Patience
+	if cfg.MaxWait > 0 {
+		sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = cfg.MaxWait, cfg.MaxWait, cfg.MaxWait
 	}
 	client, err := kafka.Open(ctx, kafka.Config{
 		Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sarama: sc, Sink: sink,
-		MaxInFlight: 20, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Patience,
+		MaxInFlight: 20, DrainTimeout: 2 * time.Second, SendTimeout: cfg.MaxWait,
 	})
 	if err != nil {
 		return consumer.Client{}, err

@@ -58,13 +58,13 @@ func (r *rabbitStage) consumer(load history.Load) consumerConfig {
 }
 
 // rabbitConfig has a dead broker missed soon.
-func rabbitConfig(patience time.Duration) amqp091.Config {
+func rabbitConfig(maxWait time.Duration) amqp091.Config {
 	return amqp091.Config{Heartbeat: rabbitHeartbeat, Dial: func(network, addr string) (net.Conn, error) {
-		c, err := net.DialTimeout(network, addr, patience)
+		c, err := net.DialTimeout(network, addr, maxWait)
 		if err != nil {
 			return nil, err
 		}
-		return c, c.SetDeadline(time.Now().Add(patience)) // the client lifts it
+		return c, c.SetDeadline(time.Now().Add(maxWait)) // the client lifts it
 	}}
 }
 
@@ -136,7 +136,7 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 			return nil, fmt.Errorf("reading %s.dlq: %w", load.Name, err)
 		}
 		if !ok {
-			// What was not acked comes back, for the next who looks.
+			// Unacked messages come back, for the next reader.
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.ch = nil
@@ -167,7 +167,7 @@ func (r *rabbitStage) lanes() []lane {
 			return err
 		}
 	}
-	// Whatever is going to be healed was asked for past the gate, so it is done unless the node itself fails.
+	// The request that heals a fault does not pass the gate, so it succeeds unless the node itself fails.
 	return []lane{network, {"node", []kind{
 		{"node killed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			if err := r.broker.Settle(context.WithoutCancel(ctx)); err != nil {
@@ -191,7 +191,7 @@ func (r *rabbitStage) lanes() []lane {
 func connectRabbitMQ(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
 		URLs: cfg.Addrs, Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, MaxInFlight: 20, Prefetch: 20, RetryPrefetch: 40,
-		SendTimeout: cfg.Patience, AMQP: rabbitConfig(5 * time.Second),
+		SendTimeout: cfg.MaxWait, AMQP: rabbitConfig(5 * time.Second),
 	})
 	if err != nil {
 		return consumer.Client{}, err

@@ -22,7 +22,7 @@ import (
 
 // stage is a broker as everybody but redeliver meets it.
 type stage interface {
-	// consumer is what a consumer of a load is told of the broker.
+	// consumer is how a consumer of a load reaches the broker.
 	consumer(load history.Load) consumerConfig
 	// write writes a message once, and calls confirmed when the broker says that it has it, then or later.
 	write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64))
@@ -52,17 +52,17 @@ type plan struct {
 	consumers int   // of each load
 	length    time.Duration
 	deadline  time.Duration // for all to come to its end, when all is healed
-	patience  time.Duration
+	maxWait   time.Duration
 }
 
 // performance is a run.
 type performance struct {
-	t     *testing.T
-	plan  plan
-	stage stage
-	path  string
-	log   *history.Log
-	crew  *crew
+	t         *testing.T
+	plan      plan
+	stage     stage
+	path      string
+	log       *history.Log
+	processes *processes
 
 	reader *history.Reader
 	lines  []history.Line
@@ -81,18 +81,18 @@ func perform(t *testing.T, s stage, p plan) {
 	defer r.log.Close()
 	r.reader = history.NewReader(r.path)
 	r.log.Add(history.Line{Kind: history.Began, Run: &p.Run})
-	r.crew = &crew{t: t, dir: filepath.Dir(r.path)}
-	t.Cleanup(func() { _ = r.crew.end() }) // it has ended, where all is well
+	r.processes = &processes{t: t, dir: filepath.Dir(r.path)}
+	t.Cleanup(func() { _ = r.processes.end() }) // it has ended, where all is well
 	for _, load := range p.Loads {
 		cfg := s.consumer(load)
-		cfg.History, cfg.Load, cfg.Patience = r.path, load, p.patience
-		r.crew.man(cfg, p.consumers)
+		cfg.History, cfg.Load, cfg.MaxWait = r.path, load, p.maxWait
+		r.processes.man(cfg, p.consumers)
 	}
 	r.act()
 	healed := time.Now()
 	settled := r.settle()
 	took := time.Since(healed)
-	if err := r.crew.end(); err != nil {
+	if err := r.processes.end(); err != nil {
 		t.Error(err)
 	}
 	r.bury()
@@ -106,7 +106,7 @@ func perform(t *testing.T, s stage, p plan) {
 func (r *performance) act() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	// What a writer has begun may be confirmed when it writes no more.
+	// Writes that have begun may be confirmed after the writer has stopped.
 	writing, cancelWriting := context.WithTimeout(r.t.Context(), r.plan.length+2*r.plan.deadline)
 	defer cancelWriting()
 	var acts sync.WaitGroup
@@ -115,7 +115,7 @@ func (r *performance) act() {
 	}
 	r.warm()
 	time.AfterFunc(r.plan.length, cancel)
-	for _, l := range append(r.stage.lanes(), r.crew.lane()) {
+	for _, l := range append(r.stage.lanes(), r.processes.lane()) {
 		acts.Go(func() {
 			if err := play(ctx, r.log, l, l.draw(r.rng(l.name), r.plan.length)); err != nil {
 				r.t.Error(err)
@@ -223,7 +223,7 @@ func (r *performance) settle() bool {
 	}
 	r.log.Add(history.Line{Kind: history.Said, What: state})
 	r.t.Errorf("not everything came to its end within %s: %s; the consumers' goroutines are in %s", r.plan.deadline, state, filepath.Dir(r.path))
-	r.crew.dump()
+	r.processes.dump()
 	return false
 }
 

@@ -58,7 +58,7 @@ func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
 	return steps
 }
 
-// play does a lane's steps until ctx ends. What has begun is healed in any case.
+// play does a lane's steps until ctx ends. A fault that has begun is healed in any case.
 func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
 	for _, s := range steps {
 		if !consumer.Pause(ctx, s.after) {

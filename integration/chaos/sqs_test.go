@@ -125,7 +125,7 @@ func (s *sqsStage) lanes() []lane {
 func connectSQS(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
 	ac := onlooker.AWS()
 	client, err := sqs.Open(ctx, sqs.Config{
-		AWS: &ac, Endpoint: cfg.Addrs[0], Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Patience,
+		AWS: &ac, Endpoint: cfg.Addrs[0], Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, SendTimeout: cfg.MaxWait,
 		MaxInFlight: 20, VisibilityTimeout: sqsVisibility, WaitTime: time.Second, Pollers: 2,
 	})
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What breaks things is tried, too: a fault that does nothing proves nothing.
+// The faults are tested, too: a fault that does nothing proves nothing.
 
 // envClock makes this test binary try its clock.
 const envClock = "REDELIVER_CHAOS_CLOCK"
 
-// tryClock steps the clock. What was measured before and after goes on as it was.
+// tryClock steps the clock. Monotonic measurements are not affected.
 func tryClock() error {
 	began := time.Now()
 	replaceClock()
@@ -58,7 +58,7 @@ func TestClockSteps(t *testing.T) {
 
 // A client that checks what it reads sees a lie, and gets the record when there are no more; one that does not gets
 // another value.
-func TestLiarIsSeen(t *testing.T) {
+func TestCorruptionIsSeen(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "records"))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestLiarIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	l := newLiar(t, cluster.ListenAddrs()[0])
+	l := newCorruptor(t, cluster.ListenAddrs()[0])
 	l.lying.Store(true)
 	read := func(opts ...kgo.Opt) *kgo.Client {
 		client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("records"),

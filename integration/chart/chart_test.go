@@ -291,7 +291,7 @@ func TestTheCommandUnderstandsItsArguments(t *testing.T) {
 	}
 }
 
-// What is mistyped or unsafe is refused when it is installed, and the message says what.
+// Mistyped and unsafe values are refused at the installation, and the message names them.
 func TestChartRefuses(t *testing.T) {
 	for _, c := range []struct{ value, says string }{
 		{"run.topic=orders", "topic"},

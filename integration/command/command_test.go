@@ -21,14 +21,14 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = 90 * time.Second
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = 90 * time.Second
 
 // betweenLooks is how long is waited before the command is asked again: each time is a process.
 const betweenLooks = 250 * time.Millisecond
 
-// mostBinary is how large the command may be.
-const mostBinary = 40 << 20
+// maxBinary is how large the command may be.
+const maxBinary = 40 << 20
 
 var built string // the directory of the programs
 
@@ -63,8 +63,8 @@ func TestTheBinaryIsSmallEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("report: the command has %.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > mostBinary {
-		t.Errorf("the command has %d bytes, more than %d", info.Size(), mostBinary)
+	if info.Size() > maxBinary {
+		t.Errorf("the command has %d bytes, more than %d", info.Size(), maxBinary)
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 		s.t.Fatal(err)
 	}
 	// Before a test waits for ever, the worker ends and its lines with it.
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if then != nil {
 		then()
@@ -167,7 +167,7 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	return ids, errs.String(), err
 }
 
-// day is an operator's: messages have died, the cause is found, the service mended,
+// day is an operator's: messages have died, the cause is found, the service fixed,
 // one is replayed to try it, and then the rest.
 func (s *shop) day() {
 	t := s.t
@@ -208,8 +208,8 @@ func (s *shop) day() {
 	}
 }
 
-// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled
-// then. What it had not sent stays.
+// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled then. Messages that it had
+// not sent stay.
 func (s *shop) interrupt() {
 	t := s.t
 	t.Helper()
@@ -228,11 +228,11 @@ func (s *shop) interrupt() {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	tick := time.NewTicker(betweenLooks)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for sent := false; !sent; {
 		for _, task := range s.rows(0, "dlq", "tasks", s.dlq) {
 			counts := task["counts"].(map[string]any)
@@ -241,7 +241,7 @@ func (s *shop) interrupt() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("the canary was not sent within %s: %s", patience, errs.String())
+			t.Fatalf("the canary was not sent within %s: %s", maxWait, errs.String())
 		}
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
@@ -262,7 +262,7 @@ func (s *shop) interrupt() {
 	done := s.work("never", "commit", 1, nil)
 	// On SQS what a receive had in hand that was broken off is hidden for the lease.
 	left := s.rows(0, "dlq", "show", s.dlq)
-	for began := time.Now(); len(left) == 0 && time.Since(began) < patience; {
+	for began := time.Now(); len(left) == 0 && time.Since(began) < maxWait; {
 		<-tick.C
 		left = s.rows(0, "dlq", "show", s.dlq)
 	}

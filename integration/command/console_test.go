@@ -24,7 +24,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	const kinds, eachKind = 3, 3
 	shops := []*shop{kafkaShop(t), rabbitShop(t, brokers.RequireRabbitMQ(t)), sqsShop(t)}
-	// What waits on RabbitMQ its management API tells, which each profile may have one of.
+	// The management API of RabbitMQ counts its waiting messages; each profile may name one.
 	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
 	text := "rabbitmq:\n  broker: " + shops[1].url + "\n  management-url: " + brokers.RequireRabbitMQ(t).Management() + "\n"
 	if err := os.WriteFile(profiles, []byte(text), 0o600); err != nil {
@@ -55,7 +55,7 @@ func TestConsole(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	var row struct {
 		URL    string `json:"url"`
@@ -69,7 +69,7 @@ func TestConsole(t *testing.T) {
 	page := ""
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for !strings.Contains(page, fmt.Sprintf(">%d dead letters<", len(shops)*kinds*eachKind)) {
 		select {
 		case <-tick.C:
@@ -96,10 +96,10 @@ func TestConsole(t *testing.T) {
 		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
 	}
 	for _, s := range shops {
-		late.Reset(patience) // each has a process that handles what is replayed
+		late.Reset(maxWait) // each has a process that handles what is replayed
 		(&visitor{t: t, base: row.URL}).cure(s, eachKind)
 	}
-	late.Reset(patience)
+	late.Reset(maxWait)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

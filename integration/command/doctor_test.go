@@ -54,7 +54,7 @@ func (s *shop) doctorSays(text string, args []string, want ...string) {
 	if len(want) > 0 {
 		code = 3
 	}
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -104,7 +104,7 @@ func (b *booth) subscribe(policy redeliver.Policy) (stop func()) {
 	}()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for reads := false; !reads; {
 		select {
 		case <-tick.C: // others read it, too
@@ -160,7 +160,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 	}
 }
 
-// What falls due and is not taken by where it goes is stuck on its level.
+// A due message that its target queue does not take is stuck on its level.
 func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

@@ -57,7 +57,7 @@ func (s *shop) killed() {
 	}
 	look := func() []map[string]any { return s.rows(0, "dlq", "show", s.dlq, "--limit", "1000") }
 	left := look()
-	for began := time.Now(); len(left) != before+2*each && time.Since(began) < patience; { // what a killed command looked at is hidden on SQS for a while
+	for began := time.Now(); len(left) != before+2*each && time.Since(began) < maxWait; { // what a killed command looked at is hidden on SQS for a while
 		<-time.After(betweenLooks)
 		left = look()
 	}
@@ -81,13 +81,13 @@ type replay struct {
 	cut     int      // how often it was cut short, each time with a window of duplicates at most
 }
 
-// until runs the task until it has replayed n messages, and kills it; with an n of -1
-// it lets it end. What a killed one holds is waited for, and one that has lost its claim,
-// by standing still for longer than that lasts, is cut short as by a kill.
+// until runs the task until it has replayed n messages, and kills it; with an n of -1 it lets it end. It waits
+// for the claim of a killed runner. A runner that stood still for longer than its claim lasts has lost it, and
+// ends as if killed.
 func (r *replay) until(n int) {
 	t := r.t
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var cmd *exec.Cmd
@@ -136,7 +136,7 @@ func (r *replay) until(n int) {
 		case <-deadline:
 			_ = cmd.Process.Kill()
 			<-ended
-			t.Fatalf("redeliver %s had not replayed %d within %s: %s", strings.Join(cmd.Args, " "), n, patience, errs.String())
+			t.Fatalf("redeliver %s had not replayed %d within %s: %s", strings.Join(cmd.Args, " "), n, maxWait, errs.String())
 		}
 	}
 }

@@ -77,9 +77,9 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for began := time.Now(); ready(queue+".retry") < before+window; {
-			if time.Since(began) > patience {
+			if time.Since(began) > maxWait {
 				_ = cmd.Process.Kill()
-				t.Fatalf("nothing was released within %s: %s", patience, errs.String())
+				t.Fatalf("nothing was released within %s: %s", maxWait, errs.String())
 			}
 		}
 		_ = cmd.Process.Kill()
@@ -89,7 +89,7 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	}
 	seen := make(map[string]int)
 	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // what a killed release had in hand lies there again a moment later
-		if time.Since(began) > patience {
+		if time.Since(began) > maxWait {
 			t.Fatalf("%d of %d messages came back", len(seen), n)
 		}
 		if done := s.rowOf(release...); done["status"] != "done" {

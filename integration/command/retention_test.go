@@ -36,7 +36,7 @@ func TestTheRetentionOfADLQ(t *testing.T) {
 		}
 		s.handles()
 		cmd, errs := s.running("--retention", "48h")
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 2 && cmd.ProcessState.ExitCode() != 1 || !strings.Contains(errs.String(), s.dlq) {
 			t.Errorf("a run with another retention ended with %v: %s", err, errs.String())
@@ -77,9 +77,9 @@ func (s *shop) handles(flags ...string) {
 	cmd, errs := s.running(flags...)
 	s.send("to fail")
 	for began := time.Now(); look() < want; {
-		if time.Since(began) > patience {
+		if time.Since(began) > maxWait {
 			_ = cmd.Process.Kill()
-			s.t.Fatalf("%s has not %d messages within %s: %s", s.dlq, want, patience, errs.String())
+			s.t.Fatalf("%s has not %d messages within %s: %s", s.dlq, want, maxWait, errs.String())
 		}
 		<-time.After(betweenLooks)
 	}

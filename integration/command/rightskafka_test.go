@@ -209,7 +209,7 @@ func (s *stall) awaits(not string, so func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !so(); {
+	for deadline := time.After(maxWait); !so(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -253,7 +253,7 @@ func (s *stall) open(ctx context.Context, addrs []string, user string, sink rede
 	return c
 }
 
-// What the messages of a run ask of the handler.
+// The instructions in the messages of a run for the handler.
 const (
 	dies = "dies" // fails twice: on the level, then in the DLQ
 	soon = "soon" // fails once, and comes back by the retry topic
@@ -277,12 +277,11 @@ func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
 	}
 }
 
-// run has the group's member do all that it can be asked for, and returns what it could
-// not do first: it is nil when one message has been retried and dead-lettered, one has
-// come back soon, and what was settled on both topics has been given back. What nobody
-// is told, ask finds.
+// run has the group's member do all that it can be asked for, and returns what it could not do first: it is nil
+// when one message has been retried and dead-lettered, one has come back soon, and what was settled on both
+// topics has been given back. ask finds failures that no event reports.
 func (s *stall) run(t *testing.T, ask func() error) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
 	client, err := sarama.NewClient(s.g.UserAddrs(), login(consumer))
@@ -359,7 +358,7 @@ func (s *stall) doctor(t *testing.T) func() error {
 	}
 }
 
-// swept tells whether both topics on which messages waited are empty.
+// swept reports whether both topics on which messages waited are empty.
 func (s *stall) swept(t *testing.T) bool {
 	t.Helper()
 	for _, r := range s.waiting() {
@@ -386,10 +385,9 @@ func (s *stall) waiting() []string {
 	return []string{back, back + ".1s"}
 }
 
-// What the command writes down is enough: a consumer that may do nothing else retries,
-// dead-letters, and gives back what is settled; who works on the DLQ sees it, sends it
-// back, and purges the rest. And it is the least: without any of it something fails,
-// and is told.
+// The rights that the command prints are enough: a consumer with these alone retries, dead-letters, and deletes
+// settled records; an operator sees the DLQ, replays messages, and purges the rest. And they are the least:
+// without any one of them something fails, and is reported.
 func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)

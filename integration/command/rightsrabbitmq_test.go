@@ -146,7 +146,7 @@ func (b *booth) sends() {
 
 // run has a subscriber do all that it can be asked for, and returns what it could not do.
 func (b *booth) run(user string) error {
-	ctx, cancel := context.WithTimeout(b.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
 	config := b.config(user, endings(done, failed))
@@ -185,9 +185,9 @@ func (b *booth) run(user string) error {
 	return errors.Join(err, <-ended)
 }
 
-// What the command writes down is enough: RabbitMQ takes it, the queues are those that
-// redeliver would have declared, and users who may do nothing else do their work. And it
-// is the least: without any of it something is refused.
+// The definitions that the command prints are enough: RabbitMQ takes them, the queues are those that redeliver
+// would have declared, and users with these rights alone do their work. And they are the least: without any
+// right something is refused.
 func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

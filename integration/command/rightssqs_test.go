@@ -36,7 +36,7 @@ type policyDocument struct {
 	} `json:"Statement"`
 }
 
-// allows tells whether a policy allows an action on a queue.
+// allows reports whether a policy allows an action on a queue.
 func (p *policyDocument) allows(action, queue string) bool {
 	for _, s := range p.Statement {
 		if s.Effect == "Allow" && s.Resource[strings.LastIndexByte(s.Resource, ':')+1:] == queue && slices.Contains(s.Action, action) {
@@ -267,7 +267,7 @@ func (c *counter) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
 // run has a subscriber do all that it can be asked for, by the gate, and returns what it
 // could not do.
 func (c *counter) run() error {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 3*maxWait)
 	defer cancel()
 	denied, hidden := c.gate.denied.Load(), c.gate.hidden.Load()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
@@ -342,10 +342,9 @@ func (c *counter) provisioned() map[string]map[string]string {
 	return all
 }
 
-// What the command writes down is enough: the queues of the template are those that
-// redeliver would have made, and with the policy alone a consumer retries and
-// dead-letters, and who works on the DLQ sends it back. And it is the least: without any
-// of it something is denied.
+// The template and the policy that the command prints are enough: the queues are those that redeliver would have
+// made, and with the policy alone a consumer retries and dead-letters, and an operator replays. And they are the
+// least: without any right something is denied.
 func TestOnSQSWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for kind, fifo := range map[string]string{"standard": "", "FIFO": ".fifo"} {
@@ -407,8 +406,7 @@ func (c *counter) withoutAny(policy *policyDocument) {
 	for _, s := range policy.Statement {
 		queue := s.Resource[strings.LastIndexByte(s.Resource, ':')+1:]
 		for _, action := range s.Action {
-			// What the queue of suspects needs beyond a look is for messages that have
-			// killed their process.
+			// The other rights on the queue of suspects are for messages that have killed their process.
 			if queue == c.beside(c.topic, "-suspects") && !strings.HasPrefix(action, "sqs:GetQueue") {
 				continue
 			}

@@ -56,7 +56,7 @@ func (c *sidecar) end() {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		c.t.Fatal(err)
 	}
-	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	late := time.AfterFunc(maxWait, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
 	if err := c.cmd.Wait(); err != nil {
 		c.t.Errorf("it ends with %v", err)
@@ -110,12 +110,12 @@ func awaitEvery(t *testing.T, pause time.Duration, what func() string, ok func()
 	t.Helper()
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, what())
+			t.Fatalf("not within %s: %s", maxWait, what())
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 			for range 25 {
 				select {
 				case <-h.posts:
-				case <-time.After(patience):
+				case <-time.After(maxWait):
 					t.Fatalf("nothing is posted: %s", run.errs.String())
 				}
 			}

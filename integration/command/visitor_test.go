@@ -18,8 +18,8 @@ type visitor struct {
 	base string
 }
 
-// cure finds one of three causes, replays its messages as a canary, sees that they are
-// handled and that the rest follow. What has other causes stays.
+// cure finds one of three causes, replays its messages as a canary, sees that they are handled and that the rest
+// follow. Messages with other causes stay.
 func (v *visitor) cure(s *shop, each int) {
 	v.t.Helper()
 	home := regexp.MustCompile(`href="(dlq\?[^"]*)"[^>]*>` + regexp.QuoteMeta(s.dlq) + `<`).FindStringSubmatch(v.get(""))
@@ -115,7 +115,7 @@ func (v *visitor) until(address, says string) string {
 	v.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		page := v.get(address)
 		if strings.Contains(page, says) {

@@ -138,7 +138,7 @@ func TestWhatIsWaitedForCanCome(t *testing.T) {
 	}
 }
 
-// Who has tried the suite of a broker knows its part of the one with all.
+// The suite with all brokers contains that of each broker unchanged.
 func TestTheSuiteWithAllIsThatOfEach(t *testing.T) {
 	t.Parallel()
 	all := load(t, "all")

@@ -23,8 +23,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = time.Minute
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = time.Minute
 
 // The window of the browser.
 const width, height = 1280, 900
@@ -56,7 +56,7 @@ func start() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(dir), chromedp.Flag("headless", "new"), chromedp.WindowSize(width, height),
 		chromedp.NoSandbox, // it runs as root, in containers
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true), chromedp.WSURLReadTimeout(patience))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true), chromedp.WSURLReadTimeout(maxWait))
 	allocated, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(allocated, chromedp.WithErrorf(func(string, ...any) {})) // a browser newer than the protocol's description
 	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) }, endProcess, endBrowser)
@@ -78,7 +78,7 @@ const guards = `window.refused = []; window.hacked = [];
 addEventListener("securitypolicyviolation", (e) => refused.push(e.violatedDirective + " " + e.blockedURI));
 window.alert = (what) => hacked.push("alert " + what);`
 
-// open opens a tab, with the settings that a test wants. What goes wrong in it fails the test.
+// open opens a tab, with the settings that a test wants. An error in the tab fails the test.
 func open(t *testing.T, settings ...chromedp.Action) *tab {
 	t.Helper()
 	browser, err := chromium()
@@ -86,7 +86,7 @@ func open(t *testing.T, settings ...chromedp.Action) *tab {
 		t.Fatal(err)
 	}
 	ctx, end := chromedp.NewContext(browser)
-	ctx, endTime := context.WithTimeout(ctx, 5*patience)
+	ctx, endTime := context.WithTimeout(ctx, 5*maxWait)
 	b := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		endTime()
@@ -189,7 +189,7 @@ func (b *tab) until(js string) {
 	b.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		var ok bool
 		// Between two pages there is none.
@@ -249,8 +249,8 @@ func pressed(key string) chromedp.Action {
 	return events
 }
 
-// mostTabs is how often somebody is ready to press the key.
-const mostTabs = 80
+// maxTabs is how often somebody is ready to press the key.
+const maxTabs = 80
 
 // reach presses Tab until the focus is on an element for which an expression over e is true. Wherever it comes by it can
 // be seen, and it goes round no trap.
@@ -261,7 +261,7 @@ func (b *tab) reach(is string) {
 		Name        string
 	}
 	var passed []string
-	for range mostTabs {
+	for range maxTabs {
 		b.press(kb.Tab)
 		f := eval[focus](b, `(() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
 			return { There: e !== document.body && !!(`+is+`), Seen: e === document.body || s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.width > 0 && r.bottom > 0 && r.top < innerHeight,

@@ -26,9 +26,9 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 		id: "id" + hostile, key: "key" + hostile, body: `{"a":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`, kind: "*type" + hostile, text: "error" + hostile,
 		reason: redeliver.Reason("reason" + hostile), headers: []kgo.RecordHeader{{Key: "name" + hostile, Value: []byte("value" + hostile)}},
 	}
-	stranger := bad
-	stranger.group, stranger.body = "group"+hostile, hostile
-	s.put(bad, stranger)
+	foreign := bad
+	foreign.group, foreign.body = "group"+hostile, hostile
+	s.put(bad, foreign)
 	s.open(console.Config{Title: "title" + hostile})
 	b := open(t)
 	q := url.QueryEscape(hostile)
@@ -51,7 +51,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 		b.runsNothing(target)
 	}
 
-	// What is exchanged in an open page comes by another way.
+	// Parts that an open page replaces come by another way.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters"))
 	s.put(bad)

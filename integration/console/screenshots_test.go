@@ -24,10 +24,10 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the `directory` into which the screenshots of the pages are written (default one that is thrown away)")
 
-// What a screenshot may have.
+// Options of a screenshot.
 const (
-	mostHeight = 1000
-	mostBytes  = 200_000
+	maxHeight = 1000
+	maxBytes  = 200_000
 )
 
 // Every page is taken as it is shown; make screenshots writes docs/screenshots by it. The Kafka is in this process,
@@ -136,7 +136,7 @@ func failures() (letters []letter) {
 // picture writes what the page shows, from its top to its end or as far as a picture may go.
 func (b *tab) picture(path string) {
 	b.t.Helper()
-	tall := min(mostHeight, max(400, eval[int64](b, "document.documentElement.scrollHeight")))
+	tall := min(maxHeight, max(400, eval[int64](b, "document.documentElement.scrollHeight")))
 	wide := eval[int64](b, "innerWidth")
 	b.do(emulation.SetDeviceMetricsOverride(wide, tall, 1, wide < width))
 	var shot []byte
@@ -145,11 +145,11 @@ func (b *tab) picture(path string) {
 	if err != nil || int64(size.Width) != wide || int64(size.Height) != tall {
 		b.t.Errorf("%s has %d x %d: %v", path, size.Width, size.Height, err)
 	}
-	if *screenshots != "" || len(shot) > mostBytes { // the browser is quick about it
+	if *screenshots != "" || len(shot) > maxBytes { // the browser is quick about it
 		shot = b.packed(shot)
 	}
-	if len(shot) > mostBytes {
-		b.t.Errorf("%s has %d bytes, more than %d", path, len(shot), mostBytes)
+	if len(shot) > maxBytes {
+		b.t.Errorf("%s has %d bytes, more than %d", path, len(shot), maxBytes)
 	}
 	if err := os.WriteFile(path, shot, 0o644); err != nil {
 		b.t.Fatal(err)

@@ -46,7 +46,7 @@ type flaky struct {
 	silent atomic.Bool
 }
 
-// waiting is a DLQ for whose group some wait, and were told what is to become of them.
+// waiting is a DLQ for whose group some messages wait, with commands about them.
 type waiting struct{ *flaky }
 
 func (waiting) Waiting(context.Context) ([]console.Level, error) {
@@ -75,7 +75,7 @@ func (f *flaky) Count(ctx context.Context) (int64, bool, error) {
 	return f.Queue.Count(ctx)
 }
 
-// newShop makes an empty DLQ. Whoever wants a console opens one.
+// newShop makes an empty DLQ. Tests open a console themselves.
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	return newShopOn(t, brokers.RequireKafka(t), "web-"+strings.ToLower(rand.Text()[:10]))
@@ -151,7 +151,7 @@ func (s *shop) listen(address string) {
 		s.t.Fatal(err)
 	}
 	s.url = "http://" + ln.Addr().String() + "/"
-	s.server = &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.server = &http.Server{ReadHeaderTimeout: maxWait, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
 			s.streams.Add(1)
 			defer s.streams.Add(-1)
@@ -220,7 +220,7 @@ func (s *shop) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !ok(); {
+	for deadline := time.After(maxWait); !ok(); {
 		select {
 		case <-tick.C:
 		case <-deadline:

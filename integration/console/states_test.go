@@ -53,7 +53,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	s.put(orders(1)...)
 	b.until(headed("8 dead letters"))
 
-	// What is being typed or chosen is not taken away.
+	// An update keeps what is being typed or chosen.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters") + " && document.querySelector('#rows input[type=checkbox]')")
 	b.do(chromedp.SendKeys("input[name=text]", "half a word", chromedp.ByQuery), chromedp.Focus("#rows input[type=checkbox]", chromedp.ByQuery))

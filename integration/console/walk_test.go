@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// service is the group whose handler has failed, and is mended.
+// service is the group whose handler has failed, and is fixed.
 type service struct {
 	mended atomic.Bool
 	mu     sync.Mutex
@@ -73,7 +73,7 @@ func (v *service) handled() map[string]int {
 }
 
 // From the home page to the cause, its messages, the replay with a reason that is typed, and its end, by the keyboard
-// alone. What was replayed is handled by the group that had failed it, and the page says so by itself.
+// alone. The group that failed the message handles it after the replay, and the page says so by itself.
 func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	t.Parallel()
 	const n = 7

@@ -26,7 +26,7 @@ type Process struct {
 	err   error
 }
 
-// Start starts this binary again, with cfg in the variable env, for [Main]. What it says goes to the file log.
+// Start starts this binary again, with cfg in the variable env, for [Main]. Its output goes to the file log.
 func Start(env string, cfg any, log string) (*Process, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {

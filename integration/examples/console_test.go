@@ -17,7 +17,7 @@ func TestTheConsoleExample(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "console", "--address", "127.0.0.1:0")
 	base := ""
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for base == "" {
 		select {
 		case line, ok := <-p.lines:

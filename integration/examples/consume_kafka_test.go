@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// What fails is gone before, and in the DLQ after its retries afterwards, whether
-// the service leaves its consumer group to redeliver or runs it on.
+// A failed message is lost in the service before, and in the DLQ after its retries in the one after, whether the
+// service leaves its consumer group to redeliver or runs it on.
 func TestKafkaConsumeExample(t *testing.T) {
 	t.Parallel()
 	dir := buildAll(t, "kafka-consume")

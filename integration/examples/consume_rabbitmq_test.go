@@ -62,7 +62,7 @@ func TestRabbitMQConsumeExample(t *testing.T) {
 	put("b", "cheque")
 	put("c", "card")
 	expect(after, "charged c")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		d, ok, err := ch.Get(queue+".dlq", true)

@@ -11,7 +11,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// What fails comes back for ever before, and is in the DLQ after its retries afterwards.
+// A failed message comes back for ever in the service before, and is in the DLQ after its retries in the one
+// after.
 func TestSQSConsumeExample(t *testing.T) {
 	t.Parallel()
 	dir := buildAll(t, "sqs-consume")

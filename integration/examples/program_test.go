@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = 90 * time.Second
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = 90 * time.Second
 
 var built string // the directory of the programs
 
@@ -112,8 +112,8 @@ func (p *program) next() (line string, ok bool) {
 	select {
 	case line, ok = <-p.lines:
 		return line, ok
-	case <-time.After(patience):
-		p.t.Fatalf("%s wrote nothing for %s", p.cmd.Args, patience)
+	case <-time.After(maxWait):
+		p.t.Fatalf("%s wrote nothing for %s", p.cmd.Args, maxWait)
 		return "", false
 	}
 }
@@ -144,8 +144,8 @@ func (p *program) status() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatalf("%s does not end within %s", p.cmd.Args, patience)
+	case <-time.After(maxWait):
+		p.t.Fatalf("%s does not end within %s", p.cmd.Args, maxWait)
 	}
 	var exit *exec.ExitError
 	if p.err != nil && !errors.As(p.err, &exit) {

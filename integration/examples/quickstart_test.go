@@ -126,8 +126,7 @@ func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 			if strings.Contains(line, "  placed") {
 				placed++
 			}
-			// What was left by the run before may say the same: this run's
-			// orders come behind that.
+			// The output of the run before may be the same: this run's orders come behind it.
 			if strings.Contains(line, moment.line) && strings.Contains(strings.Join(lines, "\n"), "-01  placed") {
 				break
 			}

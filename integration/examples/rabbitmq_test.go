@@ -29,7 +29,7 @@ func checkQueues(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"demo-orders", "demo-orders.retry.1s", "demo-orders.retry", "demo-orders.retry.suspects", "demo-orders.dlq"} {
-		// What the shop has looked at is counted again a moment after it has gone.
+		// Messages that the shop has read are counted again a moment after it has gone.
 		for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) {
 			q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 			if err != nil {

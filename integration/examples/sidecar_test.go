@@ -107,7 +107,7 @@ func TestSidecarPython(t *testing.T) {
 // firstRecords are the first n records of a topic, or more, once there are so many.
 func firstRecords(t *testing.T, broker, topic string, n int) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	recs, err := kafkatest.First(ctx, strings.Split(strings.TrimPrefix(broker, "kafka://"), ","), topic, n)
 	if err != nil {

@@ -17,7 +17,7 @@ func TestSQSExample(t *testing.T) {
 			}
 		}
 	}
-	// What the killed one has in hand comes back when its visibility timeout is over.
+	// The messages of a killed one come back when their visibility timeout is over.
 	checkShop(t, "sqs", q.broker, "Some of demo-orders-dlq", func() {})
 }
 

@@ -111,7 +111,7 @@ func newQueue(t *testing.T, name string) *queue {
 // publish writes a message to the queue, as soon as there is one.
 func (q *queue) publish(m amqp.Publishing) {
 	q.t.Helper()
-	late, again := time.After(patience), time.NewTicker(50*time.Millisecond)
+	late, again := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
 		confirm, err := q.ch.PublishWithDeferredConfirm("", q.topic, true, false, m)
@@ -130,7 +130,7 @@ func (q *queue) publish(m amqp.Publishing) {
 		select {
 		case <-again.C:
 		case <-late:
-			q.t.Fatalf("nobody has declared %s for %s", q.topic, patience)
+			q.t.Fatalf("nobody has declared %s for %s", q.topic, maxWait)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func newSQSQueue(t *testing.T, name string) *sqsQueue {
 // url is the queue's, as soon as there is one.
 func (q *sqsQueue) url() string {
 	q.t.Helper()
-	late, again := time.After(patience), time.NewTicker(50*time.Millisecond)
+	late, again := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
 		out, err := q.api.GetQueueUrl(q.t.Context(), &awssqs.GetQueueUrlInput{QueueName: aws.String(q.topic)})
@@ -65,7 +65,7 @@ func (q *sqsQueue) url() string {
 		select {
 		case <-again.C:
 		case <-late:
-			q.t.Fatalf("nobody has created %s for %s", q.topic, patience)
+			q.t.Fatalf("nobody has created %s for %s", q.topic, maxWait)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (q *sqsQueue) firstOf(suffix string) *types.Message {
 	q.t.Helper()
 	beside := &sqsQueue{origin: &origin{t: q.t, topic: q.topic + suffix}, api: q.api}
 	url := beside.url()
-	for begun := time.Now(); time.Since(begun) < patience; {
+	for begun := time.Now(); time.Since(begun) < maxWait; {
 		out, err := q.api.ReceiveMessage(q.t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 5, MessageAttributeNames: []string{"All"}})
 		if err != nil {
 			q.t.Fatal(err)
@@ -84,7 +84,7 @@ func (q *sqsQueue) firstOf(suffix string) *types.Message {
 			return &out.Messages[0]
 		}
 	}
-	q.t.Fatalf("%s has been empty for %s", beside.topic, patience)
+	q.t.Fatalf("%s has been empty for %s", beside.topic, maxWait)
 	return nil
 }
 

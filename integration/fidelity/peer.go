@@ -1,6 +1,6 @@
-// Package fidelity is what the comparisons with independent clients share: a peer,
-// which publishes and reads what it is told to, and the worker between, which sees
-// each message at every attempt. What a message is on the wire is the suites' own.
+// Package fidelity is what the comparisons with independent clients share: a peer, which publishes and reads
+// what it is told to, and the worker between, which sees each message at every attempt. The form of a message on
+// the wire belongs to the suites.
 package fidelity
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Patience bounds the wait for something that must happen.
-const Patience = 60 * time.Second
+// MaxWait bounds the wait for something that must happen.
+const MaxWait = 60 * time.Second
 
 // Peer is an independent client whose messages are Ms, a process of its own: the
 // script peer.py beside the test, with a class Peer whose methods are its commands,
@@ -87,7 +87,7 @@ func (p *Peer[M]) Do(command any) (a Answer[M], err error) {
 // Take takes n messages off a queue.
 func (p *Peer[M]) Take(t *testing.T, queue string, n int) []M {
 	t.Helper()
-	got := p.TakeUpTo(t, queue, n, Patience)
+	got := p.TakeUpTo(t, queue, n, MaxWait)
 	if len(got) != n {
 		t.Fatalf("%d messages in %s, want %d", len(got), queue, n)
 	}

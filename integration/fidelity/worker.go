@@ -46,7 +46,7 @@ func Consume(t *testing.T, topic string, sub message.Subscriber, closeClient fun
 	t.Cleanup(stop)
 	select {
 	case <-router.Running():
-	case <-time.After(Patience):
+	case <-time.After(MaxWait):
 		t.Fatal("the router does not run")
 	}
 	return stop
@@ -106,7 +106,7 @@ func Within[T any](t *testing.T, in <-chan T) T {
 			t.Fatal("the channel is closed")
 		}
 		return v
-	case <-time.After(Patience):
+	case <-time.After(MaxWait):
 		t.Fatal("nothing came")
 	}
 	panic("unreachable")

@@ -209,8 +209,8 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 	}
 }
 
-// Whoever is killed for nothing at all, again and again and under load, condemns
-// nobody.
+// A process that is killed without a fault of a message, again and again and under load, sends no message to the
+// DLQ.
 func TestKillsCondemnNobody(t *testing.T) {
 	t.Parallel()
 	const kills, messages = 5, 12_000

@@ -73,8 +73,8 @@ func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
 	return j
 }
 
-// Whatever fails and whoever is killed, in whatever state: the messages of a key are
-// settled one after another, and dead-lettered in their order.
+// With any failures, and kills in any state: the messages of a key are settled one after another, and
+// dead-lettered in their order.
 func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	const processes, kills = 3, 14

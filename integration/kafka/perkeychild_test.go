@@ -30,14 +30,14 @@ type perKeyConfig struct {
 	Seed    uint64   `json:"seed"`
 }
 
-// What the keys do: some of their messages fail for good, some once or twice.
+// The failures of the keys: some of their messages fail for good, some once or twice.
 const (
 	perKeyKeys    = 60
 	perKeyEach    = 60
 	perKeyRetries = 3
 )
 
-// fails tells whether an attempt fails: in every process the same.
+// fails reports whether an attempt fails: in every process the same.
 func (c perKeyConfig) fails(rec *sarama.ConsumerMessage, attempt int) bool {
 	r := mathrand.New(mathrand.NewPCG(c.Seed, uint64(rec.Partition)<<32|uint64(rec.Offset)))
 	switch n := r.IntN(100); {

@@ -315,8 +315,8 @@ func TestASimulationIsWhatARealRunDoes(t *testing.T) {
 	if res.Dead == 0 || res.Retries < res.Messages/10 {
 		t.Errorf("nothing to see: %d dead, %d retries", res.Dead, res.Retries)
 	}
-	// What was a moment late for its level waits on a shorter one. How many those are is
-	// the machine's business.
+	// A message that was a moment late for its level waits on a shorter one. Their number depends on the
+	// machine.
 	ladder := delayqueue.NewLadder(s.Policy)
 	passed, exactly, all := make(map[string]int), 0, 0
 	for id, w := range got {

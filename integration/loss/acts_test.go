@@ -145,7 +145,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 	c.missed++
 }
 
-// tooLate takes an order back, and tells whether the victim dies of it all the same.
+// tooLate takes an order back, and reports whether the victim dies of it all the same.
 func (c *chaos) tooLate(ctx context.Context, victim *worker, o order) (dies bool) {
 	c.mu.Lock()
 	before := c.returned[victim.number]

@@ -26,7 +26,7 @@ const (
 
 // system is a broker as the suite meets it, by a client that is not redeliver's.
 type system interface {
-	// consumer is what a consumer process is told of it.
+	// consumer is how a consumer process reaches it.
 	consumer() consumerConfig
 	// write writes items and returns when the broker has confirmed all. It outlives a restart of the broker.
 	write(ctx context.Context, items []*item) error
@@ -188,7 +188,7 @@ func (c *chaos) end(ctx context.Context) outcome {
 	c.stopReading()
 	c.readers.Wait()
 	c.refresh()
-	// Whatever came last: the consumers are gone, the DLQ is at its end.
+	// The end of every scenario: the consumers are gone, the DLQ is at its end.
 	last, cancel := context.WithTimeout(context.Background(), 2*toEnd)
 	defer cancel()
 	dead, err := c.sys.dead(last)
@@ -251,7 +251,7 @@ func (c *chaos) start(instance string) *worker {
 	return w
 }
 
-// undone tells whether kills are still to come. The lock is held.
+// undone reports whether kills are still to come. The lock is held.
 func (c *chaos) undone() bool { return c.killed()+c.missed < len(c.plan.orders) }
 
 func (c *chaos) killed() int {
@@ -262,7 +262,7 @@ func (c *chaos) killed() int {
 	return n
 }
 
-// endWorkers ends the consumers in order and tells whether all obeyed.
+// endWorkers ends the consumers in order and reports whether all obeyed.
 func (c *chaos) endWorkers() bool {
 	c.over.Store(true)
 	c.mu.Lock()
@@ -333,7 +333,7 @@ func (c *chaos) refresh() {
 // settle waits until every message is accounted for and the group has settled all. When the broker says twice that all
 // is settled, a while apart, and messages are missing nevertheless, they will not come any more.
 func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
-	const patience = 5 * time.Second
+	const maxWait = 5 * time.Second
 	var since time.Time
 	for {
 		n, d, err := c.sys.unsettled(ctx)
@@ -348,7 +348,7 @@ func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
 			return true, ""
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > patience:
+		case time.Since(since) > maxWait:
 			return true, ""
 		}
 		if !consumer.Pause(ctx, 100*time.Millisecond) {
@@ -357,7 +357,7 @@ func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
 	}
 }
 
-// accounted tells whether every message was committed or is in the DLQ.
+// accounted reports whether every message was committed or is in the DLQ.
 func (c *chaos) accounted(ctx context.Context) bool {
 	c.refresh()
 	dead, err := c.sys.dead(ctx)

@@ -44,7 +44,7 @@ type verdict struct {
 	suspects   int             // first attempts that were set aside before
 }
 
-// ok tells whether the promises were kept.
+// ok reports whether the promises were kept.
 func (v *verdict) ok() bool { return len(v.lost)+len(v.early)+len(v.wrong) == 0 }
 
 // check holds the evidence against the rules.
@@ -172,7 +172,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 	}
 }
 
-// timing holds a run against its due time, as the handler was told it, and against the failure before it.
+// timing compares a run with its due time, as the handler saw it, and with the failure before it.
 func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
 	early := func(format string, args ...any) {
 		v.early = append(v.early, fmt.Sprintf("%s attempt %d in process %d: %s", l.id, l.attempt, l.process, fmt.Sprintf(format, args...)))

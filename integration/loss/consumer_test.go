@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// consumerConfig is what a consumer process is told.
+// consumerConfig is the configuration of a consumer process.
 type consumerConfig struct {
 	Broker  string   `json:"broker"` // whose connector
 	Addrs   []string `json:"addrs"`

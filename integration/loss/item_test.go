@@ -44,7 +44,7 @@ type item struct {
 	value   []byte
 	headers []header
 	uuid    bool // it has a Watermill UUID, which is then redeliver's id
-	// Where the writer was told that it stands. An empty place is a write without an answer.
+	// Where the broker says that it stands. An empty place is a write without an answer.
 	place string
 	at    time.Time
 }
@@ -104,5 +104,5 @@ func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
 	return items
 }
 
-// same tells whether two values are equal and both or neither null.
+// same reports whether two values are equal and both or neither null.
 func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }

@@ -42,7 +42,7 @@ func newLink(t *testing.T, to string) *link {
 
 func (l *link) address() string { return l.listen.Addr().String() }
 
-// slow sets how slow the link is from now on. What is under way keeps its time.
+// slow sets how slow the link is from now on. Bytes under way keep their time.
 func (l *link) slow(delay time.Duration, rate int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ type chunk struct {
 	at   time.Time
 }
 
-// pass copies until an end is gone. What is on its way is bounded, so that a slow link holds back who writes to it.
+// pass copies until an end is gone. The bytes on their way are bounded, so that a slow link holds back its writer.
 func (l *link) pass(from, to net.Conn, direction int) {
 	underway := make(chan chunk, 64)
 	var out sync.WaitGroup

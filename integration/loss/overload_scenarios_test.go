@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// backPressure writes faster than the handlers work. What is in flight stays at its bound, and what waits for a handler
-// waits on the broker.
+// backPressure writes faster than the handlers work. The number in flight stays at its bound, and messages that wait
+// for a handler wait on the broker.
 func backPressure(t *testing.T, o overloaded, sys system) {
 	const inFlight = 10
 	// 250 a second.

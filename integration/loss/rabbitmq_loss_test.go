@@ -44,7 +44,8 @@ func newest() size {
 	return size{messages: 2000, perState: 2, outside: 1, restarts: 1}
 }
 
-// inHand is how many runs may be made again. What is in hand when its connection ends comes back, at most the prefetch:
+// inHand is how many runs may be made again. Unacked messages come back when their connection ends, at most the
+// prefetch:
 //
 //   - of each run that was not acked by then, that one, and the rest of its ladder, because it may have been written on
 //     already, and that copy runs, too. An ack takes 10 ms and what the broker takes to confirm; a busy machine gets more;
@@ -52,7 +53,7 @@ func newest() size {
 //     and did not run here at all;
 //   - all runs of whatever the writer had no confirm of and wrote again.
 func inHand(p plan, out outcome, rewritten int) int {
-	const patience = 100 * time.Millisecond
+	const maxWait = 100 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
 	for _, it := range p.items {
 		items[it.id] = it
@@ -78,7 +79,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 	count := func(r running, from, to time.Time) {
 		for _, end := range ends[r.process] {
 			it := items[r.run.id]
-			if it == nil || from.After(end.Add(patience)) || to.Before(end.Add(-patience)) {
+			if it == nil || from.After(end.Add(maxWait)) || to.Before(end.Add(-maxWait)) {
 				continue
 			}
 			if again[r.process] == nil {

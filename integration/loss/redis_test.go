@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// redisSystem is a Redis as the suite meets it, by the bare client. What Watermill's messages are on a stream is
-// watermill-redisstream's own matter, so its marshaler is used here, too.
+// redisSystem is a Redis as the suite meets it, by the bare client. The form of Watermill's messages on a stream
+// belongs to watermill-redisstream, so its marshaler is used here, too.
 type redisSystem struct {
 	broker        *brokers.Broker
 	client        *redis.Client
@@ -40,7 +40,7 @@ func (r *redisSystem) consumer() consumerConfig {
 	return consumerConfig{Broker: "redis", Addrs: r.broker.Addrs(), Topic: r.stream, Group: r.group}
 }
 
-// What stands for what a map of texts cannot hold.
+// Fields for values that a map of texts cannot hold.
 const (
 	redisKey   = "key"
 	redisAgain = "twice.again"

@@ -177,9 +177,9 @@ func (s *spy) leave(r run) {
 	delete(s.running, r)
 }
 
-// send is told before a write leaves, and may hold it back. gone is closed when its connection has ended,
-// on a broker that gives what a connection had in hand to somebody else then (see lost): it dies of the next write that
-// is held back.
+// send is called before a write leaves, and may hold it back. gone is closed when its connection has ended, on a broker
+// that gives what a connection had in hand to somebody else then (see lost): it dies of the next write that is held
+// back.
 func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
@@ -212,7 +212,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
 }
 
-// answer is told when the broker has answered writes, before the client reads it.
+// answer is called when the broker has answered writes, before the client reads it.
 func (s *spy) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *spy) answer() {
 	}
 }
 
-// commit is told before acked messages are committed.
+// commit is called before acked messages are committed.
 func (s *spy) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,17 +237,17 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
-// spare is told of a suspect that has come back already, most likely because we killed the process in which it ran alone.
-// That was its one crash. A second one would have it in the DLQ, and rightly, as nobody can know that it was the suite:
-// until it is settled no state is reached. Kills from outside do not ask.
+// spare is called for a suspect that has come back already, most likely because we killed the process in which it ran
+// alone. That was its one crash. A second one would have it in the DLQ, and rightly, as nobody can know that it was the
+// suite: until it is settled no state is reached. Kills from outside do not ask.
 func (s *spy) spare(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spared[r] = struct{}{}
 }
 
-// lost is told that a connection has ended from which messages came, on a broker that gives to others then what was in
-// hand: nobody need run it (again) because of what becomes of us.
+// lost is called when a connection has ended from which messages came, on a broker that gives to others then what was
+// in hand: nobody need run it (again) because of what becomes of us.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +270,7 @@ func (s *spy) acking(runs []run) {
 	s.acked = s.acked[:0]
 }
 
-// hold is told of a message that came from where messages wait.
+// hold is called for a message that came from where messages wait.
 func (s *spy) hold(r run, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

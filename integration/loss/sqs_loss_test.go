@@ -31,7 +31,7 @@ func TestLossSQS(t *testing.T) {
 //   - of each answer that leaves doubt, ten entries with their whole ladders;
 //   - one message in fifty, for those that came back to others because what was to keep them hidden failed.
 func undeleted(p plan, out outcome, doubts int) int {
-	const patience = 300 * time.Millisecond
+	const maxWait = 300 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
 	for _, it := range p.items {
 		items[it.id] = it
@@ -58,10 +58,10 @@ func undeleted(p plan, out outcome, doubts int) int {
 		if it == nil || !slices.Contains(out.victims, r.process) {
 			continue
 		}
-		from := last[r.process].Add(-patience)
+		from := last[r.process].Add(-maxWait)
 		for _, o := range out.outages {
 			if o.to.After(from) && o.from.Before(from) {
-				from = o.from.Add(-patience)
+				from = o.from.Add(-maxWait)
 			}
 		}
 		if at.After(from) {

@@ -68,10 +68,10 @@ func (s *sqsSystem) badDays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for fault, chance := range map[proxy.Fault]float64{
-		proxy.ServerError: 0.01, proxy.Throttled: 0.01, proxy.Cut: 0.005, proxy.Unread: 0.005, proxy.Partial: 0.02, proxy.Liar: 0.005,
+		proxy.ServerError: 0.01, proxy.Throttled: 0.01, proxy.Cut: 0.005, proxy.Unread: 0.005, proxy.Partial: 0.02, proxy.FalseFailure: 0.005,
 	} {
 		rule := s.proxy.Add(proxy.Rule{Fault: fault, Chance: chance})
-		if fault == proxy.Unread || fault == proxy.Liar {
+		if fault == proxy.Unread || fault == proxy.FalseFailure {
 			s.doubt = append(s.doubt, rule)
 		}
 	}
@@ -121,7 +121,7 @@ func (s *sqsSystem) write(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// What stands for what SQS has no attribute for.
+// Attributes for what SQS has none for.
 const (
 	sqsKey    = "key"
 	sqsAgain  = "twice.again"

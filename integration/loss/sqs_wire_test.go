@@ -26,8 +26,8 @@ func newSQSTransport(s *spy) *sqsTransport {
 	return &sqsTransport{spy: s, next: &http.Transport{MaxIdleConnsPerHost: 100}, unsent: make(map[string]run)}
 }
 
-// mostReceipts bounds what is remembered of messages that are never deleted here.
-const mostReceipts = 20_000
+// maxReceipts bounds what is remembered of messages that are never deleted here.
+const maxReceipts = 20_000
 
 // sqsMessage is a message as requests and answers have it.
 type sqsMessage struct {
@@ -132,7 +132,7 @@ func (t *sqsTransport) came(m sqsMessage, queue string) {
 	t.mu.Lock()
 	t.unsent[m.ReceiptHandle] = r
 	t.inOrder = append(t.inOrder, m.ReceiptHandle)
-	if len(t.inOrder) > mostReceipts {
+	if len(t.inOrder) > maxReceipts {
 		delete(t.unsent, t.inOrder[0])
 		t.inOrder = t.inOrder[1:]
 	}

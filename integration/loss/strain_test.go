@@ -100,7 +100,7 @@ func atOnce(runs []ran) (first, again int) {
 	return first, again
 }
 
-// count counts what the journals say of one kind; text is what is told, or empty for anything.
+// count counts the entries of one kind in the journals; text is the entry's text, or empty for any.
 func count(journal []line, k kind, text string) (n int) {
 	for _, l := range journal {
 		if l.kind == k && (text == "" || l.text == text) {
@@ -135,7 +135,7 @@ func closedTimes(journal []line) map[int][]outage {
 }
 
 // begunWhile is how many handlers began in such a time, at most: those that come in its first moment were on their way, and
-// its last one is told of when the intake is open already.
+// the event of the last one comes when the intake is open already.
 func begunWhile(runs []ran, closed map[int][]outage) (most int) {
 	const moment = 100 * time.Millisecond
 	for process, times := range closed {

@@ -38,7 +38,7 @@ func (k *waitingKafka) unsettled(ctx context.Context) (int64, string, error) {
 func (k *waitingKafka) park(ctx context.Context, policy redeliver.Policy, n int) error {
 	now := time.Now().UTC()
 	topic := k.base() + ".retry." + delayqueue.LevelName(time.Hour)
-	// What compresses would come fifty times as many to a fetch, whose bytes are the client's bound.
+	// Messages that compress well would come fifty times as many to a fetch, whose bytes are the client's bound.
 	rng := rand.NewChaCha8([32]byte{2})
 	var failed error
 	for i := range n {

@@ -54,7 +54,7 @@ func selectors(t *testing.T, expr string) (all []selector) {
 // exported is what a scrape has: by the name of a series, the labels of each.
 type exported map[string][]map[string]string
 
-// check tells whether what an expression looks at is exported: the name, each label, and each value that is asked for by
+// check reports whether what an expression looks at is exported: the name, each label, and each value that is asked for by
 // its name.
 func (e exported) check(t *testing.T, what, expr string) {
 	t.Helper()

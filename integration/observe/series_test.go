@@ -59,15 +59,15 @@ func scrape(t *testing.T, r *prometheus.Registry) exported {
 	return all
 }
 
-// troubles are changes that no broker makes on demand. They are told by hand, so that what rules ask for by its name
-// is known to be a name.
+// troubles are changes that no broker makes on demand. They are set by hand, so that every name in a rule is known
+// to exist.
 var troubles = []string{
 	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood",
 	"commands are not read", "dedup store lost", "dedup marks lost",
 }
 
-// What rules and dashboard look at is what a service exports that fails in all the ways there are, on a real Kafka; and
-// what it exports is on the dashboard and in docs/reference/metrics.md.
+// Rules and dashboard use only metrics that a service exports which fails in all possible ways, on a real Kafka; and
+// all that it exports is on the dashboard and in docs/reference/metrics.md.
 func TestWhatIsLookedAtIsExported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

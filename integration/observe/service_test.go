@@ -26,7 +26,7 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 var (
 	errDeclined = errors.New("card declined")
@@ -173,7 +173,7 @@ func (s *service) hear(e redeliver.Event) {
 // await waits for an event.
 func (s *service) await(what string, is func(redeliver.Event) bool) {
 	s.t.Helper()
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for {
 		s.mu.Lock()
 		seen := slices.ContainsFunc(s.events, is)
@@ -186,7 +186,7 @@ func (s *service) await(what string, is func(redeliver.Event) bool) {
 		case err := <-s.over:
 			s.t.Fatalf("the consumer has ended while %s was waited for: %v", what, err)
 		case <-late:
-			s.t.Fatalf("not seen within %s: %s", patience, what)
+			s.t.Fatalf("not seen within %s: %s", maxWait, what)
 		}
 	}
 }
@@ -201,15 +201,15 @@ func (s *service) put(topic string, bodies ...string) {
 	}
 }
 
-// fail has a message fail in each way, replays what is dead, and begins a handler that does not end.
+// fail has a message fail in each way, replays the dead letters, and begins a handler that does not end.
 func (s *service) fail() {
 	s.t.Helper()
 	s.put(s.topic, "ok", "recovers", "fails", "stays", "permanent", "panics", "hangs", "hops", "waits", "postponed")
 	later := message.NewMessage("later", []byte("later"))
 	delay.Message(later, delay.For(time.Second))
-	liar := message.NewMessage("liar", []byte("liar"))
-	liar.Metadata.Set(redeliver.HeaderAttempt, "7")
-	if err := s.client.Publisher().Publish(s.topic, later, liar); err != nil {
+	forged := message.NewMessage("liar", []byte("liar"))
+	forged.Metadata.Set(redeliver.HeaderAttempt, "7")
+	if err := s.client.Publisher().Publish(s.topic, later, forged); err != nil {
 		s.t.Fatal(err)
 	}
 
@@ -236,8 +236,8 @@ func (s *service) fail() {
 	s.put(s.endless, "endless")
 	select {
 	case <-s.entered:
-	case <-time.After(patience):
-		s.t.Fatalf("the message of %s was not handed out within %s", s.endless, patience)
+	case <-time.After(maxWait):
+		s.t.Fatalf("the message of %s was not handed out within %s", s.endless, maxWait)
 	}
 }
 
@@ -254,7 +254,7 @@ func (s *service) collect() {
 	s.t.Helper()
 	s.keep("604800000")
 	q := s.deadLetters()
-	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{q}, Timeout: patience})
+	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{q}, Timeout: maxWait})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func (s *service) collect() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = w.Close() })
-	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: patience, Every: time.Millisecond, Subscriptions: []prom.Waiting{{
+	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: maxWait, Every: time.Millisecond, Subscriptions: []prom.Waiting{{
 		Origin: s.topic, Group: s.group,
 		Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {
 			levels, err := w.Levels(ctx)
@@ -285,7 +285,7 @@ func (s *service) collect() {
 // answered returns when the broker answers all that a scrape asks of it. Its group has just lost its member.
 func (s *service) answered() {
 	s.t.Helper()
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for look := time.NewTicker(100 * time.Millisecond); ; {
 		families, err := s.registry.Gather()
 		if err != nil {
@@ -301,7 +301,7 @@ func (s *service) answered() {
 		select {
 		case <-look.C:
 		case <-late:
-			s.t.Fatalf("the broker has not answered all that a scrape asks within %s", patience)
+			s.t.Fatalf("the broker has not answered all that a scrape asks within %s", maxWait)
 		}
 	}
 }
@@ -333,7 +333,7 @@ func (s *service) deadLetters() deadletter.Queue {
 	return q
 }
 
-// replay sends one that is mended and one that is not, and leaves a task that can be resumed.
+// replay sends one that is fixed and one that is not, and leaves a task that can be resumed.
 func (s *service) replay() {
 	s.t.Helper()
 	s.mu.Lock()

@@ -1,5 +1,4 @@
-// Package onlooker is what brokers themselves say of redeliver's topics and queues, asked by clients that are not its
-// own: how much a group has not settled, and what is in a DLQ.
+// Package onlooker asks brokers about redeliver's topics and queues, by clients that are not its own: how much a group has not settled, and what is in a DLQ.
 package onlooker
 
 import (

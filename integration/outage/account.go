@@ -82,7 +82,7 @@ func (a *account) bury(id int) {
 	}
 }
 
-// sample adds a sample, and tells whether all is settled.
+// sample adds a sample, and reports whether all is settled.
 func (a *account) sample(at time.Duration) (all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +113,7 @@ type figures struct {
 func (a *account) figures(dead map[int]int) figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := figures{Messages: len(a.written), Dead: len(dead), Calls: a.call.during.Load(), Overtook: a.overtook, Again: a.time.patience}
+	f := figures{Messages: len(a.written), Dead: len(dead), Calls: a.call.during.Load(), Overtook: a.overtook, Again: a.time.maxWait}
 	var took []time.Duration
 	up := a.time.began.Add(a.time.up)
 	for id, at := range a.done {

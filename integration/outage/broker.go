@@ -97,7 +97,7 @@ func runBroker(ctx context.Context, name string, all []service, scale float64, p
 	for _, a := range accounts {
 		a.time.began, a.call.time.began = t.began, t.began
 	}
-	ctx, cancel := context.WithDeadline(ctx, t.began.Add(t.patience))
+	ctx, cancel := context.WithDeadline(ctx, t.began.Add(t.maxWait))
 	defer cancel()
 	errs := make(chan error, len(all))
 	for i := range all {

@@ -14,7 +14,7 @@ type timeline struct {
 	down, up   time.Duration // the dependency's outage
 	edge       time.Duration // before and after it the dependency is slow for so long
 	load       time.Duration // how long messages are written
-	patience   time.Duration // when a run is given up
+	maxWait    time.Duration // when a run is given up
 	rate       int           // messages a second, of each service
 	step       time.Duration // between two samples for the chart
 	messages   int
@@ -31,7 +31,7 @@ func newTimeline(rate int, scale float64) timeline {
 		step: times(time.Second), rate: rate, everyWrite: 20 * time.Millisecond,
 	}
 	// The longest wait of a policy here is a minute, whatever the scale.
-	t.patience = t.load + times(2*time.Minute) + 90*time.Second
+	t.maxWait = t.load + times(2*time.Minute) + 90*time.Second
 	t.messages = int(t.load.Seconds() * float64(rate))
 	return t
 }

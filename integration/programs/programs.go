@@ -14,7 +14,7 @@ import (
 )
 
 // Build builds main packages of the root's or the command's module, as they are named at the root, and returns the
-// directory where they are: below of bin/tested. What is there and up to date go build leaves as it is.
+// directory where they are: below of bin/tested. go build leaves programs that are up to date as they are.
 func Build(below string, packages ...string) (dir string, err error) {
 	root, err := findRoot()
 	if err != nil {

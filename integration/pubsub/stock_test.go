@@ -32,7 +32,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 var errDeclined = errors.New("card declined")
 
@@ -65,7 +65,7 @@ func onKafka(t *testing.T, initial int64) pubsub.Config {
 	t.Cleanup(func() { _ = pub.Close() })
 	consuming := kafka.DefaultSaramaSubscriberConfig()
 	consuming.Consumer.Offsets.Initial = initial
-	consuming.Admin.Timeout = patience // by itself 3 s, and a topic that takes longer is an error
+	consuming.Admin.Timeout = maxWait // by itself 3 s, and a topic that takes longer is an error
 	group := unique("stock")
 	sub := must[*kafka.Subscriber](t)(kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: addrs, ConsumerGroup: group, OverwriteSaramaConfig: consuming,
@@ -177,7 +177,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 	go func() { ended <- router.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		end, cancelEnd := context.WithTimeout(context.Background(), patience)
+		end, cancelEnd := context.WithTimeout(context.Background(), maxWait)
 		defer cancelEnd()
 		if err := errors.Join(<-ended, client.Close(end)); err != nil {
 			t.Error(err)
@@ -195,7 +195,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 		t.Fatalf("the router ended: %v", err)
 	}
 	letters := must[<-chan *message.Message](t)(cfg.Subscriber.Subscribe(ctx, dlq))
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	var dead *message.Message
 	for dead == nil || done != nil {
@@ -207,7 +207,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 		case <-deadline.C:
 			mu.Lock()
 			defer mu.Unlock()
-			t.Fatalf("not within %s: runs %v, dead %v", patience, runs, dead)
+			t.Fatalf("not within %s: runs %v, dead %v", maxWait, runs, dead)
 		}
 	}
 	var st map[string]string
@@ -244,7 +244,7 @@ func TestStockPubSubsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := patience
+			limit := maxWait
 			if strings.Contains(name, "newest") || strings.Contains(name, "fan-out") {
 				limit = 15 * time.Second // nothing comes, and that takes as long as one waits
 			}

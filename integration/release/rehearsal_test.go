@@ -28,7 +28,7 @@ func TestTheCommandCanBeInstalledFromARelease(t *testing.T) {
 	cache := strings.TrimSpace(run(t, root, nil, "go", "env", "GOMODCACHE"))
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GONOSUMDB=" + library + "/*," + library, "GOMODCACHE=" + t.TempDir(), "GOBIN=" + t.TempDir(),
-		// What others have published is in the cache of this machine, most likely.
+		// Modules of others are in the cache of this machine, most likely.
 		"GOPROXY=file://" + proxy + ",file://" + cache + "/cache/download,https://proxy.golang.org",
 	}
 	publish(t, proxy, library, root)

@@ -36,8 +36,8 @@ const (
 	offsetNotFound    = 22
 	readAndWrite      = "6" // a topic's permission
 	withSubscription  = "4" // a pull's flag: the group need not be online, what it wants stands in the request
-	mostUnderWay      = 512
-	mostOfOnePull     = "32" // messages, what a broker gives at most by its defaults
+	maxUnderWay       = 512
+	maxPerPull        = "32" // messages, what a broker gives at most by its defaults
 	defaultTopic      = "TBW102"
 	retryTopicOfGroup = "%RETRY%"
 	dlqOfGroup        = "%DLQ%"
@@ -58,7 +58,7 @@ var address = regexp.MustCompile(`"brokerAddrs":\{"?0"?:"([^"]+)"`)
 
 // Dial connects to a name server, host:port, and to the broker that it knows. It fails while there is none.
 func Dial(ctx context.Context, nameServer string) (*Client, error) {
-	names, err := dial(ctx, nameServer)
+	names, err := dialBroker(ctx, nameServer)
 	if err != nil {
 		return nil, fmt.Errorf("rocketmq's name server: %w", err)
 	}
@@ -72,12 +72,12 @@ func Dial(ctx context.Context, nameServer string) (*Client, error) {
 		names.close()
 		return nil, fmt.Errorf("rocketmq's name server at %s knows %d brokers, not one: %s", nameServer, len(found), list.body)
 	}
-	broker, err := dial(ctx, string(found[0][1]))
+	broker, err := dialBroker(ctx, string(found[0][1]))
 	if err != nil {
 		names.close()
 		return nil, fmt.Errorf("rocketmq's broker: %w", err)
 	}
-	return &Client{names: names, broker: broker, underWay: make(chan struct{}, mostUnderWay)}, nil
+	return &Client{names: names, broker: broker, underWay: make(chan struct{}, maxUnderWay)}, nil
 }
 
 // Close gives up both connections.

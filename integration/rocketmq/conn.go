@@ -27,9 +27,9 @@ type command struct {
 }
 
 const (
-	isAnswer  = 1       // in Flag
-	protocol  = 317     // the version that RocketMQ's own client in Go says it has
-	mostFrame = 1 << 26 // bytes
+	isAnswer = 1       // in Flag
+	protocol = 317     // the version that RocketMQ's own client in Go says it has
+	maxFrame = 1 << 26 // bytes
 )
 
 // encode writes a frame: its length, the length of the header, the header, the body. The first byte of the header's
@@ -54,7 +54,7 @@ func decode(r io.Reader) (c command, err error) {
 	if kind := header >> 24; kind != 0 {
 		return c, fmt.Errorf("a header that is not JSON but of kind %d", kind)
 	}
-	if all > mostFrame || all < 4 || header > all-4 {
+	if all > maxFrame || all < 4 || header > all-4 {
 		return c, fmt.Errorf("a frame of %d bytes with a header of %d", all, header)
 	}
 	b := make([]byte, all-4)
@@ -78,7 +78,7 @@ type conn struct {
 	broken  error
 }
 
-func dial(ctx context.Context, address string) (*conn, error) {
+func dialBroker(ctx context.Context, address string) (*conn, error) {
 	var d net.Dialer
 	n, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -91,7 +91,7 @@ func dial(ctx context.Context, address string) (*conn, error) {
 
 func (c *conn) close() { _ = c.net.Close() }
 
-// read hands out the answers. What nobody waits for (a broker may ask a client, too) is dropped.
+// read hands out the answers. Messages that nobody waits for (a broker may ask a client, too) are dropped.
 func (c *conn) read() {
 	in := bufio.NewReaderSize(c.net, 1<<16)
 	for {

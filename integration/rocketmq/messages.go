@@ -22,7 +22,8 @@ func (c *Client) Produce(ctx context.Context, topic string, queue int, id string
 	request := command{Code: sendMessage, body: body, ExtFields: map[string]string{
 		"producerGroup": "redeliver", "topic": topic, "defaultTopic": defaultTopic, "defaultTopicQueueNums": "4",
 		"queueId": strconv.Itoa(queue), "sysFlag": "0", "bornTimestamp": strconv.FormatInt(time.Now().UnixMilli(), 10), "flag": "0",
-		// What its own producer sets in every message. The bytes between names and values are the protocol's.
+		// The properties that its own producer sets in every message. The bytes between names and values are the
+		// protocol's.
 		"properties": "UNIQ_KEY\x01" + id + "\x02WAIT\x01true\x02", "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
 	}}
 	var answered func(command, error)
@@ -75,7 +76,7 @@ func (c *Client) Read(ctx context.Context, topic string, queues int, f func(Mess
 func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([]Message, int64, error) {
 	a, err := c.broker.call(ctx, pullMessage, map[string]string{
 		"consumerGroup": "redeliver-reader", "topic": topic, "queueId": strconv.Itoa(queue), "queueOffset": strconv.FormatInt(at, 10),
-		"maxMsgNums": mostOfOnePull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
+		"maxMsgNums": maxPerPull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
 		"subscription": "*", "subVersion": "0", "expressionType": "TAG",
 	}, nil)
 	// An answer that has none, but says where there may be some.

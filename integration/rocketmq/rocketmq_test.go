@@ -147,7 +147,7 @@ func stored(body []byte, properties string, v6 bool) []byte {
 	return b
 }
 
-func client(t *testing.T, s *server) (*Client, context.Context) {
+func dialServer(t *testing.T, s *server) (*Client, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -159,12 +159,12 @@ func client(t *testing.T, s *server) (*Client, context.Context) {
 	return c, ctx
 }
 
-// What is written is read, though the broker was too busy at first, answers between requests of its own, and has places
-// in a queue where nothing stands.
+// Every written message is read, though the broker was too busy at first, answers between requests of its own, and has
+// empty places in a queue.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	s := serve(t)
 	s.busy = 7
-	c, ctx := client(t, s)
+	c, ctx := dialServer(t, s)
 	const n = 2000 // more than may be under way
 	var all sync.WaitGroup
 	for i := range n {
@@ -198,7 +198,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 func TestABrokerIsFoundAndAsked(t *testing.T) {
 	s := serve(t)
 	s.unknown = 3
-	c, ctx := client(t, s)
+	c, ctx := dialServer(t, s)
 	if v, err := c.Version(ctx); err != nil || v != "V5_5_0" {
 		t.Errorf("version %q, %v", v, err)
 	}

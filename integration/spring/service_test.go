@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = 60 * time.Second
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = 60 * time.Second
 
 //go:embed pom.xml src
 var project embed.FS
@@ -32,7 +32,7 @@ type service struct {
 	kept  [][]string    // said, and not yet waited for
 }
 
-// start starts the service; properties are what it is told, name=value.
+// start starts the service; properties are its configuration, name=value.
 func start(t *testing.T, properties ...string) *service {
 	t.Helper()
 	built := brokers.RequireJava(t, "spring", project)
@@ -56,7 +56,7 @@ func start(t *testing.T, properties ...string) *service {
 	s := &service{t: t, in: in, lines: make(chan []string, 1000)}
 	s.stop = sync.OnceFunc(func() {
 		_ = in.Close()
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		for range s.lines {
 		}
@@ -74,7 +74,7 @@ func start(t *testing.T, properties ...string) *service {
 	return s
 }
 
-// mend lets its handlers succeed from now on.
+// fix lets its handlers succeed from now on.
 func (s *service) mend(t *testing.T) {
 	t.Helper()
 	if _, err := fmt.Fprintln(s.in, "mend"); err != nil {
@@ -86,7 +86,7 @@ func (s *service) mend(t *testing.T) {
 // await waits for n lines that begin so, and returns their other fields.
 func (s *service) await(t *testing.T, what string, n int) (all [][]string) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(maxWait)
 	var others [][]string
 	for len(all) < n {
 		var line []string

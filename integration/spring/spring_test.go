@@ -88,7 +88,7 @@ func (w *world) put(t *testing.T, topic string, ids ...string) {
 // lie waits until n records lie in a topic.
 func (w *world) lie(t *testing.T, topic string, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if _, err := kafkatest.First(ctx, w.addrs, w.topic(topic), n); err != nil {
 		t.Fatal(err)
@@ -281,8 +281,8 @@ func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids [
 	}
 }
 
-// moves has redeliver take the place of the service: the same group on the same topic.
-// What waits on Spring's retry topic is replayed from there.
+// moves has redeliver take the place of the service: the same group on the same topic. It replays the messages
+// that wait on Spring's retry topic.
 func (w *world) moves(t *testing.T) {
 	client := w.open(t, kafka.Config{Group: w.group})
 	handled := make(chan *message.Message, 10)
@@ -318,7 +318,7 @@ func (w *world) moves(t *testing.T) {
 
 func receive(t *testing.T, from <-chan *message.Message) *message.Message {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	select {
 	case msg := <-from:

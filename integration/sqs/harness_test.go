@@ -257,12 +257,12 @@ func isReceive(req *http.Request) bool {
 // than the visibility timeout.
 func (w *wire) follow(req *http.Request, sent, answer []byte) {
 	type entry struct {
-		ReceiptHandle     string
-		VisibilityTimeout int
+		Receipt string `json:"ReceiptHandle"`
+		Seconds int    `json:"VisibilityTimeout"`
 	}
 	var in struct {
-		QueueUrl string
-		Entries  []entry
+		URL     string  `json:"QueueUrl"`
+		Entries []entry `json:"Entries"`
 		entry
 	}
 	_ = json.Unmarshal(sent, &in)
@@ -271,15 +271,17 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 	defer w.mu.Unlock()
 	switch {
 	case isReceive(req):
-		var out struct{ Messages []entry }
+		var out struct {
+			Messages []entry `json:"Messages"`
+		}
 		_ = json.Unmarshal(answer, &out)
 		for _, m := range out.Messages {
-			w.inHand[m.ReceiptHandle] = in.QueueUrl
+			w.inHand[m.Receipt] = in.URL
 		}
 	case strings.Contains(action, ".DeleteMessage"), strings.Contains(action, ".ChangeMessageVisibility"):
 		for _, e := range append(in.Entries, in.entry) {
-			if e.VisibilityTimeout == 0 || e.VisibilityTimeout > int(hidden/time.Second) {
-				delete(w.inHand, e.ReceiptHandle)
+			if e.Seconds == 0 || e.Seconds > int(hidden/time.Second) {
+				delete(w.inHand, e.Receipt)
 			}
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Watermill's own suite on standard queues, unabridged in make prove, and on FIFO
-// queues with one message group. What it skips is what SQS does not promise: a queue has no
-// consumer groups, a standard queue no order, and no queue delivers exactly once.
+// Watermill's own suite on standard queues, unabridged in make prove, and on FIFO queues with one message group.
+// It skips tests of what SQS does not promise: a queue has no consumer groups, a standard queue no order, and no
+// queue delivers exactly once.
 func TestWatermillSuite(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)

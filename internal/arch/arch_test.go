@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"observe/otel": {module, module + "/deadletter", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
 	"console": {module, module + "/deadletter"},
-	// What the exporters of metrics share.
+	// The parts that the exporters of metrics share.
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
 	"internal/uncounted":             {}, // a key, for a benchmark of the other module

@@ -26,7 +26,7 @@ func TestMarkdownIsPlainEnglish(t *testing.T) {
 var (
 	// Phrases that no native speaker writes, with what to write in their place.
 	badPhrases = map[*regexp.Regexp]string{
-		regexp.MustCompile(`(?i)\b(is|are) told\b`):             `log or report it, or give the reader the subject`,
+		regexp.MustCompile(`(?i)\b(is|are|was|were) told\b`):    `log or report it, or give the reader the subject`,
 		regexp.MustCompile(`(?i)\btells? (whether|if)\b`):       `"reports whether"`,
 		regexp.MustCompile(`(?i)\bmend(s|ed|ing)?\b`):           `"fix"`,
 		regexp.MustCompile(`(?i)\bfor who (knows|reads|has)\b`): `"for users of"`,
@@ -38,9 +38,12 @@ var (
 	strongMark      = strings.NewReplacer("**", "", "_", "")
 )
 
-// badHabits are the passages of a page that are not plain English. Headings may begin with What.
+// ordered are phrases with told that are plain: somebody was ordered to do something, and things differ.
+var ordered = regexp.MustCompile(`(?i)\btold\s+(to|apart)\b`)
+
+// badHabits are the passages of a page or of a comment that are not plain English. Headings may begin with What.
 func badHabits(text string) (all []string) {
-	for _, block := range blocks(mdCode.ReplaceAllString(text, "x")) {
+	for _, block := range blocks(ordered.ReplaceAllString(mdCode.ReplaceAllString(text, "x"), "x")) {
 		for phrase, better := range badPhrases {
 			if found := phrase.FindString(block); found != "" {
 				all = append(all, "write "+better+" in the place of \""+found+"\": "+block)

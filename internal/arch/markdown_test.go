@@ -20,7 +20,7 @@ var (
 	mdProof    = regexp.MustCompile(`\[([A-Z]\w+)\]\(([^()\s]+\.go)\)`)
 	mdTestFile = regexp.MustCompile(`\]\([^()\s]+_test\.go\)`)
 	mdCode     = regexp.MustCompile("`[^`]*`")
-	// A number that somebody has measured, in the units in which speed is told.
+	// A number that somebody has measured, in units of speed.
 	measured = regexp.MustCompile(`\d (messages|msg|records)/s|\d (ns|µs|us)\b|(about|some) [\d.,]+ (bytes|MB|MiB|milliseconds)\b`)
 	// How it was measured: a command, or the page that has the commands.
 	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md[)#]")
@@ -408,8 +408,8 @@ func TestNoPromiseRestsOnTheSecondTierAlone(t *testing.T) {
 	}
 }
 
-// Whatever page says a number that was measured says how, in the same line or, where a
-// whole section is of such numbers, in that section.
+// A page that states a measured number says how it was measured, in the same line or, in a section of such
+// numbers, in that section.
 func TestNumbersSayHowTheyWereMeasured(t *testing.T) {
 	t.Parallel()
 	numbers := 0

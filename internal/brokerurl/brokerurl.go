@@ -9,7 +9,7 @@
 //	sqs://region
 //	sqs+http://host:9324
 //
-// What is special in a user, a password or a virtual host is written in percent:
+// Special characters in a user, a password or a virtual host are percent-encoded:
 // %40 for @, %2F for /.
 package brokerurl
 
@@ -82,13 +82,13 @@ var (
 	// schemeOf guesses the scheme of an address by its port; the default is Kafka's.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
-	// shown matches one host with or without a port, or several with ports.
-	shown = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
+	// harmlessURL matches one host with or without a port, or several with ports.
+	harmlessURL = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
 )
 
 // Shown returns raw if an error may repeat it, and "" if a part of it may be a password.
 func Shown(raw string) string {
-	if shown.MatchString(raw) {
+	if harmlessURL.MatchString(raw) {
 		return raw
 	}
 	return ""
@@ -196,7 +196,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case i > 0:
 			return fmt.Errorf("address %d must be host:port, as in %s", i+1, s.example)
 		default:
-			// Who forgets "@host" has a password here, which begins behind the first colon.
+			// Without "@host" this is the user and the password, which begins behind the first colon.
 			name, _, _ := strings.Cut(text, ":")
 			return fmt.Errorf("the address that begins with %q must be host:port, as in %s", name, s.example)
 		}

@@ -7,8 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Whatever stands in a broker's address, an error repeats nothing of a password, and
-// what was read names hosts or a region.
+// For any address of a broker, an error repeats nothing of a password, and a result names hosts or a region.
 func FuzzParse(f *testing.F) {
 	for _, url := range []string{
 		"kafka://localhost:9092", "kafka://a:9092,b:9093,", "kafka+tls://ops:XsecretX@h:9093?sasl=scram-sha-512", "amqp://guest:XsecretX@h:5672/%2F?heartbeat=5",

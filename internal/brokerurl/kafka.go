@@ -45,8 +45,8 @@ func (u *URL) readKafka(path string, values url.Values) error {
 }
 
 // MaxDecompressedBatch is how many bytes a batch of records may have when it is unpacked, for programs that import this
-// package. A record of 32 KB can unpack to 300 MB and end a process in a container of 512 MiB, again and again. What such a
-// program writes itself is below sarama's bound of 100 MiB for a request.
+// package. A record of 32 KB can unpack to 300 MB and end a process in a container of 512 MiB, again and again. Records
+// that such a program writes are below sarama's bound of 100 MiB for a request.
 const MaxDecompressedBatch = 128 << 20
 
 // sarama's bound is one for the process. It is set before any client exists.

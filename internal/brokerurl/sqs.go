@@ -13,8 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// What a server that stands for SQS is told where the URL says nothing: it takes
-// anything.
+// The region and credentials for a server that stands for SQS, where the URL has none: it accepts anything.
 const (
 	anyRegion = "us-east-1"
 	anyKey    = "redeliver"

@@ -1,5 +1,5 @@
 // Package foreign reads and writes the headers of others who fill dead-letter queues: Spring Kafka, Kafka Connect, Kafka
-// Streams, Watermill, RabbitMQ and SQS. What they say of a failure is taken over into the state of a message, and leaves its
+// Streams, Watermill, RabbitMQ and SQS. Their description of a failure becomes the state of a message, and leaves its
 // headers.
 package foreign
 

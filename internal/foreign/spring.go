@@ -31,8 +31,7 @@ const (
 	springUndecoded  = "DeserializationException"         // ends the name of what an ErrorHandlingDeserializer throws
 )
 
-// lastMilli is the end of the year 9999, of the last that a time in JSON can have. What
-// says that it was later lies.
+// lastMilli is the end of the year 9999, of the last that a time in JSON can have. A later time is not believed.
 const lastMilli = 253_402_300_799_999
 
 func isSpring(name string) bool {
@@ -50,7 +49,7 @@ func isSpringLoose(name string) bool {
 	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
 }
 
-// IsSpringOriginal tells whether a header says where a message first failed: Spring
+// IsSpringOriginal reports whether a header says where a message first failed: Spring
 // never writes it anew, but, with kafka_dlt-, again behind the first.
 func IsSpringOriginal(name string) bool {
 	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
@@ -110,7 +109,7 @@ func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	if ok && next > 1 && next <= redeliver.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
-	// What goes to the DLT is due when it has failed, so not after it was written.
+	// A message that goes to the DLT is due when it has failed, so not after it was written.
 	at := m.Time.UnixMilli()
 	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""

@@ -38,8 +38,8 @@ const partitions = 2
 // waiting: a member that lives must not be thrown out. Nobody waits for it, see bury.
 const session = 30 * time.Second
 
-// dial is longer than such a machine keeps a broker from an answer that a service wants when it opens.
-// What a line has cut fails at once.
+// dial is longer than such a machine keeps a broker from an answer that a service wants when it opens. A
+// connection that was cut fails at once.
 const dial = time.Minute
 
 // Refuse makes the broker refuse records for the topics whose names begin so,

@@ -78,7 +78,7 @@ func (g *guard) refuse(prefix string) (restore func()) {
 	}
 }
 
-// refuses tells whether a request is a Produce with one of the topics in it.
+// refuses reports whether a request is a Produce with one of the topics in it.
 func (g *guard) refuses(request []byte) bool {
 	const size, produce = 4, 0
 	if len(request) < size+2 || binary.BigEndian.Uint16(request[size:]) != produce {

@@ -55,8 +55,8 @@ func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
 	return nil
 }
 
-// ToEnd hands on what has come since the last time, up to all that is written now. What an
-// open transaction has written is waited for until that has ended.
+// ToEnd hands on what has come since the last time, up to all that is written now. It waits for the end of open
+// transactions.
 func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 	ends, err := r.admin.ListEndOffsets(ctx, r.topics...)
 	if err = errors.Join(err, ends.Error()); err != nil {

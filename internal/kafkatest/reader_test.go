@@ -95,7 +95,7 @@ func (l *log) want(err error, values ...string) {
 	l.read = nil
 }
 
-// What was aborted, and the marks, count for the end and are handed to nobody.
+// Aborted records and transaction markers count for the end and are handed to nobody.
 func TestAReaderReachesTheEndOfWhatWasCommitted(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)

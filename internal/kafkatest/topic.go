@@ -33,9 +33,9 @@ func MakeTopic(tb testing.TB, adm *kadm.Client, partitions int32, configs map[st
 	}
 }
 
-// Listed waits until topics that the controller has created can be used: on a machine that runs
-// many tests at once the broker lists them seconds later, and leads them later still. A subscription
-// is told meanwhile that there is no such topic.
+// Listed waits until topics that the controller has created can be used: on a machine that runs many tests at
+// once the broker lists them seconds later, and leads them later still. A subscription gets the error meanwhile
+// that there is no such topic.
 func Listed(ctx context.Context, adm *kadm.Client, topics ...string) error {
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		ends, err := adm.ListEndOffsets(ctx, topics...)
@@ -63,7 +63,7 @@ func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	}
 }
 
-// until asks again until it is done, within the kit's patience, and returns the last error.
+// until asks again until it is done, within the kit's time, and returns the last error.
 func until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, adaptertest.Patience)
 	defer cancel()

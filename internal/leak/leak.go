@@ -23,9 +23,9 @@ func Main(m *testing.M) {
 }
 
 // leaked waits until no goroutine runs code of a module but this one, and
-// returns the stacks of those that still do after patience.
-func leaked(patience time.Duration) string {
-	tick, over := time.NewTicker(10*time.Millisecond), time.After(patience)
+// returns the stacks of those that still do after maxWait.
+func leaked(maxWait time.Duration) string {
+	tick, over := time.NewTicker(10*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	for {
 		buf := make([]byte, 1<<20)

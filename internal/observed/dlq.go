@@ -114,7 +114,7 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 			}
 		}
 	}
-	// Who may not ask for it still hears of everything else.
+	// A client without that right still reports everything else.
 	if keeps, err := q.queue.Keeps(ctx); err == nil {
 		now.Keeps = keeps
 	}

@@ -8,8 +8,8 @@ type Turn struct {
 	Is      bool
 }
 
-// What is wrong with a subscription. A set of its own: what an adapter of somebody else's
-// tells must not become attributes without bound.
+// The kinds of trouble with a subscription. The set is closed, because an adapter of somebody else's could
+// report attributes without bound.
 const (
 	disconnected = "disconnected"
 	paused       = "intake paused"

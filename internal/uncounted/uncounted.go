@@ -6,9 +6,9 @@ import "context"
 
 type key struct{}
 
-// With has subscriptions that begin under the context count no crashes. Of the adapters,
-// Kafka's heeds it.
+// With turns the count off for subscriptions that begin under the context. Only adapters/kafka
+// asks it.
 func With(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
-// Is tells whether crashes are not to be counted.
+// Is reports whether crashes are not counted.
 func Is(ctx context.Context) bool { return ctx.Value(key{}) != nil }

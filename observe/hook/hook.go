@@ -17,24 +17,24 @@ const DefaultQueue = 1000
 
 // Config of [OnDeadLetter].
 type Config struct {
-	// Queue bounds how many dead letters may wait for the function. Those without room
-	// are counted, and the function does not get them: messages never wait for it.
+	// Queue is how many dead letters may wait for the function, at most. One for which
+	// there is no room is not told, and counted: messages never wait for the function.
 	// Default 1000.
 	Queue int
-	// Missed is called with a dead letter that the function did not get, or failed for,
-	// and why: [ErrFull], [ErrClosed], what the function returned, or a
-	// redeliver.PanicError. It is called on the way of the message where the queue is
-	// full, so it must be as quick as a sink. Default: they are only counted.
+	// Missed is called for a dead letter that did not reach the function, or for which it failed, with the
+	// reason: [ErrFull], [ErrClosed], what the function returned, or a redeliver.PanicError. It is called on the
+	// way of the message where the queue is full, so it must be as quick as a sink. Default: they are only
+	// counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
-// Why the function did not get a dead letter.
+// Why the function was not told of a dead letter.
 var (
 	ErrFull   = errors.New("the hook's queue is full")
 	ErrClosed = errors.New("the hook is closed")
 )
 
-// Counts is what happened to dead letters.
+// Counts is what became of dead letters.
 type Counts struct {
 	Told   int64 // the function has returned nil
 	Failed int64 // it has returned an error, or panicked
@@ -58,10 +58,10 @@ type Hook struct {
 	counts struct{ told, failed, missed atomic.Int64 }
 }
 
-// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one
-// after another in their order, in a goroutine of its own: tell may take its time, and no
-// message waits for it. The message is in the DLQ by then, and stays there whatever tell
-// returns. The function does not get those that wait when the process dies; the DLQ has them all.
+// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one after another in their
+// order, in a goroutine of its own: tell may take its time, and no message waits for it. The message is in the
+// DLQ by then, and stays there whatever tell returns. Calls that are outstanding when the process dies are lost;
+// the DLQ has all messages.
 //
 // The error in [redeliver.DeadLettered] is as the handler gave it; State.Error is its text
 // as it may be shown, cut and without credentials of URLs. The context ends when Close has
@@ -146,15 +146,15 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 	return h.tell(h.ctx, d)
 }
 
-// Counts is what happened to the dead letters so far; those that wait are in none of them.
+// Counts is what became of the dead letters so far; what waits is in none of them.
 func (h *Hook) Counts() Counts {
 	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close takes no more, and returns when the function has got those that wait. When ctx ends
-// before, the function's context ends, what still waits is missed, and an error says so; a
-// function that does not heed its context is left behind. Close the adapter's client
-// before: what that dead-letters at its end is told, too. A second Close only waits.
+// Close accepts no more dead letters, and returns when the function was called for those that wait. When ctx
+// ends before, the function's context ends, what still waits is missed, and an error says so; a function that
+// ignores its context is left behind. Close the adapter's client before: the function is called for its last
+// dead letters, too. A second Close only waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {

@@ -22,7 +22,7 @@ func letter(id string) redeliver.DeadLettered {
 	return redeliver.DeadLettered{State: redeliver.State{ID: id, Origin: "orders", Group: "billing", Reason: redeliver.ReasonExhausted}, Err: errDeclined}
 }
 
-// What a real subscription dead-letters is told, with its reason, and nothing else is.
+// The function is called for the dead letters of a real subscription, with their reasons, and for nothing else.
 func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.DeadLettered

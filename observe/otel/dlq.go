@@ -41,9 +41,8 @@ type DLQConfig struct {
 //	redeliver.dlq_open_tasks     replays and other tasks that run or can be resumed, by kind and status
 //	redeliver.dlq_task_messages  what became of messages in the tasks that are recorded, by kind and outcome
 //
-// What is said of tasks and of the retention is asked at most every half minute: on RabbitMQ
-// and SQS it takes what others wait for. Age and retention are told where the adapter's
-// queue tells them. Unregister ends it.
+// Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a lock that others
+// wait for. Age and retention are there where the adapter's queue reports them. Unregister ends it.
 func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("otel: System and Queues are required: which DLQs, and of which broker")

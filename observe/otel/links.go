@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What a span is linked to, as values of redeliver.link.
+// The values of redeliver.link: the kinds of spans that a span is linked to.
 var (
 	linkPublished = []attribute.KeyValue{attrLink.String("published")} // the span that published the message
 	linkPrevious  = []attribute.KeyValue{attrLink.String("previous")}  // the attempt before

@@ -91,8 +91,7 @@ func tells(t *testing.T, r *sdk.ManualReader, want string) {
 	}
 }
 
-// What three messages do whom a real subscription handles: one succeeds, one does in its
-// second attempt, one never.
+// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never.
 func TestASubscriptionIsCounted(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {

@@ -28,8 +28,8 @@ func (w wider) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Con
 	return w.Tracer.Begin(ctx, run)
 }
 
-// Who embeds ours got its Tally and its First with it, and was not called any more for
-// what succeeds at once.
+// A sink that embedded ours inherited its Tally and its First, and was no longer called for messages that
+// succeed at once.
 func TestWhoEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
 	if err != nil {

@@ -31,8 +31,8 @@ type TracerConfig struct {
 	// context in which it came. All attempts of a message are then in one trace, however
 	// long it waited between. Default: each is the root of a trace of its own, with links.
 	Parent bool
-	// RetriesAreErrors gives the attempts that will be retried the status Error, too.
-	// Default: only what is dead-lettered has it.
+	// RetriesAreErrors gives the attempts that will be retried the status Error, too. Default: only
+	// dead-lettered messages have it.
 	RetriesAreErrors bool
 }
 
@@ -106,7 +106,7 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 	return ctx, s
 }
 
-// whole is how a span begins of which all is told to the sampler.
+// whole begins a span whose attributes are all passed to the sampler.
 func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
 	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, st)...))

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// Each attempt is the root of a trace of its own, linked to the one before and to the
-// span that published the message. What will be retried is no error, and a wait has no span.
+// Each attempt is the root of a trace of its own, linked to the one before and to the span that published the
+// message. An attempt that will be retried is no error, and a wait has no span.
 func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -71,8 +71,8 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 	})
 }
 
-// What is dead-lettered is the one error: of the attempt, and of the write to the DLQ,
-// which is a child of it. A replay is linked to what failed.
+// Only a dead-lettered message is an error: of the attempt, and of the write to the DLQ, which is a child of it.
+// A replay is linked to the failed attempt.
 func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -292,8 +292,8 @@ func TestWithoutAProviderNothingTravels(t *testing.T) {
 	}
 }
 
-// What is not sampled is linked all the same where it is recorded, and is a root. Baggage
-// goes on to the handler.
+// A span that is not sampled is linked all the same where it is recorded, and is a root. Baggage goes on to the
+// handler.
 func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})

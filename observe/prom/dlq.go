@@ -35,9 +35,9 @@ type DLQConfig struct {
 //	redeliver_dlq_open_tasks          replays and other tasks that run or can be resumed, by kind and status
 //	redeliver_dlq_task_messages       what became of messages in the tasks that are recorded, by kind and outcome
 //
-// What it says of tasks and of the retention is asked at most every half minute: on RabbitMQ
-// and SQS it takes what others wait for. Where the broker does not report age or retention,
-// only they are not there.
+// Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a
+// lock that others wait for. Where the broker does not report age or retention, only they are
+// missing.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")

@@ -23,8 +23,8 @@ type series struct {
 	well, back   prometheus.Counter // of replays
 }
 
-// of returns the series of a subscription. What alerts count from there on is there with
-// its first event: the first of a counter that is born by it would be no increase.
+// of returns the series of a subscription. The counters of alerts exist from the first event on: a counter that
+// begins with 1 shows no increase.
 func (s *Sink) of(p place) *series {
 	s.mu.RLock()
 	found := s.known[p]
@@ -138,8 +138,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// changed keeps what is wrong with a subscription now. Changes are told in the order in
-// which they came to be.
+// changed keeps what is wrong with a subscription now. Changes arrive in the order in which they happened.
 func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
 	s.of(place{e.Origin, e.Group}) // from when it begins there is something to count from
 	for _, t := range observed.Turns[e.Change] {

@@ -64,8 +64,8 @@ func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 	same(t, r, "", "redeliver_in_flight_messages", "redeliver_held_messages")
 }
 
-// A group whose name is not UTF-8 is an error of the scrape, beside which the others are
-// told. It was a panic, which ended the process.
+// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It was a panic, which
+// ended the process.
 func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"
 	s, r := sink(t)
@@ -82,7 +82,7 @@ func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		from   prometheus.Gatherer
-		series int // that are told all the same
+		series int // that are reported all the same
 	}{{"in hand", r, 2}, {"waiting", waiting, 0}, {"dead letters", dead, 0}} {
 		all, err := c.from.Gather()
 		if err == nil || !strings.Contains(err.Error(), "UTF-8") {

@@ -36,8 +36,7 @@ func same(t *testing.T, r *prometheus.Registry, want string, names ...string) {
 	}
 }
 
-// What three messages do whom a real subscription handles: one succeeds, one does in its
-// second attempt, one never.
+// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never.
 func TestASubscriptionIsCounted(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
@@ -270,7 +269,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// What every message costs allocates nothing once its subscription is known.
+// The path of every message allocates nothing once its subscription is known.
 func TestASuccessAllocatesNothing(t *testing.T) {
 	s, _ := sink(t)
 	var attempted, committed redeliver.Event = redeliver.Attempted{State: observedtest.State(0), Took: time.Millisecond}, redeliver.Committed{State: observedtest.State(0)}

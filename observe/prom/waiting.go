@@ -20,8 +20,8 @@ import (
 type WaitingConfig struct {
 	// System is as in Config.
 	System string
-	// Subscriptions are those that are looked at. What their functions need must stay
-	// open for as long as they are collected.
+	// Subscriptions are those that are looked at. Keep the clients of their functions open for as long as they
+	// are collected.
 	Subscriptions []Waiting
 	// Timeout bounds what is asked about one subscription; they are asked at the same
 	// time. Default 5 s.
@@ -37,17 +37,14 @@ type Waiting struct {
 	// Origin and Group are its labels. Origin is required; on brokers without groups both
 	// are the queue.
 	Origin, Group string
-	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting
-	// of the queue. Nil: nobody is asked.
+	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue. Optional.
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Nil: nobody is
-	// asked.
+	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Optional.
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 
-// NewWaiting returns a collector that asks the broker what waits for a retry, and is due
-// and not delivered. What events tell is of messages that were delivered; this sees those
-// that nobody comes for:
+// NewWaiting returns a collector that asks the broker what waits for a retry, and is due and not delivered.
+// Events report delivered messages; this collector sees those that nobody consumes:
 //
 //	redeliver_waiting_up               1 where the broker has answered all that was asked, else 0
 //	redeliver_waiting_messages         how many wait, by level; exact is "false" where the broker only estimates it

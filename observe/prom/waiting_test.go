@@ -25,8 +25,8 @@ func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
 	return r
 }
 
-// What waits is counted by level, its shards together, and what is due by the first of
-// them. It is asked for once in a while, and told as it was then.
+// Waiting messages are counted by level, its shards together, and overdue ones by the first of them. The broker
+// is asked once in a while, and the last answer is reported.
 func TestWhatWaitsAndIsDueIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -81,8 +81,8 @@ redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="
 	})
 }
 
-// What a doctor finds is counted by kind, and no kind is none of it; a broker that does
-// not answer in time is told as that, and hides nothing else.
+// Findings of a doctor are counted by kind, and a kind without findings is 0; a broker that does not answer in
+// time is reported as that, and hides nothing else.
 func TestFindingsAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := false

@@ -126,7 +126,7 @@ func (s *Screen) isRepeat(id string) bool {
 	return was
 }
 
-// worthwhile is a lateness that is told also where the line is full.
+// worthwhile is a lateness that is printed also where the line is full.
 const worthwhile = 50 * time.Millisecond
 
 // lateness tells how long after its due time an attempt began, if it was so long

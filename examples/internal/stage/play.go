@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	patience = time.Minute            // for the last order
-	pace     = 150 * time.Millisecond // between two orders
+	maxWait = time.Minute            // for the last order
+	pace    = 150 * time.Millisecond // between two orders
 )
 
 func (r *run) play(ctx context.Context) error {
@@ -96,8 +96,8 @@ func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed 
 		if ctx.Err() == nil {
 			return placed, cmp.Or(err, errors.New("the shop has ended by itself"))
 		}
-	case <-time.After(patience):
-		return placed, fmt.Errorf("not all orders have found their end within %s: does another program read %s?", patience, r.Queue)
+	case <-time.After(maxWait):
+		return placed, fmt.Errorf("not all orders have found their end within %s: does another program read %s?", maxWait, r.Queue)
 	}
 	return placed, nil
 }

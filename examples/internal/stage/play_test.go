@@ -15,7 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Who has no broker was told so after half a minute, when Watermill had given up waiting for a router that had never run.
+// Without a broker the error came after half a minute, when Watermill had given up waiting for a router that had never
+// run.
 func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)

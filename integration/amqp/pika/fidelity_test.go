@@ -49,8 +49,7 @@ func kinds() headers {
 	return h
 }
 
-// What pika published is what the handler sees at every attempt, and what pika
-// reads in the DLQ.
+// The handler sees at every attempt, and pika reads in the DLQ, what pika published.
 func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		b.start(b.config(policy))
@@ -154,8 +153,8 @@ func TestPythonsOwnValuesAreKept(t *testing.T) {
 	})
 }
 
-// What the client library cannot tell apart is not kept: an empty text from
-// none, 0 from none, and the reserved property.
+// Differences that the client library does not show are not kept: an empty text from none, 0 from none, and the
+// reserved property.
 func TestWhatIsNotKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		b.start(b.config(policy))

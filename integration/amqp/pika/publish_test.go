@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// What is impossible is refused; the connection, with all that is under way on
-// it, stays.
+// An impossible publish is refused; the connection, with all that is under way on it, stays.
 func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		got := make(chan string, 10)

@@ -153,9 +153,9 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 	})
 }
 
-// The client library ends the connection over more than 8192 fields of a table,
-// or tables more than 32 deep. What it can read it must be able to read again
-// with ours beside it, and with the user's redeliver- headers in a table.
+// The client library ends the connection over more than 8192 fields of a table, or tables more than 32 deep. A
+// message that it can read must stay readable with our headers beside it, and with the user's redeliver- headers
+// in a table.
 func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		b.blind = true

@@ -24,9 +24,8 @@ type run struct {
 	attempt                          int
 }
 
-// What watermill-amqp publishes is read here, at every attempt the same, and
-// what is published here is read by watermill-amqp, on queues and exchanges that
-// either has declared.
+// redeliver reads what watermill-amqp publishes, at every attempt the same, and watermill-amqp reads what
+// redeliver publishes, on queues and exchanges that either has declared.
 func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 	for name, setUp := range map[string]func(url, topic string) (wamqp.Config, amqp.Topology){
 		"queue": func(url, _ string) (wamqp.Config, amqp.Topology) {
@@ -42,7 +41,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, b *bench) {
 				theirs, topology := setUp(b.rabbit.URL(), b.queue)
-				ctx, cancel := context.WithTimeout(context.Background(), fidelity.Patience)
+				ctx, cancel := context.WithTimeout(context.Background(), fidelity.MaxWait)
 				defer cancel()
 				sub, err := wamqp.NewSubscriber(theirs, watermill.NopLogger{})
 				if err != nil {

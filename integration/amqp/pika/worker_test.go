@@ -116,8 +116,7 @@ func (b *bench) start(cfg amqp.Config) (stop func()) {
 	})
 }
 
-// copy publishes what the handler sees. What the broker would act upon is
-// written into headers.
+// copy publishes what the handler sees. Properties that the broker would act upon are written into headers.
 func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
 	d := amqp.DeliveryFromContext(msg.Context())
 	st, _ := redeliver.FromContext(msg.Context())

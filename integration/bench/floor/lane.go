@@ -167,7 +167,7 @@ func (l *lane) commit() {
 	}
 }
 
-// drain waits for what has begun. What is held stays on the level.
+// drain waits for what has begun. Held messages stay on the level.
 func (l *lane) drain() {
 	deadline := time.NewTimer(drainTimeout)
 	defer deadline.Stop()

@@ -167,15 +167,15 @@ func (c *checker) fault(l Line) {
 	}
 }
 
-// explained tells whether a fault lasted, or had just ended, at any time from one moment to another.
+// explained reports whether a fault lasted, or had just ended, at any time from one moment to another.
 func (c *checker) explained(from, to int64) bool { return c.faulty(from-int64(c.run.Linger), to) }
 
-// faulty tells whether a fault lasted at any time from one moment to another.
+// faulty reports whether a fault lasted at any time from one moment to another.
 func (c *checker) faulty(from, to int64) bool {
 	return slices.ContainsFunc(c.faults, func(f interval) bool { return f.from <= to && (f.to == 0 || f.to >= from) })
 }
 
-// stepped tells whether a clock was stepped in the minutes before.
+// stepped reports whether a clock was stepped in the minutes before.
 func (c *checker) stepped(at int64) bool {
 	for _, steps := range c.clocks {
 		if slices.ContainsFunc(steps, func(l Line) bool { return l.At > at-int64(5*time.Minute) }) {

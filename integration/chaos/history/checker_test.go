@@ -11,7 +11,7 @@ import (
 
 const second = int64(time.Second)
 
-// story is a history that is told second by second.
+// story is a history with an entry for each second.
 type story struct {
 	lines []Line
 	now   int64
@@ -268,7 +268,7 @@ func TestCheckerFinds(t *testing.T) {
 	}
 }
 
-// What is in order is counted.
+// Correct messages are counted.
 func TestCheckerCounts(t *testing.T) {
 	s := faultless().fault(1, 2).at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK)
 	v, err := Check(s.lines)

@@ -59,7 +59,7 @@ type Line struct {
 	Key     string `json:"key,omitempty"`     // messages of one key have an order where the load says so
 	Rule    Rule   `json:"rule,omitempty"`    // what its handler answers
 	Attempt int    `json:"attempt,omitempty"` // from 1
-	Due     int64  `json:"due,omitempty"`     // as the handler was told it
+	Due     int64  `json:"due,omitempty"`     // as the handler saw it
 	Local   int64  `json:"local,omitempty"`   // what the process's own clock shows
 	Sum     uint32 `json:"sum,omitempty"`     // of the body
 	Outcome string `json:"outcome,omitempty"`
@@ -137,10 +137,10 @@ func Open(path, process string) (*Log, error) {
 	return &Log{f, process}, nil
 }
 
-// Close closes the file. What was written is there in any case.
+// Close closes the file. Everything that was written is there in any case.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Add writes a line. Who cannot prove what it did must not go on: it ends the process.
+// Add writes a line. A consumer that cannot prove what it did must not go on: an error ends the process.
 func (l *Log) Add(line Line) {
 	if line.At == 0 {
 		line.At = time.Now().UnixNano()

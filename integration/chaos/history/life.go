@@ -39,7 +39,7 @@ func (l *life) begin(line Line) {
 	l.timing(line)
 }
 
-// doubtful tells whether an attempt failed in a fault, or little before one, or its write did, on a machine that stood
+// doubtful reports whether an attempt failed in a fault, or little before one, or its write did, on a machine that stood
 // still: it may have been made twice then, and both copies may lie behind others for minutes before they run.
 func (l *life) doubtful(attempt int) bool {
 	const takes = 5 * time.Second // to write, at most
@@ -53,7 +53,7 @@ func (l *life) doubtful(attempt int) bool {
 // third one, whose clock was ahead, took the message from its level too soon.
 func (l *life) timing(line Line) {
 	if line.Attempt == 1 {
-		// What waits behind another of its key has a due time that says nothing, and so has a suspect's.
+		// The due time of a message that waits behind another of its key says nothing, nor does a suspect's.
 		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
 			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.signs())
 		}

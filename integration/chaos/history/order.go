@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// line is where messages have an order: a key in a partition.
-type line struct {
+// sequence is where messages have an order: a key in a partition.
+type sequence struct {
 	load, key string
 	partition int32
 }
 
 // judgeOrder wants each message of a key to run for the first time after those before it have got so far as the load's
-// order says. What was settled before a fault may run again after later ones, so only the first run counts, and no fault
-// excuses it.
+// order says. A message that was settled before a fault may run again after later ones, so only the first run counts,
+// and no fault excuses it.
 func (c *checker) judgeOrder() {
-	lines := make(map[line][]*message)
+	lines := make(map[sequence][]*message)
 	for _, m := range c.messages {
 		// A write without an answer has no place in the order.
 		if load := c.loads[m.Load]; load.Order != "" && m.Key != "" && m.confirmed {
-			k := line{m.Load, m.Key, m.Partition}
+			k := sequence{m.Load, m.Key, m.Partition}
 			lines[k] = append(lines[k], m)
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(lines), func(a, b line) int {
+	for _, k := range slices.SortedFunc(maps.Keys(lines), func(a, b sequence) int {
 		return cmp.Or(cmp.Compare(a.load, b.load), cmp.Compare(a.key, b.key), cmp.Compare(a.partition, b.partition))
 	}) {
 		all := lines[k]

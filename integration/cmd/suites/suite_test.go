@@ -173,7 +173,7 @@ func sample(t *testing.T, tests string, out *bytes.Buffer) *suite {
 	return s
 }
 
-// What a package's tests start counts as theirs, and how the meter tells it is not shown.
+// Processes that a package's tests start count as theirs, and the meter's own output is not shown.
 func TestCPUOfAPackage(t *testing.T) {
 	var out bytes.Buffer
 	s := sample(t, `func TestA(t *testing.T) {
@@ -191,7 +191,7 @@ func TestCPUOfAPackage(t *testing.T) {
 	if !s.ok() || len(s.packages) != 1 {
 		t.Fatalf("%v:\n%s", s.err, out.String())
 	}
-	if cpu := s.packages[0].cpu; cpu < 250*time.Millisecond || cpu > time.Minute { // it is told in tenths
+	if cpu := s.packages[0].cpu; cpu < 250*time.Millisecond || cpu > time.Minute { // it is printed in tenths
 		t.Errorf("a package whose child has burnt 0.3 s took %s of CPU", cpu)
 	}
 	if strings.Contains(out.String(), meterMark) {

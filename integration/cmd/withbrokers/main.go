@@ -4,8 +4,7 @@
 //
 // It starts the brokers that are asked for (or takes those that the environment gives), tells their addresses to the
 // command in the environment, passes its input and output through, stops the brokers when it has ended, and exits as
-// it did: with its status, or 128 and the signal's number. What withbrokers itself could not do is exit status 1, a
-// wrong call 2.
+// it did: with its status, or 128 and the signal's number. Its own failures are exit status 1, a wrong call 2.
 //
 // "go run" reports every failure as 1 and does not pass SIGTERM on; scripts build the program first, as make does.
 package main

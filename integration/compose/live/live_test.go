@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// patience is how long images may take to start, on a machine that does other things, too.
-const patience = 5 * time.Minute
+// maxWait is how long images may take to start, on a machine that does other things, too.
+const maxWait = 5 * time.Minute
 
 // suites are what COMPOSE, the command for the suite that runs, has in it.
 func suites(t *testing.T) []string {
@@ -37,7 +37,7 @@ func suites(t *testing.T) []string {
 // eventually asks until the answer is no error.
 func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()

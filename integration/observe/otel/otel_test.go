@@ -30,7 +30,7 @@ import (
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 // publisher is the span that publishes the message, and its id.
 const publisher, publisherID = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "b7ad6b7169203331"
@@ -107,8 +107,8 @@ func (e ended) next(t *testing.T) trace.ReadOnlySpan {
 	select {
 	case s := <-e:
 		return s
-	case <-time.After(patience):
-		t.Fatalf("no span has ended within %s", patience)
+	case <-time.After(maxWait):
+		t.Fatalf("no span has ended within %s", maxWait)
 		return nil
 	}
 }
@@ -140,7 +140,7 @@ func chain(t *testing.T, system string, open func(*testing.T, string, redeliver.
 	}
 	s := open(t, topic, tr)
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 		defer cancel()
 		if err := s.close(ctx); err != nil {
 			t.Error(err)
@@ -164,7 +164,7 @@ func chain(t *testing.T, system string, open func(*testing.T, string, redeliver.
 	if buried := spans.next(t); buried.Parent().SpanID().String() != previous || buried.Status().Code != codes.Error || !strings.HasPrefix(buried.Name(), "dead_letter "+topic) {
 		t.Errorf("the burial %q is a child of %s, its status %s; want %s and Error", buried.Name(), buried.Parent().SpanID(), buried.Status().Code, previous)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	q, err := s.dead(ctx)
 	if err != nil {

@@ -42,8 +42,8 @@ func ten() attributes {
 	return a
 }
 
-// bodies must come out byte for byte. What is not valid in XML is: SQS takes some
-// of it.
+// bodies must come out byte for byte. Some characters that are not valid in XML are in them: SQS takes some of
+// these.
 func bodies() []string {
 	return []string{
 		"plain", " leading and trailing \n", "\r\n\r\t\n", `{"json": "\u0000 is six characters"}`, "<order>&amp;</order>", "]]><![CDATA[ & <", "\u2028\u2029\u0085\u007f\u0080",
@@ -51,8 +51,7 @@ func bodies() []string {
 	}
 }
 
-// What boto3 sent is what the handler sees at every attempt, and what boto3 reads
-// in the DLQ.
+// The handler sees at every attempt, and boto3 reads in the DLQ, what boto3 sent.
 func TestEveryAttributeIsKept(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		b.start(b.config(policy))

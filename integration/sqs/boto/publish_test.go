@@ -38,7 +38,7 @@ func (b *bench) open(cfg sqs.Config) *sqs.Client {
 	return client
 }
 
-// What is published is what boto3 reads.
+// boto3 reads what was published.
 func TestWhatIsPublished(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestWhatIsPublished(t *testing.T) {
 	}
 }
 
-// What Watermill's messages may have and SQS's may not: it travels encoded, and our
-// handler sees it as it was, at every attempt.
+// Content that Watermill's messages may have and SQS's may not travels encoded, and our handler sees it as it
+// was, at every attempt.
 func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		b.start(b.config(policy))
@@ -131,8 +131,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// What is too large is refused with the message's id, its size and its queue, and
-// nothing leaves.
+// A message that is too large is refused with its id, its size and its queue, and nothing leaves.
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		client := b.open(b.config(policy))
@@ -193,8 +192,8 @@ func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 	}, elasticMQ(t))
 }
 
-// What watermill-aws publishes is read here, at every attempt the same, and what
-// is published here is read by watermill-aws.
+// redeliver reads what watermill-aws publishes, at every attempt the same, and watermill-aws reads what
+// redeliver publishes.
 func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}

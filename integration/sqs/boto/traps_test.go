@@ -128,8 +128,8 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 	}
 }
 
-// What redeliver creates says what a user of SQS looks for: how long a dead letter
-// stays, and that SQS's own limit comes after ours.
+// The queues that redeliver creates have what a user of SQS looks for: how long a dead letter stays, and SQS's
+// own limit after ours.
 func TestWhatIsCreated(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {

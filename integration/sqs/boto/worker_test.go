@@ -93,7 +93,7 @@ type bench struct {
 	server server
 	proxy  *proxy.Proxy
 	queue  string
-	topic  string // what a worker is told; the queue's name where it is empty
+	topic  string // a worker's configuration; the queue's name where it is empty
 	peer   *peer
 
 	events  fidelity.Events

@@ -21,16 +21,16 @@ import (
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
-// Each answer that SQS gives on a bad day, to each of its actions: everything is
-// handled or in the DLQ in the end, and nothing is left in the queue. What may run
-// again because of it is written down here, and nothing else does.
+// Each answer that SQS gives on a bad day, to each of its actions: everything is handled or in the DLQ in the
+// end, and nothing is left in the queue. The messages that may run again because of it are listed here, and no
+// others do.
 func TestEveryFaultIsSurvived(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility"} {
 		for _, fault := range []proxy.Fault{
-			proxy.ServerError, proxy.Throttled, proxy.ExpiredCredentials, proxy.Refused, proxy.Cut, proxy.Unread, proxy.Silent, proxy.Partial, proxy.Liar,
+			proxy.ServerError, proxy.Throttled, proxy.ExpiredCredentials, proxy.Refused, proxy.Cut, proxy.Unread, proxy.Silent, proxy.Partial, proxy.FalseFailure,
 		} {
-			if action == "ReceiveMessage" && (fault == proxy.Partial || fault == proxy.Liar) {
+			if action == "ReceiveMessage" && (fault == proxy.Partial || fault == proxy.FalseFailure) {
 				continue // it has no batch
 			}
 			t.Run(action+"/"+fault.String(), func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				// An answer that was not read leaves doubt whether a copy is there: it is written again, and both run. A machine
-				// that stands still for longer than SendTimeout does that to any write, which is told.
-				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.Liar)
+				// that stands still for longer than SendTimeout does that to any write, which is reported.
+				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.FalseFailure)
 				late := l.late()
 				for _, body := range slices.Concat(good, once, always) {
 					want := map[string]int{"good": 1, "once": 2, "always": 3}[strings.Fields(body)[0]]

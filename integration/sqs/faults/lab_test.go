@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What must never stand in an event or an error.
+// Texts that must never be in an event or an error.
 const (
 	secretKey    = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYSECRETKEY"
 	sessionToken = "FwoGZXIvYXdzEBYaSESSIONTOKEN"
@@ -324,7 +324,7 @@ func (l *lab) beside(suffix string) string {
 	return stem + suffix
 }
 
-// wantNoSecrets looks for the keys in all that was told.
+// wantNoSecrets looks for the keys in all events and logs.
 func (l *lab) wantNoSecrets() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -167,7 +167,7 @@ func badAttribute(name string, v any) (int, *problem) {
 	return len(name) + len(kind) + len(value), nil
 }
 
-// legal tells whether SQS takes a text: #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.
+// legal reports whether SQS takes a text: #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.
 func legal(s string) bool {
 	for _, r := range s {
 		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xfffe || r == 0xffff {

@@ -31,13 +31,13 @@ const (
 	Silent
 	// Partial does some entries of a batch and answers, with status 200, that the others have failed.
 	Partial
-	// Liar does all entries of a batch and answers, with status 200, that some have failed: an internal error of SQS's
+	// FalseFailure does all entries of a batch and answers, with status 200, that some have failed: an internal error of SQS's
 	// after the deed.
-	Liar
+	FalseFailure
 )
 
 func (f Fault) String() string {
-	return [...]string{"500", "throttled", "expired credentials", "refused", "cut", "unread", "silent", "partial", "liar"}[f]
+	return [...]string{"500", "throttled", "expired credentials", "refused", "cut", "unread", "silent", "partial", "false failure"}[f]
 }
 
 // Rule says which requests meet a fault. Of several that fit the oldest counts.
@@ -51,7 +51,7 @@ type Rule struct {
 	Times int
 	// Chance is the part of those requests that do; 0 is all.
 	Chance float64
-	// Entries picks those of a batch that fail, for Partial and Liar. Nil picks every second, beginning with the first.
+	// Entries picks those of a batch that fail, for Partial and FalseFailure. Nil picks every second, beginning with the first.
 	Entries func(i int, entry map[string]any) bool
 }
 
@@ -107,11 +107,11 @@ func (a *Active) Await(ctx context.Context, n int) error {
 	}
 }
 
-// takes tells whether a call meets the rule, and counts it. The proxy's lock is held.
+// takes reports whether a call meets the rule, and counts it. The proxy's lock is held.
 func (a *Active) takes(c *Call, rng *rand.Rand) bool {
 	r := &a.rule
 	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||
-		(r.Fault == Partial || r.Fault == Liar) && !c.batch || r.Match != nil && !r.Match(c) {
+		(r.Fault == Partial || r.Fault == FalseFailure) && !c.batch || r.Match != nil && !r.Match(c) {
 		return false
 	}
 	if r.Times > 0 && a.begun >= r.Times || r.Chance > 0 && rng.Float64() >= r.Chance {
@@ -142,19 +142,19 @@ func (a *Active) meet(w http.ResponseWriter, r *http.Request, c *Call, body []by
 	case Refused:
 		(&problem{http.StatusBadRequest, "AccessDeniedException", "for a test"}).write(w)
 	case Cut:
-		cut(w)
+		cutConnection(w)
 	case Unread:
 		_, _ = a.proxy.ask(r, body) // nobody reads it
-		cut(w)
+		cutConnection(w)
 	case Silent:
 		_, _ = a.proxy.ask(r, body) // nobody reads it
 		<-r.Context().Done()
-	case Partial, Liar:
+	case Partial, FalseFailure:
 		a.fail(w, r, c)
 	}
 }
 
-// fail answers that the picked entries of a batch have failed, which a Liar has done nevertheless.
+// fail answers that the picked entries of a batch have failed, which a FalseFailure has done nevertheless.
 func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 	pick := a.rule.Entries
 	if pick == nil {
@@ -167,7 +167,7 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 			fails[text(e, "Id")] = true
 			failed = append(failed, map[string]any{"Id": e["Id"], "Code": "InternalError", "Message": "for a test", "SenderFault": false})
 		}
-		if a.fault == Liar || !fails[text(e, "Id")] {
+		if a.fault == FalseFailure || !fails[text(e, "Id")] {
 			asked = append(asked, e)
 		}
 	}
@@ -177,7 +177,7 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 		in["Entries"] = asked
 		ans, err := a.proxy.ask(r, marshal(in))
 		if err != nil {
-			cut(w)
+			cutConnection(w)
 			return
 		}
 		if ans.status != http.StatusOK {
@@ -185,7 +185,7 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 			return
 		}
 		if json.Unmarshal(ans.body, &out) != nil {
-			cut(w)
+			cutConnection(w)
 			return
 		}
 	}

@@ -174,7 +174,7 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte) {
 	a, err := p.ask(r, body)
 	if err != nil {
-		cut(w)
+		cutConnection(w)
 		return
 	}
 	a.write(w)
@@ -190,8 +190,8 @@ func (a *answer) write(w http.ResponseWriter) {
 	_, _ = w.Write(a.body) //nolint:gosec // It is JSON, and no browser asks.
 }
 
-// cut ends the client's connection without an answer.
-func cut(w http.ResponseWriter) {
+// cutConnection ends the client's connection without an answer.
+func cutConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(errors.Join(http.ErrAbortHandler, err))

@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 		{proxy.Unread, 0, "", 3},
 		{proxy.Silent, 0, "", 3},
 		{proxy.Partial, 200, `"Failed":[{"Code":"InternalError","Id":"0","Message":"for a test","SenderFault":false},{"Code":"InternalError","Id":"2"`, 1},
-		{proxy.Liar, 200, `"Successful":[{"Id":"1"}]`, 3},
+		{proxy.FalseFailure, 200, `"Successful":[{"Id":"1"}]`, 3},
 	} {
 		t.Run(c.fault.String(), func(t *testing.T) {
 			p, done := sqs(t)
@@ -158,7 +158,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// What AWS documents is refused although the server behind would take it, and is told.
+// The proxy refuses what AWS documents as refused, although the server behind would take it, and reports it.
 func TestDocumentedLimits(t *testing.T) {
 	attributes := func(n int, name, kind, value string) map[string]any {
 		list := map[string]any{}

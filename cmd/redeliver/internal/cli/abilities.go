@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// ability says what the brokers can do of one verb: "yes", "yes: with what", or "no: why, and what to do instead".
+// ability says which brokers support a verb: "yes", "yes: with what", or "no: why, and what to do instead".
 // docs/reference/command.md has the same table, which a test compares.
 type ability struct {
 	verb                 string
@@ -19,8 +19,8 @@ const (
 	withManagement = "yes: with `--management-url`"
 )
 
-// abilities are the verbs that differ by broker. A verb that is not here is the same on each.
-var abilities = []ability{
+// abilityTable are the verbs that differ by broker. A verb that is not here is the same on each.
+var abilityTable = []ability{
 	{"doctor", "yes", "yes: mostly with `--management-url`", "yes: partly"},
 	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
 	{"console", "yes", withManagement, "yes"},
@@ -57,8 +57,8 @@ func (a *ability) on(kind brokerurl.Broker) string {
 
 // supported is the error of a verb that the broker cannot serve, with what to do instead.
 func supported(kind brokerurl.Broker, verb string) error {
-	for i := range abilities {
-		if why, no := strings.CutPrefix(abilities[i].on(kind), "no: "); no && abilities[i].verb == verb {
+	for i := range abilityTable {
+		if why, no := strings.CutPrefix(abilityTable[i].on(kind), "no: "); no && abilityTable[i].verb == verb {
 			return failed(codeFailed, "%s is not supported on %s: %s", verb, called(kind), strings.ReplaceAll(why, "`", `"`))
 		}
 	}

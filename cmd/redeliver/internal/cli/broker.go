@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// broker is all that the verbs need of a broker. A nil function is what it cannot do.
+// broker has the functions of a broker that verbs need. A nil function is not supported.
 type broker struct {
 	kind brokerurl.Broker
 	// queues lists the DLQs of all groups; nil where the broker cannot be asked.
@@ -41,7 +41,7 @@ type subject struct {
 	lease        time.Duration
 }
 
-// reader is who reads the topic, for people.
+// reader names the reader of the topic, for people.
 func (s *subject) reader() string {
 	if s.group == "" {
 		return "queue " + s.topic
@@ -49,7 +49,7 @@ func (s *subject) reader() string {
 	return "group " + s.group + " of " + s.topic
 }
 
-// setup says what a broker is opened for.
+// setup is the purpose for which a broker is opened.
 type setup struct {
 	group     string           // empty where it does not matter
 	api       string           // the management API of RabbitMQ; empty for none
@@ -89,7 +89,7 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 		return err
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.maxClose())
 		defer cancel()
 		if bad := b.close(closing); err == nil && bad != nil {
 			err = bad
@@ -97,9 +97,6 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 	}()
 	return do(b)
 }
-
-// patience bounds the end of a command.
-var patience = 5 * time.Second
 
 // notThere is the error of a verb that a broker cannot serve.
 func (b *broker) notThere(verb string) error {

@@ -7,12 +7,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,8 +22,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Streams is what the command has of its surroundings. Data goes to Out and all
-// else to Err.
+// Streams is the environment of the command. Data goes to Out and all else to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -31,7 +32,11 @@ type Streams struct {
 	InTerminal, OutTerminal, ErrTerminal bool
 	// Screen is the terminal of In and Out; nil where they are no terminal.
 	Screen Screen
+	// MaxClose is how long a command waits for its broker and its handlers at the end. Default: 5 s.
+	MaxClose time.Duration
 }
+
+func (s *Streams) maxClose() time.Duration { return cmp.Or(s.MaxClose, 5*time.Second) }
 
 // Screen is a terminal that a program draws on.
 type Screen interface {
@@ -148,8 +153,8 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
-	// An error may repeat a mistyped flag, and with it a URL and its password; and
-	// names come from the broker, whoever chose them.
+	// An error may repeat a mistyped flag, and with it a URL and its password; and the names on a broker may be
+	// anybody's.
 	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
 		fmt.Fprintf(a.Err, "Run \"%s --help\" for usage.\n", called)

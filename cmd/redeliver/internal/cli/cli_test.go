@@ -24,7 +24,7 @@ type call struct {
 	in       io.Reader
 	terminal bool // it runs in a terminal
 	screen   *terminal
-	output   *buffer // stdout, for who reads it while the command runs
+	output   *buffer // stdout, for tests that read it while the command runs
 	ctx      context.Context
 }
 
@@ -54,7 +54,7 @@ func (c call) run(t *testing.T, args ...string) ending {
 	maps.Copy(env, c.env)
 	code := cli.Run(c.ctx, args, cli.Streams{
 		In: c.in, Out: out, Err: &errs, Screen: screen, Env: func(name string) string { return env[name] },
-		InTerminal: c.terminal, OutTerminal: c.terminal, ErrTerminal: c.terminal,
+		InTerminal: c.terminal, OutTerminal: c.terminal, ErrTerminal: c.terminal, MaxClose: maxWait,
 	})
 	return ending{code, out.String(), errs.String()}
 }
@@ -195,8 +195,7 @@ func TestNoBrokerEndsWith1(t *testing.T) {
 	}
 }
 
-// What the command cannot do yet it says, for each broker; and what it can do is
-// reached.
+// For each broker, the command reports what it does not support, and reaches what it supports.
 func TestOtherBrokers(t *testing.T) {
 	t.Parallel()
 	const sqs = "sqs+http://127.0.0.1:1"

@@ -85,7 +85,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	}
 	defer func() { err = cmp.Or(err, atTheEnd(record.Close())) }()
 	s, err := a.openSources(ctx, &f.sources)
-	defer func() { err = cmp.Or(err, atTheEnd(s.close(ctx))) }()
+	defer func() { err = cmp.Or(err, atTheEnd(s.close(ctx, a.maxClose()))) }()
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func serve(t *testing.T, env map[string]string, args ...string) *served {
 	out, in := io.Pipe()
 	go func() {
 		code := cli.Run(ctx, append([]string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s"}, args...), cli.Streams{
-			In: strings.NewReader(""), Out: in, Err: s.errs, Env: func(name string) string { return all[name] },
+			In: strings.NewReader(""), Out: in, Err: s.errs, Env: func(name string) string { return all[name] }, MaxClose: maxWait,
 		})
 		_ = in.Close()
 		s.code <- code
@@ -70,7 +70,7 @@ func (s *served) end() {
 		if code != 0 {
 			s.t.Errorf("it ends with %d: %s", code, s.errs.String())
 		}
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		s.t.Fatal("it does not end")
 	}
 }
@@ -110,7 +110,7 @@ func (s *served) until(to, says string, header ...string) {
 	page := ""
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !strings.Contains(page, says); {
+	for deadline := time.After(maxWait); !strings.Contains(page, says); {
 		select {
 		case <-tick.C:
 			_, _, page = s.ask(nil, to, header...)
@@ -144,7 +144,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()
-	// What waits: on a level of 1 h, due in a while, and on the way back, due since yesterday.
+	// Two messages wait: on a level of 1 h, due in a while, and on the way back, due since yesterday.
 	k.topics("orders.billing.retry.1h")
 	for topic, due := range map[string]time.Time{"orders.billing.retry.1h": time.Now().Add(time.Hour), "orders.billing.retry": time.Now().Add(-24 * time.Hour)} {
 		st := redeliver.State{ID: "o-1", Origin: "orders", Group: "billing", Attempts: 1, Due: due}
@@ -357,7 +357,7 @@ func TestConsoleWithABadCertificate(t *testing.T) {
 	}
 }
 
-// What is not safe is refused, and no password is repeated.
+// Unsafe settings are refused, and no password is repeated.
 func TestConsoleRefuses(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)

@@ -17,7 +17,7 @@ import (
 // envUsers has the users of the console, as the file of --basic-auth has them.
 const envUsers = "REDELIVER_CONSOLE_USERS"
 
-// accessFlags say who may do what in the console.
+// accessFlags are the users of the console and their rights.
 type accessFlags struct {
 	basic  string
 	proxy  []string
@@ -36,7 +36,7 @@ func (f *accessFlags) flags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.grants, "grant", nil, "`ROLE[@DLQS]=WHO,...` gives a role, for the DLQs that a pattern like orders.* names, to users, to @GROUPS, or to * for all whom the proxy lets in; of several the highest counts")
 }
 
-// auth is who may do what. The zero one serves this machine alone.
+// auth is the users' rights. The zero one serves this machine alone.
 func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	lines, from := env(envUsers), envUsers
 	if f.basic != "" {
@@ -169,7 +169,7 @@ func readRight(text string) (r console.Right, err error) {
 	return r, nil
 }
 
-// grant is a right and who has it.
+// grant is a right and its owner.
 type grant struct {
 	right console.Right
 	who   []string
@@ -191,7 +191,7 @@ func (g grants) rights(user string, groups []string) (rights []console.Right) {
 	return rights
 }
 
-// warnings are what is unsafe about the files, and works all the same.
+// warnings are about files that work, and are unsafe.
 func (f *accessFlags) warnings() (all []string) {
 	for _, file := range []string{f.basic, f.secret} {
 		if at, err := os.Stat(file); file != "" && err == nil && at.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {

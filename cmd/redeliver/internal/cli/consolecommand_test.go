@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// What waits on Kafka is cancelled in the console, as by the command; and how long what
-// is dead is kept stands there, too.
+// The console cancels waiting messages on Kafka, as the command does, and shows how long dead letters are kept.
 func TestConsoleCancelsWhatWaits(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)

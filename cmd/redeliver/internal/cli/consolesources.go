@@ -36,7 +36,7 @@ type sources struct {
 	silent  []string // those of which it is not known what waits, and why
 }
 
-// source is one broker. Its name tells it from the others.
+// source is one broker with a name of its own.
 type source struct {
 	name string
 	b    *broker
@@ -48,8 +48,7 @@ type source struct {
 	mute    string          // why the DLQs were not listed the last time
 }
 
-// openSources connects to all brokers and opens the DLQs. What it returns is to be
-// closed beside an error, too.
+// openSources connects to all brokers and opens the DLQs. Close the result beside an error, too.
 func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error) {
 	s := &sources{}
 	type named struct {
@@ -82,7 +81,7 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 			one.Env = without(one.Env, envManagement)
 		}
 		if len(all) > 1 && !needsPassword(n.conn.broker) {
-			// The password that stands beside the URLs is of those that lack one.
+			// A password beside the URLs belongs to those that lack one.
 			one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
 		}
 		b, err := one.open(ctx, setup{})
@@ -106,7 +105,7 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	return s, nil
 }
 
-// warnings are what is unsafe about the connections, and works all the same.
+// warnings are about connections that work, and are unsafe.
 func (s *sources) warnings() (all []string) {
 	for _, one := range s.brokers {
 		all = append(all, one.b.plain...)
@@ -114,7 +113,7 @@ func (s *sources) warnings() (all []string) {
 	return all
 }
 
-// notes are what is not shown, and why.
+// notes name the DLQs that are not shown, and why.
 func (s *sources) notes() (notes []string) {
 	for _, one := range s.brokers {
 		for _, name := range one.strange {
@@ -294,13 +293,13 @@ func (s *sources) watch(ctx context.Context, c *console.Console, every time.Dura
 	}
 }
 
-// close lets go of the DLQs, and of the brokers behind them.
-func (s *sources) close(ctx context.Context) error {
+// close closes the DLQs, and the brokers behind them.
+func (s *sources) close(ctx context.Context, timeout time.Duration) error {
 	var errs []error
 	for _, q := range s.queues {
 		errs = append(errs, q.Close())
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	for _, one := range s.brokers {
 		errs = append(errs, one.b.close(closing))

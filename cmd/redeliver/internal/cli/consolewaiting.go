@@ -12,13 +12,13 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// levelled is a DLQ that also tells what waits for its group.
+// levelled is a DLQ that also counts the waiting messages of its group.
 type levelled struct {
 	deadletter.Queue
 	waits *waiting
 }
 
-// withLevels adds what waits, where the broker tells that.
+// withLevels adds the waiting messages, if the broker reports them.
 func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
 	if b.waiting == nil {
 		return q, nil
@@ -40,7 +40,7 @@ func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter
 	return l, nil
 }
 
-// commanded is a DLQ of whose group the consumers can be told what is to become of what waits.
+// commanded is a DLQ whose group's consumers accept commands about waiting messages.
 type commanded struct {
 	*levelled
 	console.Commander
@@ -73,7 +73,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 // Close implements [deadletter.Queue].
 func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
 
-// end lets go of what was opened, where something was.
+// end closes what was opened.
 func (w *waiting) end() error {
 	if w.close == nil {
 		return nil

@@ -19,7 +19,7 @@ const (
 type failure struct {
 	code int
 	err  error
-	// final keeps the code when the command was told to end.
+	// final keeps the code when a signal ended the command.
 	final bool
 }
 

@@ -2,16 +2,9 @@ package cli
 
 import (
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
-
-// Patiently gives the end of commands so long: where the tests run, a machine may stand
-// still for longer than somebody who has told a command to end would wait.
-func Patiently(d time.Duration) { patience, sidecar.MostLeave = d, d }
 
 // Commands returns the path of every command, without "redeliver".
 func Commands() (paths []string) {
@@ -30,7 +23,7 @@ func Commands() (paths []string) {
 
 // Abilities are the rows of the table of verbs that differ by broker.
 func Abilities() (rows [][4]string) {
-	for _, a := range abilities {
+	for _, a := range abilityTable {
 		rows = append(rows, [4]string{a.verb, a.kafka, a.rabbitMQ, a.sqs})
 	}
 	return rows

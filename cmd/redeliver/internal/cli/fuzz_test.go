@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What is given as text on a command line is read or refused, each in its flag's words.
+// Every text on a command line is read or refused, in the words of its flag.
 func FuzzFlags(f *testing.F) {
 	for _, text := range []string{"10m-15m", "1h-2h:0.5", "0-1s:NaN", "-1s--1s", "2h", "2026-01-31", "2026-01-31T12:00:00+14:00", "127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::/0", "fe80::1%eth0", "per-key", "1-2:"} {
 		f.Add(text)
@@ -71,7 +71,7 @@ func FuzzProfiles(f *testing.F) {
 	})
 }
 
-// What is printed as YAML says what the JSON says.
+// The YAML output says the same as the JSON.
 func FuzzYAML(f *testing.F) {
 	for _, text := range []string{`{"a":[1,-2.5e3,true,null,"x\ny","\u001b[31m","yes","0x1f","1:30"],"b":{}}`, `"\ud800"`, `[[],[[]],{}]`, `1e400`, `{"":""}`, `"\u2028"`, `[100000000000000000000, 1e400]`} {
 		f.Add([]byte(text))

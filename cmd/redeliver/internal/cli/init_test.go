@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What init writes is read by the verbs, without a flag where the profile is the default.
+// The verbs read what init writes, without a flag where the profile is the default.
 func TestInitWritesAProfile(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

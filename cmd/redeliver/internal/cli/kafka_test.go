@@ -22,8 +22,8 @@ const (
 	back = "orders.billing.retry"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = time.Minute
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = time.Minute
 
 // day is when everything in the tests failed. The logs keep it for ever.
 var day = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)

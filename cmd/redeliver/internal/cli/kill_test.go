@@ -20,9 +20,8 @@ import (
 const asCommand = "REDELIVER_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	cli.Patiently(patience)
 	if os.Getenv(asCommand) != "" {
-		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}))
+		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, MaxClose: maxWait}))
 	}
 	os.Exit(m.Run())
 }

@@ -122,8 +122,8 @@ func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadle
 	return row, err
 }
 
-// age adds how old the oldest message is, and how long the broker keeps it. It reports a
-// missing right, and leaves out what the broker does not report.
+// age adds the age of the oldest message, and how long the broker keeps it. It reports a missing right, and
+// leaves out what the broker does not report.
 func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	oldest, known, err := q.Oldest(ctx)
 	if err == nil && known {

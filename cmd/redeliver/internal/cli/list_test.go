@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What has to be known to list RabbitMQ's queues is asked for before anything is
-// connected to; and no password is repeated.
+// Missing settings for a list of RabbitMQ's queues are reported before any connection, and no password is
+// repeated.
 func TestListOnRabbitMQWantsTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	const rabbit = "amqp://127.0.0.1:1"

@@ -140,10 +140,10 @@ func (p *printer) encode(v any) (string, error) {
 	return harmless(b.String()), nil
 }
 
-// harmless escapes what JSON and YAML let stand, and a terminal obeys or does not show:
-// DEL and the controls beyond ASCII, marks of direction, characters without a shape. They
-// stand in strings alone, in YAML in those with double quotes, so it means the same. What
-// is beyond U+FFFF is written as JSON has it; the writer of YAML has escaped it already.
+// harmless escapes characters that JSON and YAML allow, and that a terminal obeys or hides: DEL and the controls
+// beyond ASCII, marks of direction, characters without a shape. They stand in strings alone, in YAML in those
+// with double quotes, so it means the same. A character beyond U+FFFF is written as JSON has it; the writer of
+// YAML has escaped it already.
 func harmless(text string) string {
 	bad := func(r rune) bool { return r != '\n' && hidden(r) }
 	if strings.IndexFunc(text, bad) < 0 {

@@ -74,7 +74,7 @@ func settings[V any](m map[string]V) map[string]any {
 	return all
 }
 
-// known returns a number of messages; -1 stands for one that is not known.
+// known returns a number of messages; -1 means unknown.
 func known(n int64) *int64 {
 	if n < 0 {
 		return nil

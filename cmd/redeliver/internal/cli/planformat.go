@@ -42,7 +42,7 @@ func allFormats() []string {
 	return all
 }
 
-// making is what the flags say of a plan that an administrator carries out.
+// making is the flags of a plan that an administrator carries out.
 type making struct {
 	format    string
 	principal string // Kafka's "User:billing", or RabbitMQ's user

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a shop's administrator gets for Kafka: the same plan is the same script, all
-// settings are explicit, and a group's name is an argument whatever is in it.
+// The script for an administrator of Kafka: the same plan gives the same script, all settings are explicit, and
+// the group's name is an argument, with any characters.
 func TestPlanForKafkasOwnTools(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

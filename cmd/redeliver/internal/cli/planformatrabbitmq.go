@@ -32,8 +32,8 @@ type definedPermission struct {
 	Read      string `json:"read"`
 }
 
-// planElsewhere is a plan for an administrator, who creates the queues without redeliver.
-// It does not refuse missing queues, nor missing rights of the user who asks.
+// planElsewhere is a plan for an administrator, who creates the queues without redeliver. It does not refuse
+// missing queues, nor missing rights of the user.
 func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || p == nil {

@@ -63,5 +63,5 @@ func (c *connection) configPath(env func(string) string) (string, error) {
 	return filepath.Join(dir, "redeliver", "config.yaml"), nil
 }
 
-// quoted is what the YAML reader repeats of the file: it may be a password.
+// quoted is text of the file that the YAML reader repeats: it may be a password.
 var quoted = regexp.MustCompile("`[^`]*`")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is quarantined stays, no replay takes it, and it comes out by being asked for.
+// A quarantined message stays, no replay sends it, and it leaves quarantine on request.
 func TestQuarantine(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

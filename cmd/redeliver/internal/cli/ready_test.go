@@ -18,7 +18,7 @@ func TestReadyTellsByItsExitCode(t *testing.T) {
 	at := server.URL + "/readyz"
 	ready := func(args ...string) ending {
 		t.Helper()
-		return call{}.run(t, append([]string{"ready", "--timeout", patience.String()}, args...)...)
+		return call{}.run(t, append([]string{"ready", "--timeout", maxWait.String()}, args...)...)
 	}
 
 	status.Store(http.StatusOK)
@@ -30,7 +30,7 @@ func TestReadyTellsByItsExitCode(t *testing.T) {
 	if why, _ := got["why"].(string); got["ready"] != false || !strings.Contains(why, "orders: not read yet") {
 		t.Errorf("it says %v of one that is not ready", got)
 	}
-	status.Store(http.StatusFound) // whoever sends it on has not answered
+	status.Store(http.StatusFound) // the proxy has not answered
 	ready(at).want(t, 3)
 
 	listens := "tcp://" + server.Listener.Addr().String()

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// forecastRow is what a replay, quarantine or purge would do.
+// forecastRow is the forecast of a replay, quarantine or purge.
 type forecastRow struct {
 	DryRun     bool     `json:"dry_run"`
 	DLQ        string   `json:"dlq"`

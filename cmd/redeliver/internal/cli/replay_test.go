@@ -57,7 +57,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 	}
 }
 
-// What only looks writes nothing at all, no topic either.
+// Verbs that only read write nothing, and create no topic.
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -135,7 +135,7 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 	}
 }
 
-// What stays because it was refused or quarantined makes it partly done.
+// Messages that stay because they were refused or quarantined make it partly done.
 func TestPartlyDone(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -264,11 +264,11 @@ func TestPurgeEditImport(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("the history is %q, want %q", kinds, want)
 	}
-	// Nobody can go on with those, so nobody is told to.
+	// Nobody can resume those, so nobody is asked to.
 	s.run("dlq", "check", dlq, "--max", "99").want(t, 0)
 }
 
-// What was given with --expect counts, also where the question shows another number.
+// The number given with --expect counts, also where the question shows another number.
 func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

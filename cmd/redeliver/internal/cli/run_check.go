@@ -17,6 +17,7 @@ import (
 
 // readRun reads the flags. Its error has all problems.
 func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ error) {
+	c.MaxCancel = a.MaxClose
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, usagef(format, args...)) }
 	var err error
@@ -45,7 +46,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	return c, nil
 }
 
-// checkWhat reads what is consumed.
+// checkWhat reads the topics and their group.
 func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, ...any)) {
 	c.Topics, c.Instance, c.KeyHeader, c.NoProvisioning = f.topics, f.instance, f.keyHeader, f.noProvisioning
 	if c.DLQ.Retention = f.retention; f.retention < 0 {

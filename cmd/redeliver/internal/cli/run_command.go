@@ -43,7 +43,7 @@ type handlingRow struct {
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
 
-// runFlags say what is consumed, and what handles it.
+// runFlags are the topics that are consumed, and their handler.
 type runFlags struct {
 	policy                       policyFlags
 	guards                       guardFlags
@@ -143,7 +143,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c.Sink = redeliver.NewSlogSink(c.Log)
 	if f.webhook.to != nil {
 		w := f.webhook.open(&c)
-		defer w.End() // after Run, so that it reports what is dead-lettered at the end
+		defer w.End() // after Run, so that it reports the last dead letters
 		c.Sink = redeliver.Sinks(c.Sink, w)
 	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)

@@ -39,7 +39,7 @@ func (s *stand) handleIn(env map[string]string, args ...string) *handling {
 	h := &handling{t: s.t, out: &buffer{}}
 	var errs buffer
 	go func() {
-		code := cli.Run(ctx, args, cli.Streams{In: strings.NewReader(""), Out: h.out, Err: &errs, Env: func(name string) string { return env[name] }})
+		code := cli.Run(ctx, args, cli.Streams{In: strings.NewReader(""), Out: h.out, Err: &errs, Env: func(name string) string { return env[name] }, MaxClose: maxWait})
 		ended <- ending{code, h.out.String(), errs.String()}
 	}()
 	h.stop = sync.OnceValue(func() ending {
@@ -47,7 +47,7 @@ func (s *stand) handleIn(env map[string]string, args ...string) *handling {
 		select {
 		case e := <-ended:
 			return e
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			s.t.Error("it does not end")
 			return ending{code: -1}
 		}

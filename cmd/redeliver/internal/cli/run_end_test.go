@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// What is in hand when it is told to end is finished, and counts; nothing new begins.
+// Running messages are finished when it is told to end, and count; nothing new begins.
 func TestRunDrains(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -55,7 +55,7 @@ func TestRunDrains(t *testing.T) {
 	}
 }
 
-// What takes longer than --drain comes back, and is not counted.
+// A message that takes longer than --drain comes back, and is not counted.
 func TestRunDrainsNotForEver(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -188,7 +188,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		for range 40 {
 			select {
 			case <-posts:
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				_ = cmd.Process.Kill()
 				t.Fatal("nothing is posted")
 			}
@@ -260,7 +260,7 @@ func TestRunRefuses(t *testing.T) {
 	if strings.Contains(got.out+got.err, "s3cret") {
 		t.Errorf("%s%s", got.out, got.err)
 	}
-	// What is wrong elsewhere is no wrong call.
+	// A fault elsewhere is no wrong call.
 	s := newStand(t)
 	s.run("run", "--topic", "nosuch", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "nosuch")
 	call{}.run(t, "run", "--broker", "kafka://127.0.0.1:1", "--topic", "a", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")

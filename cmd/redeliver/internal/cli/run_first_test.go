@@ -42,8 +42,8 @@ func records(t *testing.T, text string) (all []map[string]any) {
 	return all
 }
 
-// A URL that is wrong sends nothing to the DLQ: until the handler has answered 2xx once,
-// its 404 is no attempt, and it is told why nothing happens.
+// A URL that is wrong sends nothing to the DLQ: until the handler has answered 2xx once, its 404 is no attempt,
+// and the log says why nothing happens.
 func TestRunWithAWrongURL(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -154,8 +154,7 @@ func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	}
 }
 
-// With a log in JSON what a output of the command is a record, too; and its arguments are told
-// to nobody.
+// With a log in JSON a line of the command is a record, too; its arguments are not logged.
 func TestRunExecLogs(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -215,7 +214,7 @@ func TestRunBoundsABatch(t *testing.T) {
 	}
 }
 
-// Who asks for the health and then says no more is not waited for.
+// A client that opens a health request and then sends nothing is not waited for.
 func TestRunHealthWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -229,7 +228,7 @@ func TestRunHealthWaitsForNobody(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(maxWait)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, bufio.NewReader(conn)); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What is handled is counted, beside the pages that say how it is.
+// Handled messages are counted, on the address of the health pages.
 func TestRunServesMetrics(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

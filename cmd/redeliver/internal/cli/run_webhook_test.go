@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Who is told of dead letters gets what the message is and why, also of what is
-// dead-lettered last; the secret in the URL is told nobody.
+// The webhook gets the message's id and the reason, also for the last dead letters; nobody sees the secret in
+// the URL.
 func TestRunTellsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

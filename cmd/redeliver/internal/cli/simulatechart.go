@@ -17,7 +17,7 @@ type line struct {
 	values []float64
 }
 
-// graph is what a chart shows, however it is drawn.
+// graph is the data of a chart.
 type graph struct {
 	title string
 	at    []float64 // seconds since the first message

@@ -14,9 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Ctrl-C in the middle of a write pauses a replay and ends with 130; resume sends
-// the rest. What was on its way is finished first: it is there twice only where that
-// took longer than the runner waits.
+// Ctrl-C in the middle of a write pauses a replay and ends with 130; resume sends the rest. Outstanding writes
+// are finished first: a message is there twice only where that took longer than the runner waits.
 func TestInterruptedReplayIsResumed(t *testing.T) {
 	t.Parallel()
 	const n, window = 600, 10
@@ -94,12 +93,12 @@ func (s *stand) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("not within %s: %s", patience, what)
+			s.t.Fatalf("not within %s: %s", maxWait, what)
 		}
 	}
 }

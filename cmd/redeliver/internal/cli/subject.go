@@ -29,7 +29,7 @@ func (s *subjectFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&s.readBy, "read-by", "", "Kafka, for a DLQ that another framework fills: skip the messages that this consumer `group` has committed")
 }
 
-// runner adds what a verb that writes needs.
+// runner adds the flags of a verb that writes.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.lease, "lease", 0, "Kafka and SQS: how long the DLQ stays locked after the process of a task has died (default 30s)")
 	flags.StringVar(&s.back, "back", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
@@ -114,7 +114,7 @@ func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do f
 
 // dlqNames gives the shell the names of the DLQs.
 func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.maxClose())
 	defer cancel()
 	var names []string
 	if len(args) == 0 {

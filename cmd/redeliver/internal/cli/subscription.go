@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// subscriptionFlags name what is consumed, and its policy: of plan, doctor and prune.
+// subscriptionFlags are the topic, the group and the policy of plan, doctor and prune.
 type subscriptionFlags struct {
 	topic, group string
 	policy       policyFlags

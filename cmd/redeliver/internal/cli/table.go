@@ -142,7 +142,7 @@ func (c *card) print(p *printer) error {
 			value = at(t)
 		}
 		if _, ok := value.(state); !ok {
-			value = fmt.Sprint(value) // so that numbers stand left
+			value = fmt.Sprint(value) // so that numbers are aligned left
 		}
 		g.add([]any{c.lines[i], value})
 	}

@@ -58,7 +58,7 @@ func taskRowOf(t *deadletter.Task, back string) taskRow {
 	return row
 }
 
-// counts is what a task has done.
+// counts are the outcomes of a task.
 func counts(c *deadletter.Counts) string {
 	var parts []string
 	for _, p := range []struct {

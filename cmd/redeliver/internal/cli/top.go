@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// topRow is one DLQ, and what waits for its group. What the broker does not report is
-// absent.
+// topRow is one DLQ, and the waiting messages of its group. Fields that the broker does not report are absent.
 type topRow struct {
 	Broker    string     `json:"broker"`
 	DLQ       string     `json:"dlq"`
@@ -74,7 +73,7 @@ or --count times. On RabbitMQ it needs --management-url.`,
 				w := &watch{b: b, queues: make(map[string]*watched)}
 				defer w.close()
 				if a.Screen != nil && a.InTerminal && a.OutTerminal && a.output == formatTable && count == 0 && a.Env("TERM") != "dumb" {
-					s := &screen{a: a, from: u.String(), every: every, order: order}
+					s := &topScreen{a: a, from: u.String(), every: every, order: order}
 					return s.run(cmd.Context(), w)
 				}
 				return a.printTop(cmd.Context(), w, every, max(count, 1), order)
@@ -170,7 +169,7 @@ func (w *watch) sample(ctx context.Context) ([]topRow, error) {
 	return rows, ctx.Err()
 }
 
-// discover opens new DLQs, and closes those that are gone.
+// discover opens new DLQs, and closes those that no longer exist.
 func (w *watch) discover(ctx context.Context) error {
 	all, err := w.b.queues(ctx)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	clearRest   = "\x1b[J"
 )
 
-// screen draws what redeliver top reads.
-type screen struct {
+// topScreen draws what redeliver top reads.
+type topScreen struct {
 	a      *app
 	from   string // the broker
 	every  time.Duration
@@ -33,7 +33,7 @@ type screen struct {
 }
 
 // run draws until ctx ends or somebody presses q.
-func (s *screen) run(ctx context.Context, w *watch) error {
+func (s *topScreen) run(ctx context.Context, w *watch) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	rows, err := w.sample(ctx) // an error now is the end: a broker that does not answer, a missing right
@@ -91,14 +91,14 @@ func (s *screen) run(ctx context.Context, w *watch) error {
 	}
 }
 
-func (s *screen) took(rows []topRow, err error) {
+func (s *topScreen) took(rows []topRow, err error) {
 	if s.err = err; err == nil {
 		s.rows, s.at = rows, time.Now()
 	}
 }
 
-// press does what a key means, and reports whether to go on.
-func (s *screen) press(key byte) bool {
+// press handles a key, and reports whether to continue.
+func (s *topScreen) press(key byte) bool {
 	switch key {
 	case 'q', 'Q', 3, 4: // and Ctrl-C, Ctrl-D: a raw terminal sends no signal
 		return false
@@ -116,8 +116,8 @@ func (s *screen) press(key byte) bool {
 	return true
 }
 
-// keys reads what is pressed. It is closed when there is no more.
-func (s *screen) keys(ctx context.Context) <-chan byte {
+// keys reads the keys that are pressed. It is closed at the end of the input.
+func (s *topScreen) keys(ctx context.Context) <-chan byte {
 	keys := make(chan byte)
 	go func() { // a read from a terminal cannot be ended
 		defer close(keys)
@@ -136,7 +136,7 @@ func (s *screen) keys(ctx context.Context) <-chan byte {
 }
 
 // draw draws the screen, in one write.
-func (s *screen) draw() error {
+func (s *topScreen) draw() error {
 	width, height := s.a.Screen.Size()
 	lines := s.lines(s.a.colour(true), height)
 	for i := range lines {
@@ -146,7 +146,7 @@ func (s *screen) draw() error {
 }
 
 // lines are the lines of a screen of this height.
-func (s *screen) lines(colour bool, height int) []string {
+func (s *topScreen) lines(colour bool, height int) []string {
 	sortTop(s.rows, s.order)
 	var dead, waiting int64
 	var deadBy, waitingBy float64

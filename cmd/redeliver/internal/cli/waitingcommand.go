@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// waitingForecast is what a release or cancel would take.
+// waitingForecast is the forecast of a release or cancel.
 type waitingForecast struct {
 	DryRun  bool   `json:"dry_run"`
 	Kind    string `json:"kind"` // release, cancel

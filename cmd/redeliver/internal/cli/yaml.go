@@ -67,7 +67,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		}
 		return node, nil
 	case json.Number:
-		// No tag: what is too large for an integer of YAML would be called one, and not be read.
+		// No tag: a number that is too large for an integer of YAML would be called one, and not be read.
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
 	case bool:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v)}, nil

@@ -14,7 +14,7 @@ import (
 // StatusError is the answer of a handler that has not handled its message.
 type StatusError struct {
 	Code int
-	Text string // the beginning of the answer's body, or what is wrong with it
+	Text string // the beginning of the answer's body, or its error
 }
 
 func (e *StatusError) Error() string {
@@ -34,15 +34,15 @@ func status(code int) string {
 	return text
 }
 
-// verdict is what a status says of a message. text is the beginning of the body.
+// verdict returns the meaning of a status. text is the beginning of the body.
 func verdict(code int, header http.Header, text string, now time.Time) error {
 	err := &StatusError{code, text}
 	switch {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400:
-		// Whoever moved the handler has to say so here: a message's body must not
-		// go wherever an answer sends it. Nothing is wrong with the message.
+		// Redirects are not followed: a message's body must not go wherever an answer sends it. Nothing is wrong
+		// with the message.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
 			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
@@ -103,20 +103,20 @@ func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	return d, d > 0 && d <= redeliver.MaxWait
 }
 
-// mostText is how much of what a program says goes into an error, in bytes.
-const mostText = 700
+// maxText is how much of a program's output goes into an error, in bytes.
+const maxText = 700
 
 // firstWords is the beginning of an answer's body as one line.
 func firstWords(body []byte) string {
-	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*mostText)), " ")
-	return redeliver.Cut(text, mostText)
+	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*maxText)), " ")
+	return redeliver.Cut(text, maxText)
 }
 
-// lastWords is the end of what a program said as one line.
+// lastWords is the end of a program's output as one line.
 func lastWords(said []byte) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(said), "?")), " ")
-	if len(text) <= mostText {
+	if len(text) <= maxText {
 		return text
 	}
-	return strings.TrimLeft(text[len(text)-mostText:], "\uFFFD") // what is left of a character
+	return strings.TrimLeft(text[len(text)-maxText:], "\uFFFD") // the rest of a character
 }

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// What each status says of a message.
+// The meaning of each status.
 func TestVerdict(t *testing.T) {
 	const done, again, never = "done", "again", "never"
 	for code, want := range map[int]string{
@@ -69,17 +69,17 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What a program says becomes one line of an error, and no more than an error has room for.
+// The output of a program becomes one line of an error, within the bound of an error.
 func TestWords(t *testing.T) {
-	long := strings.Repeat("ä", mostText)
+	long := strings.Repeat("ä", maxText)
 	for _, c := range []struct{ said, first, last string }{
 		{"", "", ""},
 		{"no\r\nsuch\tcard\n", "no such card", "no such card"},
 		{"\xff\xfe", "?", "?"},
-		{"begin " + long + " end", "begin " + strings.Repeat("ä", (mostText-6)/2), strings.Repeat("ä", (mostText-4)/2) + " end"},
+		{"begin " + long + " end", "begin " + strings.Repeat("ä", (maxText-6)/2), strings.Repeat("ä", (maxText-4)/2) + " end"},
 	} {
 		first, last := firstWords([]byte(c.said)), lastWords([]byte(c.said))
-		if first != c.first || last != c.last || !utf8.ValidString(last) || len(first) > mostText || len(last) > mostText {
+		if first != c.first || last != c.last || !utf8.ValidString(last) || len(first) > maxText || len(last) > maxText {
 			t.Errorf("%.20q is %q and %q", c.said, first, last)
 		}
 	}

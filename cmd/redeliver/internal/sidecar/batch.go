@@ -13,19 +13,19 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// batchRequest is what is posted of a batch.
+// batchRequest is the body of a request with a batch.
 type batchRequest struct {
 	Origin   string        `json:"origin"`
 	Group    string        `json:"group"`
 	Messages []jsonMessage `json:"messages"`
 }
 
-// batchAnswers are what a handler says of a batch.
+// batchAnswers are a handler's answers to a batch.
 type batchAnswers struct {
 	Answers *[]batchAnswer `json:"answers"`
 }
 
-// batchAnswer is what it says of one message.
+// batchAnswer is the answer to one message.
 type batchAnswer struct {
 	Index  *int   `json:"index"`  // of the message in the request, from 0
 	Answer string `json:"answer"` // ack, retry, reject
@@ -42,8 +42,8 @@ func misunderstood(format string, args ...any) error {
 	return &AnswerError{fmt.Sprintf(format, args...)}
 }
 
-// mostAnswer bounds the answer to a batch of n messages, in bytes.
-func mostAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
+// maxAnswer bounds the answer to a batch of n messages, in bytes.
+func maxAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
 
 // HandleBatch implements [Batcher]. Where a batch is refused as a whole, nobody knows
 // for which of its messages, so each is posted alone then.
@@ -70,11 +70,11 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 		return err
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return h.judge(res, firstWords(use(res, 2*mostText)))
+		return h.judge(res, firstWords(use(res, 2*maxText)))
 	}
 	h.well.Store(true)
 	defer func() { _ = res.Body.Close() }()
-	most := mostAnswer(len(all))
+	most := maxAnswer(len(all))
 	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -101,9 +101,9 @@ func encodeBatch(all []*Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeAnswers reads what a handler says of n messages. What it says nothing of is
-// done. An answer that cannot be understood as a whole is an error, because then it
-// is not known what was done; one of which only an entry cannot be fails that message.
+// decodeAnswers reads a handler's answers to n messages. Messages without an answer are done. An answer that
+// cannot be understood as a whole is an error, because then it is not known what was done; one of which only an
+// entry cannot be fails that message.
 func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil

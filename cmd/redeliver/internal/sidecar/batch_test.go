@@ -191,7 +191,7 @@ func TestABatchWithHalfAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]http.HandlerFunc{
 		"longer": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"answers":[],"x":"`+strings.Repeat("x", int(mostAnswer(1)))+`"}`)
+			_, _ = io.WriteString(w, `{"answers":[],"x":"`+strings.Repeat("x", int(maxAnswer(1)))+`"}`)
 		},
 		"ends too early": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")

@@ -9,11 +9,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// part is what is posted at once of a batch: messages from one place to before another.
+// part is the messages of a batch that one request posts: from one place to before another.
 type part struct{ from, to int }
 
-// parts divides a batch. Whoever is in its last attempt is posted alone: one bad message
-// that fails each batch as a whole would take along all that happen to be with it.
+// parts divides a batch. A message in its last attempt is posted alone: one bad message that fails each batch as
+// a whole would fail all that happen to be with it.
 func (h *HTTP) parts(all []*Message) (parts []part) {
 	begin := 0
 	for i, m := range all {
@@ -43,9 +43,8 @@ func (p part) singly() (parts []part) {
 // errNoTurn is why a message is put aside that was never posted alone.
 var errNoTurn = errors.New("other messages of its batch used up the time before it was sent")
 
-// turns are what is still to be posted of a batch whose parts are posted one after
-// another. All of them have one time: when a third is left, what has had no turn is put
-// aside, because it has not failed.
+// turns are the remaining parts of a batch that are posted one after another. All share one timeout: when a
+// third of it is left, the remaining messages are postponed, because they have not failed.
 type turns struct {
 	answer func(i int, err error)
 
@@ -128,7 +127,7 @@ func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, t
 			return context.Cause(ctx)
 		case unreached && p.from == 0 && stop():
 			return err // nobody has been answered yet, so all of it can be tried again
-		case unreached: // it has gone away in the middle
+		case unreached: // it has disconnected in the middle
 			err = redeliver.Postpone(err)
 		case len(answered) > 1 && errors.Is(err, redeliver.ErrPermanent):
 			t.first(p.singly())

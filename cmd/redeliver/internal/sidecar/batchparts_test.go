@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A batch whose messages are posted alone has one time for all. What has had no turn
-// when a third of it is left has not failed.
+// A batch whose messages are posted alone has one time for all. A message that has not been posted when a third
+// of it is left has not failed.
 func TestABatchHasOneTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		whole, each time.Duration // what a post takes
@@ -59,7 +59,7 @@ func TestABatchHasOneTime(t *testing.T) {
 				for i := range got {
 					got[i] = strings.Replace(got[i], "postponed "+errNoTurn.Error(), "late", 1)
 				}
-				// What is put aside is answered while another is posted.
+				// Postponed messages are answered while another is posted.
 				slices.Sort(got)
 				slices.Sort(c.want)
 				if !slices.Equal(got, answered(c.want)) || !errors.Is(err, c.err) {
@@ -114,7 +114,7 @@ func TestABatchIsDoneAtTheEndOfItsTime(t *testing.T) {
 	}
 }
 
-// Whoever is in its last attempt is posted alone, because a batch fails as a whole.
+// A message in its last attempt is posted alone, because a batch fails as a whole.
 func TestTheLastAttemptIsAlone(t *testing.T) {
 	t.Parallel()
 	const retries = 2

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What each broker knows of a message is what a program is told.
+// A program gets what each broker knows of a message.
 func TestMessages(t *testing.T) {
 	state := redeliver.State{ID: "a", Attempts: 1, Origin: "orders", Group: "billing"}
 	for name, c := range map[string]struct{ got, want *Message }{

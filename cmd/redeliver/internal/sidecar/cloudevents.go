@@ -54,8 +54,8 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 		}
 	}
 	if _, ok := own["Ce-partitionkey"]; !ok && m.Key != nil && utf8.Valid(m.Key) {
-		// One that has no room is told of as the Redeliver-Key.
-		if key := escape(string(m.Key)); len(key) <= mostKey && h.left.take(length("Ce-partitionkey", key)) {
+		// A key without room is only in Redeliver-Key.
+		if key := escape(string(m.Key)); len(key) <= maxKey && h.left.take(length("Ce-partitionkey", key)) {
 			h.set("Ce-partitionkey", key)
 		}
 	}

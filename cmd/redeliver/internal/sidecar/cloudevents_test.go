@@ -19,7 +19,7 @@ func events(m *Message) (http.Header, map[string]string) {
 
 // A message that is no event becomes one.
 func TestAMessageBecomesAnEvent(t *testing.T) {
-	m := message()
+	m := newMessage()
 	m.State.Origin, m.Key = "orders/ü", []byte("o 1")
 	h, got := events(m)
 	want := map[string]string{
@@ -39,7 +39,7 @@ func TestAMessageBecomesAnEvent(t *testing.T) {
 // One that is an event already, as the brokers' bindings write it, stays what it is.
 func TestAnEventStaysWhatItIs(t *testing.T) {
 	for _, p := range []string{"ce_", "cloudEvents_", "cloudEvents:", "ce-"} {
-		m := message()
+		m := newMessage()
 		m.Headers = []Header{
 			{p + "id", "old"}, {p + "id", "e 1"}, {p + "source", "/bank"}, {p + "type", "bank.charge"}, {p + "specversion", "1.0"}, {p + "tenant", "ä"},
 			{p + "datacontenttype", "text/plain"}, {p + "bad-name", "x"}, {"tenant", "acme"}, {p + "broken", "\xff"}, {"content-type", "application/json"},
@@ -54,17 +54,17 @@ func TestAnEventStaysWhatItIs(t *testing.T) {
 			t.Errorf("%s: %v, %v", p, got, h)
 		}
 	}
-	m := message()
+	m := newMessage()
 	m.Headers = []Header{{"ce_specversion", "0.3"}}
 	if _, got := events(m); got["specversion"] != "0.3" {
 		t.Errorf("an event of another version: %v", got)
 	}
-	m = message()
-	m.Headers = []Header{{"ce_type", strings.Repeat("x", mostHeaderBytes)}}
+	m = newMessage()
+	m.Headers = []Header{{"ce_type", strings.Repeat("x", maxHeaderBytes)}}
 	if h, got := events(m); got["type"] != "shop.order" || h.Get(fieldOmitted) != "1" {
 		t.Errorf("an event whose type has no room: %v", got)
 	}
-	m = message()
+	m = newMessage()
 	m.ContentType = "application/cloudevents+json; charset=utf-8"
 	if h, got := events(m); len(got) != 0 || h.Get("Content-Type") != m.ContentType {
 		t.Errorf("an event that is all in its body: %v", got)

@@ -23,7 +23,7 @@ type Message struct {
 	// partition and offset, exchange and routing key, message group. Their names are
 	// ours, each as a part of a field of HTTP: Routing-Key.
 	Properties []Header
-	// ContentType is what the message says of its body; empty for nothing.
+	// ContentType is the content type that the message gives; empty for none.
 	ContentType string
 }
 
@@ -39,10 +39,9 @@ type Handler interface {
 	Handle(ctx context.Context, m *Message) error
 }
 
-// Batcher is a program that handles many messages at once. It gives each its answer by
-// its place in all, from any goroutine; the first counts, and takes effect at once.
-// What has none when HandleBatch returns is done after nil, and has failed with its
-// error else.
+// Batcher is a program that handles many messages at once. It gives each its answer by its place in all, from
+// any goroutine; the first counts, and takes effect at once. When HandleBatch returns, messages without an
+// answer are done if it returned nil, and have failed with its error otherwise.
 type Batcher interface {
 	HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error
 }
@@ -54,7 +53,7 @@ type UnreachedError struct{ Err error }
 func (e *UnreachedError) Error() string { return e.Err.Error() }
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// stamp is a time as it is told to programs.
+// stamp is a time in the form that programs get.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

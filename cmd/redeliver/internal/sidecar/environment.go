@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// mostEnvironment bounds what a child's environment has of a message, in bytes, names
+// maxEnvironment bounds what a child's environment has of a message, in bytes, names
 // included: the system refuses more than a few MiB, and a single text of 128 KiB.
-const mostEnvironment = 32 << 10
+const maxEnvironment = 32 << 10
 
 const ours = "REDELIVER_"
 
-// withoutOurs is an environment without what begins with our prefix: what stands there
-// is about a message, or ours alone to know, as the broker's password.
+// withoutOurs is an environment without the variables that begin with our prefix: these are about a message, or
+// secret, as the broker's password.
 func withoutOurs(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
 }
 
-// environment is what a child is told of a message in its environment, and, as JSON,
-// what there is no room for, or no name: of headers whose names are one in the
-// environment the last has it, and a value with a NUL can stand in none.
+// environment is the environment of a child for a message, and, as JSON, the fields without room or without a
+// name there: of headers whose names are one in the environment the last has it, and a value with a NUL can
+// stand in none.
 func environment(m *Message) (env []string, rest []byte) {
-	e := &environ{left: mostEnvironment, set: make(map[string]bool)}
+	e := &environ{left: maxEnvironment, set: make(map[string]bool)}
 	var over jsonMessage
 	m.fields(func(name, value string) {
 		if !e.add(strings.TrimPrefix(variable(name), ours), value) && name == "Redeliver-Id" {

@@ -18,11 +18,11 @@ func TestExecSees(t *testing.T) {
 	t.Setenv("LD_PRELOAD", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/reference/sidecar.md says so
 	path := filepath.Join(t.TempDir(), "seen")
-	e, _ := run(t, "echo", path, "$(id)", "a b", ";", "*")
-	m := message()
+	e, _ := startExec(t, "echo", path, "$(id)", "a b", ";", "*")
+	m := newMessage()
 	m.Headers = append(m.Headers,
 		Header{"LD_PRELOAD", "/tmp/evil.so"}, Header{"PATH", "/tmp"}, Header{"BASH_FUNC_x%%", "() { :; }"}, Header{"tenant", "second"}, Header{"Tenant", "last"},
-		Header{"large", strings.Repeat("x", mostEnvironment)}, Header{"a=b", "c"},
+		Header{"large", strings.Repeat("x", maxEnvironment)}, Header{"a=b", "c"},
 	)
 	if err := e.Handle(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestExecSees(t *testing.T) {
 	for _, h := range third.Headers {
 		rest = append(rest, h.Name+"="+*h.Text)
 	}
-	if want := []string{"tenant=acme", "nul=a\x00b", "two=1", "tenant=second", "large=" + strings.Repeat("x", mostEnvironment)}; !slices.Equal(rest, want) {
+	if want := []string{"tenant=acme", "nul=a\x00b", "two=1", "tenant=second", "large=" + strings.Repeat("x", maxEnvironment)}; !slices.Equal(rest, want) {
 		t.Errorf("descriptor 3 has %.300q, want %.300q", rest, want)
 	}
 	if third.Key != nil || third.KeyText != nil || third.ID != "" || third.Properties != nil {
@@ -81,9 +81,9 @@ func TestExecSees(t *testing.T) {
 	}
 }
 
-// What no environment can hold of a message comes on descriptor 3, all of it.
+// Fields that do not fit into an environment come on descriptor 3, all of them.
 func TestEnvironmentIsBounded(t *testing.T) {
-	m := message()
+	m := newMessage()
 	m.State.ID, m.Key, m.Properties = "a\x00b", []byte{0, 255}, []Header{{"Routing-Key", "a\x00"}}
 	m.Headers = nil
 	for i := range 5000 {
@@ -104,7 +104,7 @@ func TestEnvironmentIsBounded(t *testing.T) {
 			headers++
 		}
 	}
-	if size > mostEnvironment || headers < 500 || headers+len(over.Headers) != 5000 || over.ID != "a\x00b" || !bytes.Equal(over.Key, []byte{0, 255}) || len(over.Properties) != 1 {
+	if size > maxEnvironment || headers < 500 || headers+len(over.Headers) != 5000 || over.ID != "a\x00b" || !bytes.Equal(over.Key, []byte{0, 255}) || len(over.Properties) != 1 {
 		t.Errorf("%d bytes, %d headers and %d beside; %q %q", size, headers, len(over.Headers), over.ID, over.Key)
 	}
 	if over.Headers[0].Name != "h0" || !strings.HasPrefix(env[len(env)-1], "REDELIVER_HEADER_H") {

@@ -23,19 +23,18 @@ type Exec struct {
 	argv []string
 	env  []string // of every child
 	say  func(id, line string)
-	// mercy is how long a child whose time is over may take to end: together with
+	// grace is how long a child whose time is over may take to end: together with
 	// what comes after it, less than makes a handler stuck.
-	mercy time.Duration
-	// pipes is how long what a child has left running may keep its output open.
+	grace time.Duration
+	// pipes is how long processes that a child left behind may keep its output open.
 	pipes time.Duration
 	// reaper is nil but in the first process of a container.
 	reaper *reaper
 }
 
-// NewExec returns a handler that runs a program with its arguments, as they are: no
-// shell reads them. env is the environment of every child, without what begins with
-// REDELIVER_. say is told what children say, line by line, with the id of
-// the message that it is about; it may be called by many goroutines at once.
+// NewExec returns a handler that runs a program with its arguments, as they are: no shell reads them. env is the
+// environment of every child, without what begins with REDELIVER_. say gets the output of children, line by
+// line, with the id of the message; it may be called by many goroutines at once.
 func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if !groups {
 		return nil, errors.New("commands as handlers are not supported on this system: use --http")
@@ -46,7 +45,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	}
 	e := &Exec{
 		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), say: say,
-		mercy: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
+		grace: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
 	}
 	if os.Getpid() == 1 {
 		e.reaper = newReaper()
@@ -57,7 +56,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 // ExitError is a child that has not handled its message.
 type ExitError struct {
 	How  string // "exit status 75", "signal: killed"
-	Text string // the end of what it said on its standard error
+	Text string // the end of its standard error
 }
 
 func (e *ExitError) Error() string {
@@ -74,12 +73,12 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	cmd.Env = slices.Concat(e.env, env)
 	cmd.Stdin = bytes.NewReader(m.Body)
 	said := newOutput(func(line string) { e.say(m.State.ID, line) })
-	out, errs := said.stream(0), said.stream(mostText*2)
+	out, errs := said.stream(0), said.stream(maxText*2)
 	cmd.Stdout, cmd.Stderr = out, errs
 	ownGroup(cmd)
 	var killing *time.Timer
 	cmd.Cancel = func() error {
-		killing = time.AfterFunc(e.mercy, func() { killGroup(cmd.Process.Pid) })
+		killing = time.AfterFunc(e.grace, func() { killGroup(cmd.Process.Pid) })
 		return endGroup(cmd.Process.Pid)
 	}
 	cmd.WaitDelay = e.pipes
@@ -100,14 +99,14 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	if ctx.Err() != nil {
 		if killing != nil {
 			killing.Stop()
-			killGroup(cmd.Process.Pid) // what the child has started goes with it
+			killGroup(cmd.Process.Pid) // processes that the child has started end with it
 		}
 		return context.Cause(ctx)
 	}
 	return exited(cmd.ProcessState, err, lastWords(errs.tail))
 }
 
-// exited is what the end of a child says of its message.
+// exited returns the meaning of a child's end for its message.
 func exited(state *os.ProcessState, err error, text string) error {
 	if state == nil {
 		return fmt.Errorf("waiting for the command: %w", err)
@@ -123,7 +122,7 @@ func exited(state *os.ProcessState, err error, text string) error {
 	}
 }
 
-// beside is what a child may read on descriptor 3.
+// beside is the data that a child may read on descriptor 3.
 type beside struct {
 	read, write *os.File
 	text        []byte

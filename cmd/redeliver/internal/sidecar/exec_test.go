@@ -36,7 +36,7 @@ func (h *heard) all() []string {
 	return slices.Clone(h.lines)
 }
 
-func run(t *testing.T, what string, args ...string) (*Exec, *heard) {
+func startExec(t *testing.T, what string, args ...string) (*Exec, *heard) {
 	t.Helper()
 	said := &heard{}
 	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), said.say)
@@ -52,8 +52,8 @@ func TestExecAnswers(t *testing.T) {
 		0: "", 1: "exit status 1: the bank is closed", 64: "exit status 64: the bank is closed", 65: "permanent exit status 65: the bank is closed",
 		75: "exit status 75: the bank is closed", 78: "exit status 78: the bank is closed", 255: "exit status 255: the bank is closed",
 	} {
-		e, said := run(t, "exit", strconv.Itoa(status))
-		err := e.Handle(t.Context(), message())
+		e, said := startExec(t, "exit", strconv.Itoa(status))
+		err := e.Handle(t.Context(), newMessage())
 		got := ""
 		if err != nil {
 			got = inWords(err)
@@ -72,8 +72,8 @@ func TestExecAnswers(t *testing.T) {
 // A body that nobody reads, however long it is, is no failure.
 func TestExecReadsNothing(t *testing.T) {
 	t.Parallel()
-	e, _ := run(t, "exit", "0")
-	m := message()
+	e, _ := startExec(t, "exit", "0")
+	m := newMessage()
 	m.Body = make([]byte, 10<<20)
 	for range 500 {
 		m.Headers = append(m.Headers, Header{"h", strings.Repeat("x", 1000)}) // nor descriptor 3
@@ -83,23 +83,23 @@ func TestExecReadsNothing(t *testing.T) {
 	}
 }
 
-// What a child says is bounded, and its end is in the error.
+// The output of a child is bounded, and its end is in the error.
 func TestExecSaysTooMuch(t *testing.T) {
 	t.Parallel()
-	e, said := run(t, "flood")
-	err := e.Handle(t.Context(), message())
-	if err == nil || !strings.HasSuffix(err.Error(), "x the end") || len(err.Error()) > mostText+50 {
+	e, said := startExec(t, "flood")
+	err := e.Handle(t.Context(), newMessage())
+	if err == nil || !strings.HasSuffix(err.Error(), "x the end") || len(err.Error()) > maxText+50 {
 		t.Errorf("%.1000v", err)
 	}
 	size := 0
 	lines := said.all()
 	for _, l := range lines {
 		size += len(l)
-		if len(l) > mostLine+100 {
+		if len(l) > maxLine+100 {
 			t.Errorf("a line of %d bytes", len(l))
 		}
 	}
-	if last := lines[len(lines)-1]; size > 2*mostOutput || !strings.HasSuffix(last, "more bytes)") {
+	if last := lines[len(lines)-1]; size > 2*maxOutput || !strings.HasSuffix(last, "more bytes)") {
 		t.Errorf("%d bytes were passed on, the last %q", size, last)
 	}
 }
@@ -109,11 +109,11 @@ func TestOutputCutsLines(t *testing.T) {
 	var lines []string
 	o := newOutput(func(line string) { lines = append(lines, line) })
 	s := o.stream(5)
-	for _, text := range []string{"a", "b\nc\n\n", strings.Repeat("x", mostLine+1), "\nend"} {
+	for _, text := range []string{"a", "b\nc\n\n", strings.Repeat("x", maxLine+1), "\nend"} {
 		_, _ = io.WriteString(s, text)
 	}
 	o.end(s)
-	if want := []string{"ab", "c", "", strings.Repeat("x", mostLine), "x", "end"}; !slices.Equal(lines, want) || string(s.tail) != "x\nend" {
+	if want := []string{"ab", "c", "", strings.Repeat("x", maxLine), "x", "end"}; !slices.Equal(lines, want) || string(s.tail) != "x\nend" {
 		t.Errorf("%.200q, %q", lines, s.tail)
 	}
 }
@@ -123,7 +123,7 @@ func await(t *testing.T, path string) string {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		if text, err := os.ReadFile(path); err == nil {
 			return string(text)
@@ -131,7 +131,7 @@ func await(t *testing.T, path string) string {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s was not written within %s", path, patience)
+			t.Fatalf("%s was not written within %s", path, maxWait)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func gone(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		// One that nobody has waited for is there as a zombie: its father is gone, so
 		// init does, sooner or later.
@@ -163,10 +163,10 @@ func TestExecEndsWhatHangs(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"hang", "lead", "quiet"} {
 		path := filepath.Join(t.TempDir(), "pids")
-		e, _ := run(t, what, path)
+		e, _ := startExec(t, what, path)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- e.Handle(ctx, message()) }()
+		go func() { done <- e.Handle(ctx, newMessage()) }()
 		var pid, leaf int
 		if _, err := fmt.Sscan(await(t, path), &pid, &leaf); err != nil {
 			t.Fatal(err)
@@ -184,11 +184,11 @@ func TestExecEndsWhatHangs(t *testing.T) {
 func TestExecAsksFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
-	e, _ := run(t, "obey", path)
-	e.mercy, e.pipes = patience, patience // it obeys, however late it is told that
+	e, _ := startExec(t, "obey", path)
+	e.grace, e.pipes = maxWait, maxWait // it obeys, however late the signal comes
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- e.Handle(ctx, message()) }()
+	go func() { done <- e.Handle(ctx, newMessage()) }()
 	await(t, path)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -199,12 +199,12 @@ func TestExecAsksFirst(t *testing.T) {
 	}
 }
 
-// What a child leaves running does not hold up its answer.
+// A process that a child leaves behind does not delay its answer.
 func TestExecLeavesSomething(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
-	e, _ := run(t, "leave", path)
-	if err := e.Handle(t.Context(), message()); err != nil {
+	e, _ := startExec(t, "leave", path)
+	if err := e.Handle(t.Context(), newMessage()); err != nil {
 		t.Error(err)
 	}
 	var child, left int
@@ -234,7 +234,7 @@ func TestExecCannotStart(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	err = e.Handle(t.Context(), message())
+	err = e.Handle(t.Context(), newMessage())
 	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
 		t.Errorf("%v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// groups tells that a process and all that it has started can be ended together.
+// groups says that a process and all that it has started can be ended together.
 const groups = true
 
 // ownGroup puts a child into a process group of its own. So Ctrl-C, which a terminal
@@ -17,5 +17,5 @@ func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: t
 // endGroup asks all of a group to end.
 func endGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGTERM) }
 
-// killGroup ends what is left of it.
+// killGroup ends the rest of it.
 func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) }

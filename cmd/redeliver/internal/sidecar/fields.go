@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fields yields what a program is told of a message beside its key, headers and body,
-// by the names that it has over HTTP; a command has Redeliver-First-Failed as
-// REDELIVER_FIRST_FAILED. What is not known is left out.
+// fields yields what a program gets of a message beside its key, headers and body, by the names that it has over
+// HTTP; a command has Redeliver-First-Failed as REDELIVER_FIRST_FAILED. Unknown values are left out.
 func (m *Message) fields(yield func(name, value string)) {
 	yield("Redeliver-Id", m.State.ID)
 	yield("Redeliver-Attempt", strconv.Itoa(m.State.Attempt()))
@@ -32,8 +31,8 @@ func (m *Message) fields(yield func(name, value string)) {
 // octets is the type of a body of which nothing is known.
 const octets = "application/octet-stream"
 
-// contentType is what the message says of its body, in its properties or in a header
-// of that name, where it can be believed to be one.
+// contentType is the content type that the message gives, in its properties or in a header of that name, if it
+// is a valid one.
 func (m *Message) contentType() string {
 	text := m.ContentType
 	for _, h := range m.Headers {

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Whatever a handler answers of a batch: each message has at most one answer, one that
-// cannot be understood as a whole has none, and no wait is longer than is ever waited.
+// For any answer to a batch, each message has at most one answer, an answer that cannot be understood as a whole
+// counts for none, and no wait is longer than the longest one.
 func FuzzDecodeAnswers(f *testing.F) {
 	f.Add([]byte(`{"answers":[{"index":0,"answer":"ack"},{"index":1,"answer":"retry","delay":"30s","reason":"busy"},{"index":2,"answer":"reject"}]}`), 3)
 	f.Add([]byte(`{"answers":[{"index":0,"answer":"ack"},{"index":0,"answer":"ack"}]}`), 3)
@@ -39,7 +39,7 @@ func FuzzDecodeAnswers(f *testing.F) {
 	})
 }
 
-// Whatever a server answers: only 2xx is done, and a wait is one that can be waited.
+// For any answer of a server, only 2xx is done, and every wait is possible.
 func FuzzVerdict(f *testing.F) {
 	f.Add(503, "120", []byte("busy"))
 	f.Add(429, "Fri, 31 Dec 9999 23:59:59 GMT", []byte{})
@@ -49,7 +49,7 @@ func FuzzVerdict(f *testing.F) {
 	now := time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, code int, after string, body []byte) {
 		text := firstWords(body)
-		if len(text) > mostText || strings.ContainsAny(text, "\r\n") || len(lastWords(body)) > mostText {
+		if len(text) > maxText || strings.ContainsAny(text, "\r\n") || len(lastWords(body)) > maxText {
 			t.Errorf("%q is said of %q", text, body)
 		}
 		err := verdict(code, http.Header{"Retry-After": {after}, "Location": {after}}, text, now)
@@ -63,8 +63,7 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
-// Whatever a message says, a child's environment has what an environment can have, and
-// all that it has no room for comes beside it.
+// For any message, a child's environment is valid, and everything that does not fit comes beside it.
 func FuzzEnvironment(f *testing.F) {
 	f.Add("trace-id=1\nTrace_Id=2\ncontent-type=a/b", []byte("key"))
 	f.Add("\x00=\x00\nPATH=/tmp\nredeliver-broker=x\n=y", []byte("\x00"))
@@ -85,7 +84,7 @@ func FuzzEnvironment(f *testing.F) {
 			}
 			names[name] = true
 		}
-		if size > 2*mostEnvironment || !json.Valid(rest) {
+		if size > 2*maxEnvironment || !json.Valid(rest) {
 			t.Errorf("%d bytes of environment, and beside it %q", size, rest)
 		}
 		var over *jsonMessage

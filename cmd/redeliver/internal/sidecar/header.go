@@ -10,10 +10,10 @@ import (
 // refuse more, Node's 16 KiB in all, the URL and Authorization included, and Python's a
 // hundred fields.
 const (
-	mostHeaderBytes = 8 << 10 // of all, names and line ends included, as they are written
-	mostHeaders     = 64      // fields, beside those that each request has
-	mostKey         = 1 << 10 // of the key, as it is written
-	mostTrace       = 1 << 10 // of each header that is about tracing
+	maxHeaderBytes = 8 << 10 // of all, names and line ends included, as they are written
+	maxHeaders     = 64      // fields, beside those that each request has
+	maxKey         = 1 << 10 // of the key, as it is written
+	maxTrace       = 1 << 10 // of each header that is about tracing
 )
 
 const (
@@ -27,9 +27,8 @@ const (
 // looks for them there. Several of the first are one too many; the others are lists.
 var traced = [...]string{"Traceparent", "Tracestate", "Baggage"}
 
-// requestHeader is what is said of a message in the headers of a request. A message's
-// headers stand behind a prefix of ours, so that none can be Host, Authorization or
-// X-Forwarded-For, whoever wrote it.
+// requestHeader returns the headers of a request for a message. A message's headers get a prefix of ours, so
+// that none can be Host, Authorization or X-Forwarded-For.
 func requestHeader(m *Message) http.Header { return newHeading(m).end(m, m.Headers) }
 
 // heading is the header of a request that is being made.
@@ -44,7 +43,7 @@ type heading struct {
 // of topics are bounded elsewhere.
 func newHeading(m *Message) *heading {
 	most := 18 + len(m.Headers) + len(m.Properties)
-	h := &heading{make(http.Header, most), make([]string, 0, most), budget{bytes: mostHeaderBytes, fields: mostHeaders}, 0}
+	h := &heading{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
 	h.header["User-Agent"] = userAgent
 	h.must("Content-Type", m.contentType())
 	m.fields(func(name, value string) { h.must(name, escape(value)) })
@@ -54,7 +53,7 @@ func newHeading(m *Message) *heading {
 // end adds the key, the properties, and what is given of the message's own headers.
 func (h *heading) end(m *Message, own []Header) http.Header {
 	if m.Key != nil {
-		if key := escape(string(m.Key)); len(key) <= mostKey {
+		if key := escape(string(m.Key)); len(key) <= maxKey {
 			h.add(fieldKey, key)
 		} else {
 			h.omitted++
@@ -76,7 +75,7 @@ func (h *heading) end(m *Message, own []Header) http.Header {
 	return h.header
 }
 
-// trace adds the headers that are about tracing, and tells which of them now are there.
+// trace adds the headers that are about tracing, and returns which of them are there now.
 func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 	var values [len(traced)]string
 	for _, o := range own {
@@ -89,7 +88,7 @@ func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 		}
 	}
 	for i, value := range values {
-		if value != "" && len(value) <= mostTrace && h.left.take(length(traced[i], value)) {
+		if value != "" && len(value) <= maxTrace && h.left.take(length(traced[i], value)) {
 			h.set(traced[i], value)
 			done[i] = true
 		}
@@ -135,7 +134,7 @@ func (h *heading) add(name, value string) {
 
 var userAgent = []string{"redeliver"}
 
-// budget bounds what comes from the wire.
+// budget bounds the headers that come from the wire.
 type budget struct{ bytes, fields int }
 
 func (b *budget) take(n int) bool {

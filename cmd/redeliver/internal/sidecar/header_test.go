@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// message is one with a header of each kind that somebody may mean ill with.
-func message() *Message {
+// newMessage is one with a header of each kind that somebody may mean ill with.
+func newMessage() *Message {
 	return &Message{
 		State: redeliver.State{ID: "orders/0/17", Attempts: 1, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 2},
 		Key:   []byte("o-1\n"), Body: []byte{0, 255, '\n'}, Timestamp: noon,
@@ -27,14 +27,14 @@ func message() *Message {
 	}
 }
 
-// What is sent is read back by a server as it was, in its place, and nothing else is there.
+// A server reads back the headers as they were sent, in their places, and nothing else.
 func TestRequestHeader(t *testing.T) {
 	var wire bytes.Buffer
 	req, err := http.NewRequest(http.MethodPost, "http://handler:8080/orders", strings.NewReader("body"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = requestHeader(message())
+	req.Header = requestHeader(newMessage())
 	if err := req.Write(&wire); err != nil {
 		t.Fatal(err)
 	}
@@ -68,17 +68,17 @@ func TestRequestHeader(t *testing.T) {
 
 // Headers without end are cut, and that is said.
 func TestRequestHeaderIsBounded(t *testing.T) {
-	m := message()
-	m.Key = bytes.Repeat([]byte("k"), mostKey+1)
+	m := newMessage()
+	m.Key = bytes.Repeat([]byte("k"), maxKey+1)
 	m.Headers = nil
 	for i := range 1000 {
 		m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), "value"})
 	}
 	h := requestHeader(m)
-	if n := len(h[ownField("h0")]); n != 1 || len(h) > mostHeaders+15 || h.Get("Redeliver-Omitted") != strconv.Itoa(1000-mostHeaders+len(m.Properties)+1) {
+	if n := len(h[ownField("h0")]); n != 1 || len(h) > maxHeaders+15 || h.Get("Redeliver-Omitted") != strconv.Itoa(1000-maxHeaders+len(m.Properties)+1) {
 		t.Errorf("%d fields, %s omitted", len(h), h.Get("Redeliver-Omitted"))
 	}
-	m.Headers = []Header{{"large", strings.Repeat("x", mostHeaderBytes)}, {"small", "s"}}
+	m.Headers = []Header{{"large", strings.Repeat("x", maxHeaderBytes)}, {"small", "s"}}
 	if h := requestHeader(m); h[ownField("small")] == nil || h[ownField("large")] != nil || h.Get("Redeliver-Omitted") != "2" {
 		t.Errorf("%v", h)
 	}
@@ -87,7 +87,7 @@ func TestRequestHeaderIsBounded(t *testing.T) {
 // All that comes from the message has one bound, as it is written; also as an event.
 func TestRequestHeaderHasOneBound(t *testing.T) {
 	full := func(value string) *Message {
-		m := message()
+		m := newMessage()
 		m.State.ID, m.State.Origin, m.State.Group = strings.Repeat("ü", 256), strings.Repeat("ö", 120), strings.Repeat("g", 249)
 		m.Key, m.Headers = []byte(value), nil
 		for i := range 70 {
@@ -95,7 +95,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 		}
 		return m
 	}
-	for _, value := range []string{"x", "ä", strings.Repeat("x", 40), strings.Repeat("x", 900), strings.Repeat("ä", 170), strings.Repeat("ä", 900), strings.Repeat("x", mostHeaderBytes)} {
+	for _, value := range []string{"x", "ä", strings.Repeat("x", 40), strings.Repeat("x", 900), strings.Repeat("ä", 170), strings.Repeat("ä", 900), strings.Repeat("x", maxHeaderBytes)} {
 		for name, h := range map[string]http.Header{"a post": requestHeader(full(value)), "an event": eventHeader(full(value), "shop.order")} {
 			size, fields := 0, 0
 			for name, values := range h {
@@ -106,26 +106,26 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 					}
 				}
 			}
-			if size > mostHeaderBytes || fields > mostHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
+			if size > maxHeaderBytes || fields > maxHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
 				t.Errorf("%s with %.10s, %d bytes: %d bytes, %d fields, %s omitted", name, value, len(value), size, fields, h.Get(fieldOmitted))
 			}
 			for _, key := range []string{fieldKey, "Ce-partitionkey"} {
-				if values := h[key]; values != nil && len(values[0]) > mostKey {
+				if values := h[key]; values != nil && len(values[0]) > maxKey {
 					t.Errorf("%s: %s of %d bytes", name, key, len(values[0]))
 				}
 			}
 		}
 	}
-	m := message()
-	m.Key = bytes.Repeat([]byte("ä"), mostKey/3) // two bytes, and six as they are written
+	m := newMessage()
+	m.Key = bytes.Repeat([]byte("ä"), maxKey/3) // two bytes, and six as they are written
 	if h, got := events(m); got["partitionkey"] != "" || h[fieldKey] != nil || h.Get(fieldOmitted) != "1" {
 		t.Errorf("%v", h)
 	}
 }
 
-// What tracing says in several headers is one list, and none is lost because it is long.
+// Several headers of tracing become one list, and none is lost because it is long.
 func TestRequestHeaderTraces(t *testing.T) {
-	long := strings.Repeat("x", mostTrace)
+	long := strings.Repeat("x", maxTrace)
 	for name, c := range map[string]struct {
 		own  []Header
 		want map[string][]string
@@ -148,7 +148,7 @@ func TestRequestHeaderTraces(t *testing.T) {
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, h := range message().Headers {
+	for _, h := range newMessage().Headers {
 		f.Add(h.Name)
 		f.Add(h.Value)
 	}

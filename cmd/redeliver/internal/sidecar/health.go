@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Health is how a sidecar is, for whoever decides whether it is to be restarted, or
-// has begun. It is safe for concurrent use.
+// Health is the state of a sidecar, for the orchestrator that restarts it or sends it traffic. It is safe for
+// concurrent use.
 type Health struct {
 	unreached atomic.Pointer[UnreachedError] // nil while the handler is there, as far as anybody knows
 	sqs       bool                           // queues may be given as URLs and ARNs
@@ -95,7 +95,7 @@ func (e *UnreachedError) answered() bool {
 	return ok
 }
 
-// note keeps what an adapter tells of a topic.
+// note keeps an adapter's event about a topic.
 func (h *Health) note(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,8 +110,7 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	}
 }
 
-// queueName is the name of a queue of SQS, by which its adapter tells of it, where it was
-// given as a URL or an ARN.
+// queueName is the name of a queue of SQS, as in its adapter's events, if it was given as a URL or an ARN.
 func queueName(topic string) string {
 	if strings.Contains(topic, "://") || strings.HasPrefix(topic, "arn:") {
 		return topic[strings.LastIndexAny(topic, "/:")+1:]
@@ -119,7 +118,7 @@ func queueName(topic string) string {
 	return topic
 }
 
-// sink listens to what adapters tell on its way to next.
+// sink reads the adapters' events on their way to next.
 func (h *Health) sink(next redeliver.Sink) redeliver.Sink { return &healthSink{next, h} }
 
 type healthSink struct {
@@ -151,7 +150,7 @@ func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (en
 	return func() {}
 }
 
-// Wants says what is not to be told: of a message that succeeds nobody asks.
+// Wants refuses the events of messages that succeed: nobody uses them.
 func (s *healthSink) Wants(e redeliver.Event) bool {
 	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {
 		return next.Wants(e)

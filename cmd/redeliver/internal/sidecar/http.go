@@ -48,14 +48,14 @@ func (c *HTTPConfig) dialer() *net.Dialer {
 type HTTP struct {
 	c         HTTPConfig
 	transport http.RoundTripper
-	well      atomic.Bool // it has answered 2xx once: it is who is meant
+	well      atomic.Bool // it has answered 2xx once: it is the handler
 }
 
 const (
-	// mostRead bounds what is read of an answer that nobody wants, so that its
-	// connection can be used again, and mostWait how long that may take.
-	mostRead = 256 << 10
-	mostWait = time.Second
+	// maxRead bounds the rest of an answer that is read so that its connection can be used again, and
+	// maxAnswerWait how long that may take.
+	maxRead       = 256 << 10
+	maxAnswerWait = time.Second
 	// idle is how long an unused connection is kept. Servers close theirs after as
 	// little as five seconds, and a post on one that is being closed has failed.
 	idle        = 4 * time.Second
@@ -88,7 +88,7 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	if err != nil {
 		return err
 	}
-	keep := mostText * 2
+	keep := maxText * 2
 	if res.StatusCode < 300 {
 		keep = 0
 	}
@@ -151,14 +151,14 @@ func use(res *http.Response, keep int) []byte {
 	if res.Body == http.NoBody {
 		return nil
 	}
-	late := time.AfterFunc(mostWait, func() { _ = res.Body.Close() })
+	late := time.AfterFunc(maxAnswerWait, func() { _ = res.Body.Close() })
 	defer func() {
 		late.Stop()
 		_ = res.Body.Close()
 	}()
-	// What cannot be read is not there: the status says enough.
+	// An unreadable body is ignored: the status says enough.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, int64(keep)))
-	_, _ = io.CopyN(io.Discard, res.Body, mostRead)
+	_, _ = io.CopyN(io.Discard, res.Body, maxRead)
 	return text
 }
 
@@ -172,8 +172,7 @@ func CheckAuthorization(value string) (string, error) {
 	return value, nil
 }
 
-// CheckURL says what is wrong with a handler's URL; nil for nothing. The error does
-// not repeat it.
+// CheckURL returns an error for a handler's URL that is wrong, or nil. The error does not repeat it.
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":

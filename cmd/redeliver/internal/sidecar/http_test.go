@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = time.Minute
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = time.Minute
 
 // handlerAt is a handler that posts to a server of the test's.
 func handlerAt(t *testing.T, c HTTPConfig, serve http.HandlerFunc) (*HTTP, *httptest.Server) {
@@ -56,7 +56,7 @@ func TestHTTPPosts(t *testing.T) {
 		header = r.Header
 		w.WriteHeader(http.StatusAccepted)
 	})
-	m := message()
+	m := newMessage()
 	m.Body = body
 	if err := h.Handle(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestHTTPHangs(t *testing.T) {
 		<-entered
 		cancel(over)
 	}()
-	if err := h.Handle(ctx, message()); !errors.Is(err, redeliver.ErrTimeout) {
+	if err := h.Handle(ctx, newMessage()); !errors.Is(err, redeliver.ErrTimeout) {
 		t.Errorf("%v", err)
 	}
 	server.CloseClientConnections()
@@ -95,12 +95,12 @@ func TestHTTPHangs(t *testing.T) {
 func TestHTTPWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	h, server := handlerAt(t, HTTPConfig{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	err := h.Handle(t.Context(), message())
+	err := h.Handle(t.Context(), newMessage())
 	if _, unreached := errors.AsType[*UnreachedError](err); err == nil || unreached || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), "did not answer") {
 		t.Errorf("it breaks off: %v", err)
 	}
 	server.Close()
-	err = h.Handle(t.Context(), message())
+	err = h.Handle(t.Context(), newMessage())
 	if _, unreached := errors.AsType[*UnreachedError](err); !unreached || errors.Is(err, redeliver.ErrPermanent) {
 		t.Errorf("it is not there: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestHTTPWithoutAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = NewHTTP(HTTPConfig{URL: u, Requests: 1}).Handle(t.Context(), message())
+	err = NewHTTP(HTTPConfig{URL: u, Requests: 1}).Handle(t.Context(), newMessage())
 	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
 		t.Errorf("its certificate is unknown: %v", err)
 	}
@@ -130,7 +130,7 @@ func TestHTTPFollowsNoRedirect(t *testing.T) {
 			}
 			http.Redirect(w, r, "/elsewhere", code)
 		})
-		err := h.Handle(t.Context(), message())
+		err := h.Handle(t.Context(), newMessage())
 		status, ok := errors.AsType[*StatusError](err)
 		if !ok || status.Code != code || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), `"/elsewhere"`) || elsewhere.Load() != 0 {
 			t.Errorf("%d: %v, followed %d times", code, err, elsewhere.Load())
@@ -148,7 +148,7 @@ func TestHTTPSaysWhy(t *testing.T) {
 	}{
 		"a word":    {500, "card declined\n", "the handler answered 500 Internal Server Error: card declined"},
 		"nothing":   {500, "", "the handler answered 500 Internal Server Error"},
-		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answered 500 Internal Server Error: " + strings.Repeat("x", mostText)},
+		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answered 500 Internal Server Error: " + strings.Repeat("x", maxText)},
 		"all is ok": {200, strings.Repeat("x", 1<<20), ""},
 	} {
 		h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -156,7 +156,7 @@ func TestHTTPSaysWhy(t *testing.T) {
 			_, _ = io.WriteString(w, c.body)
 		})
 		text := ""
-		if err := h.Handle(t.Context(), message()); err != nil {
+		if err := h.Handle(t.Context(), newMessage()); err != nil {
 			text = err.Error()
 		}
 		if text != c.want {
@@ -187,8 +187,8 @@ func TestHTTPAnswersWithoutEnd(t *testing.T) {
 				for more(w, r) {
 				}
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			err := h.Handle(ctx, message())
+			ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+			err := h.Handle(ctx, newMessage())
 			if ctx.Err() != nil || (err == nil) != (code == 200) || err != nil && !strings.Contains(err.Error(), "so far") {
 				t.Errorf("%s, %d: %v", name, code, err)
 			}
@@ -223,7 +223,7 @@ func TestHTTPKeepsItsConnections(t *testing.T) {
 	for range at {
 		all.Go(func() {
 			for range each {
-				if err := h.Handle(t.Context(), message()); err != nil {
+				if err := h.Handle(t.Context(), newMessage()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	mostOutput = 64 << 10 // of what one child says, in bytes
-	mostLine   = 4 << 10
+	maxOutput = 64 << 10 // of what one child says, in bytes
+	maxLine   = 4 << 10
 )
 
 // output passes on what one child says, up to a bound.
@@ -19,7 +19,7 @@ type output struct {
 	dropped int
 }
 
-func newOutput(say func(line string)) *output { return &output{say: say, left: mostOutput} }
+func newOutput(say func(line string)) *output { return &output{say: say, left: maxOutput} }
 
 // stream is one of the two things that a child writes to. The last keep bytes stay in
 // tail.
@@ -46,11 +46,11 @@ func (s *stream) Write(p []byte) (int, error) {
 	s.o.dropped += n - len(pass)
 	for len(pass) > 0 {
 		i := bytes.IndexByte(pass, '\n')
-		if i < 0 || len(s.line)+i > mostLine {
-			i = min(len(pass), mostLine-len(s.line))
+		if i < 0 || len(s.line)+i > maxLine {
+			i = min(len(pass), maxLine-len(s.line))
 			s.line = append(s.line, pass[:i]...)
 			pass = pass[i:]
-			if len(s.line) < mostLine {
+			if len(s.line) < maxLine {
 				break
 			}
 		} else {
@@ -68,7 +68,7 @@ func (s *stream) flush() {
 	s.line = s.line[:0]
 }
 
-// end says what is left when the child is gone.
+// end passes on the rest when the child has ended.
 func (o *output) end(all ...*stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -40,7 +40,7 @@ func first(messages string) int {
 	var all sync.WaitGroup
 	errs := make(chan error, n)
 	for range n {
-		all.Go(func() { errs <- e.Handle(context.Background(), message()) })
+		all.Go(func() { errs <- e.Handle(context.Background(), newMessage()) })
 	}
 	all.Wait()
 	for range n {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Config says what a sidecar reads, and who handles it. Broker, Topics and Handler are
-// required, and on Kafka Group.
+// Config is the topics of a sidecar, and their handler. Broker, Topics and Handler are required, and on Kafka
+// Group.
 type Config struct {
 	Broker brokerurl.URL
 	// Topics are the topics, or the queues.
@@ -34,31 +35,32 @@ type Config struct {
 	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
 	// of 0 is no batches.
 	Batch engine.BatchConfig
-	// InFlight and RetriesInFlight are how many first deliveries of each topic, and
-	// how many retries beside them, are in hand at once.
+	// InFlight and RetriesInFlight are how many first deliveries of each topic, and how many retries beside
+	// them, run at once.
 	InFlight, RetriesInFlight int
-	// Drain is how long what is in hand may take when ctx ends.
+	// Drain is how long running messages may take when ctx ends.
 	Drain time.Duration
+	// MaxCancel is how long a cancelled call of the handler may take to end. Default: 3 s; a command needs less.
+	MaxCancel time.Duration
 	// DLQ says how the DLQ is made.
 	DLQ deadletter.Config
 	// NoProvisioning refuses to create what is missing.
 	NoProvisioning bool
-	// Health is told how things are. Required.
+	// Health gets the state of the handler and the subscriptions. Required.
 	Health *Health
 	Sink   redeliver.Sink
-	// Log is told when the handler is not reached, why, and when it is again. Nil for
-	// nobody.
+	// Log is called when the handler is not reached, with the reason, and when it is reached again. Optional.
 	Log *slog.Logger
 }
 
-// Run gives the messages of c.Topics to c.Handler until ctx ends, and what is in hand
-// then has been answered, or c.Drain is over. It returns an error when it cannot begin.
+// Run passes the messages of c.Topics to c.Handler until ctx ends, and running messages have been answered, or
+// c.Drain is over. It returns an error when it cannot begin.
 func Run(ctx context.Context, c Config) error {
 	c.Sink = c.Health.sink(c.Sink)
 	r := &runner{Config: c, ending: ctx.Done()}
 	stop := context.AfterFunc(ctx, c.Health.end)
 	defer stop()
-	defer r.leave()
+	defer r.awaitCalls()
 	switch c.Broker.Broker {
 	case brokerurl.RabbitMQ:
 		return r.rabbitmq(ctx)
@@ -76,19 +78,15 @@ type runner struct {
 	calls  sync.WaitGroup  // of the handler
 }
 
-// MostLeave is how long a handler may take that has been told to leave off. A command
-// needs less. Tests of packages above this one give it longer.
-var MostLeave = 3 * time.Second
-
-// leave waits for calls of the handler that were cut off: a process that ends before
-// they have would leave commands running.
-func (r *runner) leave() {
+// awaitCalls waits for calls of the handler that were cancelled: a process that ends before
+// them would leave commands running.
+func (r *runner) awaitCalls() {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
 		r.calls.Wait()
 	}()
-	timer := time.NewTimer(MostLeave)
+	timer := time.NewTimer(cmp.Or(r.MaxCancel, 3*time.Second))
 	defer timer.Stop()
 	select {
 	case <-left:
@@ -101,8 +99,8 @@ func (r *runner) leave() {
 // aside, in which no attempt is counted either.
 const (
 	firstPause = 50 * time.Millisecond
-	mostPause  = time.Second
-	mostTries  = 30 * time.Second
+	maxPause   = time.Second
+	maxTries   = 30 * time.Second
 )
 
 // one has one message handled.
@@ -119,8 +117,7 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
-// reached notes whether the handler was there, nil when it was, and tells it when that
-// is new.
+// reached records whether the handler was reached, nil when it was, and logs a change.
 func (r *runner) reached(err *UnreachedError) {
 	switch changed := r.Health.reached(err); {
 	case !changed || r.Log == nil:
@@ -131,18 +128,18 @@ func (r *runner) reached(err *UnreachedError) {
 	}
 }
 
-// reach calls a handler until it is there.
+// reach calls a handler until it answers.
 func (r *runner) reach(ctx context.Context, call func() error) error {
 	r.calls.Add(1)
 	defer r.calls.Done()
-	until := time.Now().Add(mostTries)
+	until := time.Now().Add(maxTries)
 	if end, ok := ctx.Deadline(); ok {
 		// In time before the attempt is over, which would count.
 		if half := time.Now().Add(time.Until(end) / 2); half.Before(until) {
 			until = half
 		}
 	}
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := call()
 		gone, unreached := errors.AsType[*UnreachedError](err)
 		if !unreached {

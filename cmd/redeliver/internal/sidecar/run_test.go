@@ -22,8 +22,8 @@ func (f handlerFunc) Handle(ctx context.Context, m *Message) error { return f(ct
 
 var errGone = &UnreachedError{errors.New("nobody listens")}
 
-// A handler that is not there is waited for, then the message is put aside: that is no
-// attempt. What it says when it is there counts.
+// A handler that is not there is waited for, then the message is put aside: that is no attempt. Its first answer
+// counts.
 func TestReach(t *testing.T) {
 	for name, c := range map[string]struct {
 		back    time.Duration // when the handler is there
@@ -35,7 +35,7 @@ func TestReach(t *testing.T) {
 	}{
 		"at once":          {want: "declined", timeout: time.Hour},
 		"after a restart":  {back: 10 * time.Second, timeout: time.Hour, want: "declined", least: 10 * time.Second, most: 11 * time.Second},
-		"never":            {back: time.Hour, timeout: time.Hour, want: "postponed nobody listens", least: mostTries, most: mostTries},
+		"never":            {back: time.Hour, timeout: time.Hour, want: "postponed nobody listens", least: maxTries, most: maxTries},
 		"a short attempt":  {back: time.Hour, timeout: 4 * time.Second, want: "postponed nobody listens", least: 2 * time.Second, most: 2 * time.Second},
 		"it ends meantime": {back: time.Hour, timeout: time.Hour, ending: 3 * time.Second, want: "postponed nobody listens", least: 3 * time.Second, most: 3 * time.Second},
 	} {
@@ -55,7 +55,7 @@ func TestReach(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
 				defer cancel()
-				err := r.one(ctx, message())
+				err := r.one(ctx, newMessage())
 				if took := time.Since(began); inWords(err) != c.want || took < c.least || took > c.most {
 					t.Errorf("%s after %s", inWords(err), took)
 				}
@@ -74,14 +74,13 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 		lost := errors.New("lost")
 		time.AfterFunc(time.Second, func() { cancel(lost) })
 		r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
-		if err := r.one(ctx, message()); !errors.Is(err, lost) {
+		if err := r.one(ctx, newMessage()); !errors.Is(err, lost) {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-// A call that is cut off says nothing of whether the handler is there; and what is new
-// about that is told, once.
+// A call that is cut off does not say whether the handler is there; a change is reported once.
 func TestReachTellsWhatIsNew(t *testing.T) {
 	var log strings.Builder
 	var says error
@@ -111,7 +110,7 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 		{t.Context(), errors.New("declined"), true, 3, 2},
 	} {
 		says = s.says
-		_ = r.one(s.ctx, message())
+		_ = r.one(s.ctx, newMessage())
 		warned, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "reached again")
 		if ready := len(h.Why()) == 0; ready != s.ready || warned != s.warned || again != s.again {
 			t.Errorf("step %d: ready %t, after\n%s", i, ready, log.String())
@@ -123,8 +122,8 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 }
 
 // Calls that were cut off are waited for, and not for ever.
-func TestLeave(t *testing.T) {
-	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, MostLeave}} {
+func TestCancelledCallsAreAwaited(t *testing.T) {
+	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			entered := make(chan struct{})
 			r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
@@ -133,10 +132,10 @@ func TestLeave(t *testing.T) {
 				return nil
 			})}}
 			done := make(chan error, 1)
-			go func() { done <- r.one(t.Context(), message()) }()
+			go func() { done <- r.one(t.Context(), newMessage()) }()
 			<-entered
 			began := time.Now()
-			r.leave()
+			r.awaitCalls()
 			if took := time.Since(began); took != c.want {
 				t.Errorf("a call takes %s, and it is left after %s", c.takes, took)
 			}
@@ -147,7 +146,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// What is told of a queue is said of that queue alone, whatever others are called.
+// A problem of a queue is reported for that queue alone, whatever the names of others.
 func TestHealthOfOneQueue(t *testing.T) {
 	for broker, waits := range map[brokerurl.Broker]string{
 		brokerurl.RabbitMQ: "arn:shop:orders-eu arn:shop:orders http://sqs/1/orders shop/orders shop:orders",

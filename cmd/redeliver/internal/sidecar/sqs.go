@@ -38,7 +38,7 @@ func (r *runner) sqs(ctx context.Context) error {
 	})
 }
 
-// systemNames are the attributes of SQS's own that are told, and their names here.
+// systemNames are the attributes of SQS's own that programs get, and their names here.
 var systemNames = []struct {
 	attribute types.MessageSystemAttributeName
 	name      string

@@ -33,8 +33,8 @@ func answers(code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Header: make(http.Header), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// What fails before there is a connection was not seen; nor was what TLS has refused.
-// Of all else nobody knows.
+// A request that failed before there was a connection was not seen, nor one that TLS refused. Of all others
+// nobody knows.
 func TestHTTPUnseen(t *testing.T) {
 	t.Parallel()
 	const asked, got = true, false
@@ -59,7 +59,7 @@ func TestHTTPUnseen(t *testing.T) {
 				}
 			}
 			return nil, c.err
-		}).Handle(t.Context(), message())
+		}).Handle(t.Context(), newMessage())
 		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -85,9 +85,9 @@ func TestHTTPConnectsInTime(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "https", Host: l.Addr().String()}, Requests: 1, Timeout: 400 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	err = h.Handle(ctx, message())
+	err = h.Handle(ctx, newMessage())
 	if _, unseen := errors.AsType[*UnreachedError](err); !unseen || ctx.Err() != nil {
 		t.Errorf("%v", err)
 	}
@@ -114,7 +114,7 @@ func TestAWrongURLCondemnsNothing(t *testing.T) {
 			if c.batches {
 				return h.HandleBatch(t.Context(), batchOf("a"), func(int, error) {})
 			}
-			return h.Handle(t.Context(), message())
+			return h.Handle(t.Context(), newMessage())
 		}
 		err := post()
 		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || errors.Is(redeliver.Postpone(err), redeliver.ErrPermanent) == unseen || !strings.Contains(err.Error(), c.text) {
@@ -131,7 +131,7 @@ func TestAWrongURLCondemnsNothing(t *testing.T) {
 	}
 }
 
-// What Go's own server says of http:// to its TLS is known for that.
+// The answer of Go's own TLS server to plain http:// is recognised.
 func TestHTTPToTLS(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)
@@ -139,7 +139,7 @@ func TestHTTPToTLS(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}, Requests: 1})
-	err := h.Handle(t.Context(), message())
+	err := h.Handle(t.Context(), newMessage())
 	if _, unseen := errors.AsType[*UnreachedError](err); !unseen {
 		t.Errorf("%v", err)
 	}

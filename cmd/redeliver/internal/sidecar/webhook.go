@@ -20,14 +20,14 @@ import (
 	"github.com/redeliver/redeliver/observe/hook"
 )
 
-// WebhookConfig says who is told of dead letters. URL is required.
+// WebhookConfig says where dead letters are posted. URL is required.
 type WebhookConfig struct {
 	URL *url.URL
 	// Authorization is the header of that name. Empty for none.
 	Authorization string
 	// Broker is what each post says of where the message comes from.
 	Broker string
-	// Log is told of what could not be posted. Required.
+	// Log is called for dead letters that could not be posted. Required.
 	Log *slog.Logger
 }
 
@@ -39,7 +39,7 @@ type Webhook struct {
 	c         WebhookConfig
 	transport http.RoundTripper
 	pace      func() backoff.BackOff // of tries
-	missing   atomic.Bool            // the queue is full, and that is told
+	missing   atomic.Bool            // the queue is full, and that is logged
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 // NewWebhook returns a webhook that posts, one dead letter after another, until Close.
 func NewWebhook(c WebhookConfig) *Webhook {
 	dialer := &net.Dialer{Timeout: webhookTry / 2}
-	return newWebhook(c, &http.Transport{
+	return webhookOver(c, &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTry / 2,
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: idle, DisableCompression: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
 	}, func() backoff.BackOff {
@@ -63,14 +63,14 @@ func NewWebhook(c WebhookConfig) *Webhook {
 	})
 }
 
-func newWebhook(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
+func webhookOver(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
 	w := &Webhook{c: c, transport: transport, pace: pace}
 	w.Hook = hook.OnDeadLetter(w.tell, hook.Config{Missed: w.missed})
 	return w
 }
 
-// DeadLetter is what is posted, as JSON: who is told need not be allowed to read messages,
-// so nothing of the message is in it but its id, and what the words of an error tell.
+// DeadLetter is the JSON that is posted. The receiver need not be allowed to read messages, so it has nothing of
+// the message but its id and the text of the error.
 type DeadLetter struct {
 	Event       string `json:"event"` // "dead_lettered"
 	Broker      string `json:"broker"`
@@ -87,7 +87,7 @@ type DeadLetter struct {
 	Where       string `json:"where"` // the DLQ
 }
 
-// tell posts one dead letter, until somebody has taken it or it makes no sense to go on.
+// tell posts one dead letter, until it is accepted or cannot succeed.
 func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
@@ -122,7 +122,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	if err != nil {
 		return fmt.Errorf("it cannot be reached: %w", err)
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, mostRead) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, res.Body, maxRead) // so that the connection can be used again
 	_ = res.Body.Close()
 	switch code := res.StatusCode; {
 	case code >= 200 && code < 300:
@@ -136,8 +136,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	}
 }
 
-// missed tells of a dead letter that is not posted. A queue that is full is told once,
-// until posts go on: an endpoint that is away must not fill the log as well.
+// missed logs a dead letter that is not posted. A full queue is logged once, until posts go on: an endpoint that
+// is down must not fill the log as well.
 func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
 	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
 		return
@@ -158,7 +158,7 @@ func (w *Webhook) to() string { return WebhookName(w.c.URL) }
 // WebhookName is a webhook's URL as it may be shown.
 func WebhookName(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// End posts what waits, for a few seconds, and tells what was not posted in all.
+// End posts the waiting dead letters, for a few seconds, and logs how many were not posted in all.
 func (w *Webhook) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), webhookEnd)
 	defer cancel()
@@ -168,8 +168,7 @@ func (w *Webhook) End() {
 	}
 }
 
-// CheckWebhook says what is wrong with a webhook's URL; nil for nothing. The error does not
-// repeat it.
+// CheckWebhook returns an error for a webhook's URL that is wrong, or nil. The error does not repeat it.
 func CheckWebhook(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":

@@ -58,7 +58,7 @@ func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, l
 	var out noted
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	w = newWebhook(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
+	w = webhookOver(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
 		func() backoff.BackOff { return backoff.WithMaxRetries(backoff.NewConstantBackOff(time.Millisecond), 2) })
 	for _, id := range ids {
 		w.Event(letter(id))
@@ -75,7 +75,7 @@ func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, l
 	return w, out.String()
 }
 
-// What is posted says what was dead-lettered and why, and has nothing of the message.
+// A post says what was dead-lettered and why, and has nothing of the message.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	var got DeadLetter
@@ -103,8 +103,8 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// What passes is tried again, and what does not is not; a redirect is not followed. One
-// that is not posted is told, and the next is posted all the same.
+// A temporary failure is tried again, and a permanent one is not; a redirect is not followed. A dead letter that
+// is not posted is logged, and the next one is posted all the same.
 func TestWebhookAnswers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -137,8 +137,7 @@ func TestWebhookAnswers(t *testing.T) {
 	}
 }
 
-// Who is not there is no reason to hold up a message, and fills no log: a queue that is
-// full is told once.
+// An endpoint that is down holds up no message, and fills no log: a full queue is logged once.
 func TestWebhookThatIsAway(t *testing.T) {
 	t.Parallel()
 	var out noted
@@ -148,7 +147,7 @@ func TestWebhookThatIsAway(t *testing.T) {
 	}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	enter := sync.OnceFunc(func() { close(entered) })
-	w := newWebhook(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
+	w := webhookOver(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
 		enter()
 		<-leave
 		return errors.New("connection refused")

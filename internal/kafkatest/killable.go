@@ -7,9 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Mortal is a configuration of a client, for a member of group, whose connections kill cuts
+// KillableConfig is a configuration of a client, for a member of group, whose connections kill cuts
 // for good: as the broker sees it, its process is dead.
-func Mortal(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
+func KillableConfig(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
 	tb.Helper()
 	k := &harness{addrs: addrs, guard: &guard{}}
 	k.client = k.connect(tb)

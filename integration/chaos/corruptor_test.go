@@ -15,31 +15,31 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// liar stands before a Kafka node and, while it lies, flips a bit in the records of what it answers to a fetch. The
+// corruptor stands before a Kafka node and, while it lies, flips a bit in the records of what it answers to a fetch. The
 // records have a checksum, so a client must see that. Nothing else of the protocol has one, and TCP is trusted with it:
 // to change an offset in a request proves nothing of a client.
-type liar struct {
+type corruptor struct {
 	to     string
 	listen net.Listener
 	lying  atomic.Bool
 	lies   atomic.Int64 // told
 }
 
-func newLiar(t *testing.T, to string) *liar {
+func newCorruptor(t *testing.T, to string) *corruptor {
 	t.Helper()
 	listen, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liar{to: to, listen: listen}
+	l := &corruptor{to: to, listen: listen}
 	t.Cleanup(func() { _ = listen.Close() })
 	go l.serve()
 	return l
 }
 
-func (l *liar) address() string { return l.listen.Addr().String() }
+func (l *corruptor) address() string { return l.listen.Addr().String() }
 
-func (l *liar) serve() {
+func (l *corruptor) serve() {
 	for {
 		client, err := l.listen.Accept()
 		if err != nil {
@@ -50,7 +50,7 @@ func (l *liar) serve() {
 			_ = client.Close()
 			continue
 		}
-		c := &liarConn{liar: l, fetches: make(map[uint32]int16)}
+		c := &corruptingConn{corruptor: l, fetches: make(map[uint32]int16)}
 		for _, way := range []func(){
 			func() { copyFrames(node, client, c.request) },
 			func() { copyFrames(client, node, c.response) },
@@ -64,9 +64,9 @@ func (l *liar) serve() {
 	}
 }
 
-// liarConn is a connection. It remembers which answers are to fetches, and of what version.
-type liarConn struct {
-	*liar
+// corruptingConn is a connection. It remembers which answers are to fetches, and of what version.
+type corruptingConn struct {
+	*corruptor
 	mu      sync.Mutex
 	fetches map[uint32]int16 // versions by correlation id
 }
@@ -92,7 +92,7 @@ func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
 	}
 }
 
-func (c *liarConn) request(frame []byte) {
+func (c *corruptingConn) request(frame []byte) {
 	if len(frame) < 8 || binary.BigEndian.Uint16(frame) != uint16(kmsg.Fetch) {
 		return
 	}
@@ -101,7 +101,7 @@ func (c *liarConn) request(frame []byte) {
 	c.fetches[binary.BigEndian.Uint32(frame[4:])] = int16(binary.BigEndian.Uint16(frame[2:]))
 }
 
-func (c *liarConn) response(frame []byte) {
+func (c *corruptingConn) response(frame []byte) {
 	if len(frame) < 5 {
 		return
 	}

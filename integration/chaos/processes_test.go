@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// crew are the consumers of a run. Each has a post that is filled again when it is killed.
-type crew struct {
+// processes are the consumers of a run. Each has a post that is filled again when it is killed.
+type processes struct {
 	t   *testing.T
 	dir string
 
@@ -39,11 +39,11 @@ type member struct {
 	*consumer.Process
 
 	name  string
-	asked bool // to end, or was killed; under the crew's lock
+	asked bool // to end, or was killed; under the lock of processes
 }
 
 // man fills so many posts with consumers of that configuration.
-func (c *crew) man(cfg consumerConfig, n int) {
+func (c *processes) man(cfg consumerConfig, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range n {
@@ -53,7 +53,7 @@ func (c *crew) man(cfg consumerConfig, n int) {
 }
 
 // fill starts a consumer. The lock is held.
-func (c *crew) fill(i int) {
+func (c *processes) fill(i int) {
 	if c.over {
 		return
 	}
@@ -79,14 +79,15 @@ func (c *crew) fill(i int) {
 }
 
 // at is who has a post now.
-func (c *crew) at(i int) *member {
+func (c *processes) at(i int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.posts[i].now
 }
 
-// dismiss ends a consumer by a signal and waits until it is gone. What takes too long is killed, and an error.
-func (c *crew) dismiss(m *member, how syscall.Signal) error {
+// dismiss ends a consumer by a signal and waits until it is gone. A consumer that takes too long is killed, and
+// an error.
+func (c *processes) dismiss(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true
 	c.mu.Unlock()
@@ -106,7 +107,7 @@ func (c *crew) dismiss(m *member, how syscall.Signal) error {
 }
 
 // lane are the faults of processes.
-func (c *crew) lane() lane {
+func (c *processes) lane() lane {
 	n := len(c.posts)
 	gone := func(name string, how syscall.Signal) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
@@ -143,7 +144,7 @@ func (c *crew) lane() lane {
 }
 
 // end ends all consumers in order.
-func (c *crew) end() error {
+func (c *processes) end() error {
 	c.mu.Lock()
 	c.over = true
 	var left []*member
@@ -170,7 +171,7 @@ func (c *crew) end() error {
 }
 
 // dump has every consumer write down where its goroutines stand, and die of it.
-func (c *crew) dump() {
+func (c *processes) dump() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true

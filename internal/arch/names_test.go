@@ -1,0 +1,224 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// unread are the directories whose comments and names the tests below do not read yet. Nothing may be added.
+var unread = []string{".", "adapters", "doctor", "internal/driver", "internal/engine", "middleware"}
+
+func isUnread(dir string) bool {
+	return slices.ContainsFunc(unread, func(u string) bool { return dir == u || u != "." && strings.HasPrefix(dir, u+"/") })
+}
+
+// metaphors are words that name a thing by a picture of it, with the plain word. They are read in identifiers and comments.
+var metaphors = map[string]string{
+	"corpse": "dead letter, record", "grave": "DLQ", "mortuary": "service that fails", "mortal": "killable", "undertaker": "dead-letter worker",
+	"liar": "faulty", "stranger": "unknown user, foreign header", "seat": "slot, place", "parcel": "batch", "butler": "helper",
+	"patience": "timeout", "patiently": "timeout", "mercy": "grace period", "crew": "processes",
+}
+
+// TestGoIsPlainEnglish holds comments and names to the rules of Markdown pages.
+func TestGoIsPlainEnglish(t *testing.T) {
+	t.Parallel()
+	comments, names := 0, 0
+	for file, parsed := range goSources(t) {
+		for _, group := range parsed.Comments {
+			comments++
+			for _, habit := range badHabits(proseOf(group)) {
+				t.Errorf("%s: %s", file, habit)
+			}
+			for word := range strings.FieldsFuncSeq(strings.ToLower(proseOf(group)), notLetter) {
+				if better := metaphor(word); better != "" {
+					t.Errorf("%s: a comment has the metaphor %q: write %s", file, word, better)
+				}
+			}
+		}
+		for _, name := range declared(parsed) {
+			names++
+			if boundName.MatchString(name) {
+				t.Errorf("%s: %s is a bound: write maxX or minX", file, name)
+			}
+			for _, word := range camelWord.FindAllString(name, -1) {
+				if better := metaphor(strings.ToLower(word)); better != "" {
+					t.Errorf("%s: %s has the metaphor %q: write %s", file, name, word, better)
+				}
+			}
+		}
+	}
+	if comments < 5000 || names < 10000 {
+		t.Errorf("%d comments and %d names: this test does not see them", comments, names)
+	}
+}
+
+// TestNamesDifferInMoreThanCase keeps Lane and lane out of one package.
+func TestNamesDifferInMoreThanCase(t *testing.T) {
+	t.Parallel()
+	type place struct{ dir, pkg, name string }
+	seen := map[place]string{}
+	for file, parsed := range goSources(t) {
+		for name := range topLevel(parsed) {
+			at := place{path.Dir(file), parsed.Name.Name, strings.ToLower(name)}
+			if other, ok := seen[at]; ok && other != name {
+				t.Errorf("%s: %s and %s differ only in case", at.dir, other, name)
+			}
+			seen[at] = name
+		}
+	}
+}
+
+func TestHabitsOfGoAreSeen(t *testing.T) {
+	t.Parallel()
+	const source = `package p
+
+// What is left comes back.
+type Corpses struct{ theGrave int }
+
+// lane says "is told", and a runner is told to end.
+func lane() { liarConn := 0; _ = liarConn }
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := slices.Concat(badHabits(proseOf(file.Comments[0])), badHabits(proseOf(file.Comments[1]))); len(found) != 1 {
+		t.Errorf("the comments have the habits %q, want one", found)
+	}
+	var pictures []string
+	for _, name := range declared(file) {
+		for _, word := range camelWord.FindAllString(name, -1) {
+			if metaphor(strings.ToLower(word)) != "" {
+				pictures = append(pictures, word)
+			}
+		}
+	}
+	if want := []string{"Corpses", "Grave", "liar"}; !slices.Equal(pictures, want) {
+		t.Errorf("the names have the metaphors %q, want %q", pictures, want)
+	}
+	if names := topLevel(file); !names["Corpses"] || !names["lane"] || len(names) != 2 {
+		t.Errorf("the file declares %v", names)
+	}
+}
+
+var (
+	camelWord = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+	boundName = regexp.MustCompile(`^(most|least)[A-Z]|[^t](Most|Least)$`)
+	quoted    = regexp.MustCompile(`"[^"]*"`)
+)
+
+func notLetter(r rune) bool { return !unicode.IsLetter(r) }
+
+func metaphor(word string) string {
+	if better := metaphors[word]; better != "" {
+		return better
+	}
+	return metaphors[strings.TrimSuffix(word, "s")]
+}
+
+// proseOf is what a comment says, without code, examples' output and quotations.
+func proseOf(group *ast.CommentGroup) string {
+	text := group.Text()
+	if strings.HasPrefix(text, "Output:") || strings.HasPrefix(text, "Unordered output:") {
+		return ""
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "\t") {
+			b.WriteString(quoted.ReplaceAllString(line, "x"))
+		}
+	}
+	return b.String()
+}
+
+// topLevel are the names that a file declares in its package, methods excepted.
+func topLevel(file *ast.File) map[string]bool {
+	names := map[string]bool{}
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names[d.Name.Name] = true
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					names[s.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						names[n.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// declared are all names that a file declares, of fields, methods and variables, too.
+func declared(file *ast.File) (names []string) {
+	add := func(ids ...*ast.Ident) {
+		for _, id := range ids {
+			names = append(names, id.Name)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			add(n.Name)
+		case *ast.TypeSpec:
+			add(n.Name)
+		case *ast.ValueSpec:
+			add(n.Names...)
+		case *ast.Field:
+			add(n.Names...)
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, e := range n.Lhs {
+					if id, ok := e.(*ast.Ident); ok {
+						add(id)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// goSources are the Go files of all modules, tests included, by their paths from the root.
+func goSources(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	base, all := root(t), map[string]*ast.File{}
+	err := filepath.WalkDir(base, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); file != base && (strings.HasPrefix(name, ".") || name == "bin" || name == "testdata") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		rel, err := filepath.Rel(base, file)
+		if err != nil || filepath.Ext(file) != ".go" || isUnread(filepath.ToSlash(filepath.Dir(rel))) {
+			return err
+		}
+		all[filepath.ToSlash(rel)], err = parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
