@@ -9,6 +9,7 @@ const (
 	ChangeConsuming     Change = "consuming"                   // the other brokers: it reads its queue
 	ChangeDisconnected  Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
 	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: somebody deleted a topic of ours; the others are read
+	ChangeTopicUnfit    Change = "a topic is unfit"            // Kafka: a setting of a topic of ours may lose messages
 	ChangeNotRead       Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
 	ChangeReadFromStart Change = "levels are read from start"  // Kafka: the group has no offsets, so all that lies on its levels runs
 	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the messages that wait; none runs before

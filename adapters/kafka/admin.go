@@ -132,7 +132,7 @@ func (c *Client) provision(l *layout) error {
 	}
 	created := false
 	for _, t := range l.topics {
-		if !t.exists {
+		if !t.exists && !t.rung {
 			if _, err := c.admin.create(t, l.neededRetention()); err != nil {
 				return err
 			}

@@ -213,9 +213,6 @@ func (c *Client) ready(topic string) (*layout, error) {
 	if err := c.provision(l); err != nil {
 		return nil, err
 	}
-	if !l.control.exists {
-		l.control.exists, _ = c.createControl(l.control) // the reader tries again, and reports why it fails
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.layouts[topic] = l

@@ -20,9 +20,9 @@ import (
 const (
 	// commandsEvery is how often a member asks for new commands: two small requests.
 	commandsEvery = time.Second
-	// maxControlPause bounds the time between two looks for a control topic that does not
-	// exist.
-	maxControlPause = 5 * time.Minute
+	// controlPause is the time between two looks for a control topic that does not exist: it
+	// is created with the first command.
+	controlPause = 5 * time.Second
 	// maxCommandsWait is how long a partition of a delay topic waits for the first answer
 	// of the control topic. Without it, a canceled message that is due could run.
 	maxCommandsWait = 5 * time.Second
@@ -48,10 +48,9 @@ type control struct {
 	// Of the goroutine of run.
 	book   book
 	exists bool
-	again  time.Time     // when to look for the topic again
-	pause  time.Duration // between two such looks
-	err    error         // of the last look
-	failed bool          // the last try to read the topic failed
+	again  time.Time // when to look for the topic again
+	err    error     // of the last look
+	failed bool      // the last try to read the topic failed
 }
 
 // commands are those that have not expired. A value never changes.
@@ -127,16 +126,17 @@ func (c *control) refresh(ctx context.Context) error {
 		if time.Now().Before(c.again) {
 			return c.err
 		}
-		c.exists, c.err = until(ctx, aside, func() (bool, error) { return c.r.client.createControl(c.r.layout.control) }, nil)
-		if !c.exists {
-			c.pause = min(max(2*c.pause, c.every), maxControlPause)
-			c.again = time.Now().Add(c.pause)
+		topic := c.r.layout.control.name
+		there, err := until(ctx, aside, func() (map[string]*sarama.TopicMetadata, error) { return c.r.client.admin.topics(topic) }, nil)
+		if c.exists, c.err = there[topic] != nil, err; !c.exists {
+			c.again = time.Now().Add(controlPause)
 			return c.err
 		}
 	}
 	err := c.book.refresh(ctx, &logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name})
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		c.exists, c.pause = false, 0
+		c.exists, c.book.next = false, 0 // one that is created again is read from its beginning
+		return nil
 	}
 	return err
 }

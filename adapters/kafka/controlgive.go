@@ -26,10 +26,6 @@ func (w *Waiting) refreshLocked(ctx context.Context) error {
 // checkControl refuses a control topic on which a command would not be kept, or not be obeyed.
 func (w *Waiting) checkControl() error {
 	topic := w.control.topic
-	if w.control.client == nil {
-		return fmt.Errorf("kafka: topic %s does not exist, so the consumers of group %s read no commands: they create it when they start, if they may; else create it with 1 partition, cleanup.policy=compact and %s",
-			topic, w.group, appendTime)
-	}
 	partitions, err := w.client.Partitions(topic)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
@@ -87,14 +83,44 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	return nil
 }
 
+// createControlLocked creates the control topic if it does not exist: with the first command.
+func (w *Waiting) createControlLocked() error {
+	if w.control.client != nil {
+		return nil
+	}
+	there, err := w.c.admin.topics(w.control.topic, w.back)
+	if err != nil {
+		return err
+	}
+	if there[w.control.topic] == nil {
+		if there[w.back] == nil {
+			return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
+		}
+		settings, err := w.c.admin.settings(w.back)
+		if err != nil {
+			return err
+		}
+		t := controlTopic(w.control.topic, int16(len(there[w.back].Partitions[0].Replicas)), settings[w.back]["min.insync.replicas"])
+		if w.c.cfg.NoProvisioning {
+			return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
+		}
+		if _, err := w.c.admin.create(t, 0); err != nil {
+			return err
+		}
+		if err := w.c.admin.awaitLeaders(t.name); err != nil {
+			return err
+		}
+	}
+	w.control.client = w.client
+	return nil
+}
+
 // Command gives the consumers a command, see [deadletter.NewCommand], and returns when
-// that is confirmed. They read it within a second or two.
+// that is confirmed. They read it within a second or two, and the first one, with which
+// the control topic is created, within ten.
 func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
-		return cmd, err
-	}
-	if err := w.checkControl(); err != nil {
 		return cmd, err
 	}
 	if cmd.Kind == deadletter.ReleaseWaiting {
@@ -104,6 +130,12 @@ func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadle
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.createControlLocked(); err != nil {
+		return cmd, err
+	}
+	if err := w.checkControl(); err != nil {
+		return cmd, err
+	}
 	if err := w.refreshLocked(ctx); err != nil {
 		return cmd, err
 	}

@@ -6,15 +6,9 @@ const controlKind kind = "control"
 // appendTime is the setting by which the broker's clock times commands.
 const appendTime = "message.timestamp.type=LogAppendTime"
 
-// createControl creates the control topic of a subscription where there is none and the
-// configuration allows it. Nothing that waits depends on the topic.
-func (c *Client) createControl(t ownTopic) (exists bool, err error) {
-	there, err := c.admin.topics(t.name)
-	if err != nil || there[t.name] != nil || c.cfg.NoProvisioning {
-		return there[t.name] != nil, err
-	}
-	if _, err := c.admin.create(t, 0); err != nil {
-		return false, err
-	}
-	return true, c.admin.awaitLeaders(t.name)
+// controlTopic is the control topic of a subscription, as it is created with the first command.
+func controlTopic(name string, replicas int16, minInSync string) ownTopic {
+	t := companion(name, controlKind, replicas, minInSync)
+	t.settings["message.timestamp.type"] = "LogAppendTime"
+	return t
 }

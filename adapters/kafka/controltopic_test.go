@@ -1,8 +1,8 @@
 package kafka_test
 
 import (
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,10 +44,14 @@ func set(t *testing.T, p place, name, value string) {
 	}
 }
 
-func TestOnKafkaTheControlTopicHasOnePartitionAndTheBrokersTime(t *testing.T) {
+func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	p.provision(t, quick(1))
+	if slices.Contains(p.topics(t), "control") {
+		t.Error("it was created before there was a command")
+	}
+	give(t, p.waiting(t), cancel(deadletter.Filter{}))
 	adm, topic := kadm.NewClient(independent(t, p.addrs)), p.ours("control")
 	there, err := adm.ListTopics(t.Context(), topic)
 	if err != nil || len(there[topic].Partitions) != 1 {
@@ -75,46 +79,39 @@ func TestOnKafkaTheControlTopicHasOnePartitionAndTheBrokersTime(t *testing.T) {
 	}
 }
 
-// Without a control topic everything else goes on, and whoever gives a command gets an error.
+// Without a control topic everything else goes on. Where it may not be created, whoever gives a command gets an error.
 func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 	t.Parallel()
-	for name, at := range map[string]struct {
-		refuses bool // the cluster, to create it
-		never   bool // NoProvisioning
-		tells   bool
-	}{
-		"not provisioned": {never: true},
-		"not allowed":     {refuses: true, tells: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster, p, cfg := faulty(t, quick(1))
-			if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopic(t.Context(), control); err != nil {
-				t.Fatal(err)
-			}
-			if at.refuses {
-				cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
-					cluster.KeepControl()
-					return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
-				})
-			}
-			cfg.NoProvisioning = at.never
-			c, ev := open(t, cfg)
-			route(t, c, "orders", failFirst(1))
-			recs, ids := orders("orders", 10)
-			write(t, p.addrs, recs...)
-			ev.awaitEnds(t, ids...)
-			if told := ev.count(notRead) > 0; told != at.tells {
-				t.Errorf("told that commands are not read: %v", told)
-			}
-			w := p.waiting(t)
-			if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), control+" does not exist") {
-				t.Errorf("a command was answered with %v", err)
-			}
-			if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {
-				t.Errorf("%v, %v", levels, err)
-			}
-		})
+	cluster, p, cfg := faulty(t, quick(1))
+	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
+	})
+	c, ev := open(t, cfg)
+	route(t, c, "orders", failFirst(1))
+	recs, ids := orders("orders", 10)
+	write(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	if n := ev.count(notRead); n > 0 {
+		t.Errorf("told %d times that commands are not read", n)
+	}
+	w := p.waiting(t)
+	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
+		t.Errorf("a command was answered with %v", err)
+	}
+	if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {
+		t.Errorf("%v, %v", levels, err)
+	}
+	never := cfg
+	never.NoProvisioning, never.Group = true, "ann's"
+	c, _ = open(t, never)
+	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), control+" is missing, and NoProvisioning is set: create it with 1 partition") {
+		t.Errorf("a command was answered with %v", err)
 	}
 }
 
@@ -124,15 +121,20 @@ func TestOnKafkaAControlTopicThatWillNotDoIsRefused(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	p.provision(t, quick(1))
+	w := p.waiting(t)
+	give(t, w, cancel(deadletter.Filter{}))
 	set(t, p, "cleanup.policy", "delete")
 	set(t, p, "message.timestamp.type", "CreateTime")
-	w := p.waiting(t)
 	eventually(t, "both are refused", func() bool { // brokers learn of settings one after another
 		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
 	})
-	if n := count(t, p.addrs, p.ours("control")); n > 0 {
-		t.Errorf("%d records were written", n)
+	was := count(t, p.addrs, p.ours("control"))
+	if _, err := w.Command(t.Context(), release()); err == nil {
+		t.Error("another command was taken")
+	}
+	if n := count(t, p.addrs, p.ours("control")); n > was {
+		t.Errorf("%d records were written", n-was)
 	}
 }
 
@@ -153,31 +155,14 @@ func TestCommandsAreReadWhenTheControlTopicIsBack(t *testing.T) {
 	ev.awaitEnds(t, id)
 }
 
-// The control topic cannot be created at the start: the member tries again.
-func TestTheControlTopicIsCreatedLater(t *testing.T) {
+// Members that run find the control topic that the first command creates.
+func TestOnKafkaTheFirstCommandReachesMembersThatRun(t *testing.T) {
 	t.Parallel()
-	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
-	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopic(t.Context(), control); err != nil {
-		t.Fatal(err)
-	}
-	var allowed atomic.Bool
-	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
-		if allowed.Load() {
-			return nil, nil, false
-		}
-		return makesNone(req, kerr.PolicyViolation), nil, true
-	})
-	c, ev := open(t, cfg)
+	p := onKafka(t)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour)})
 	route(t, c, p.topic, clerk)
-	write(t, p.addrs, order(p.topic, "order-0001"))
+	put(t, p.addrs, order(p.topic, "order-0001"))
 	ev.await(t, 1, is[redeliver.RetryScheduled])
-	ev.await(t, 1, notRead)
-	allowed.Store(true)
-	ev.await(t, 1, func(e redeliver.Event) bool {
-		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeCommandsRead
-	})
 	give(t, p.waiting(t), release())
 	ev.awaitEnds(t, "order-0001")
 }

@@ -28,6 +28,7 @@ type WaitingConfig struct {
 type Waiting struct {
 	c            *Client
 	topic, group string
+	back         string // the retry topic
 	client       sarama.Client
 	control      logReader
 	levels       []waitingTopic
@@ -67,7 +68,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err != nil {
 		return nil, err
 	}
-	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client}
+	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, back: back}
 	for name, t := range there {
 		level, ok := names.level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
@@ -77,7 +78,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
 	w.control = logReader{client: client, topic: names.control(cfg.Topic, cfg.Group)}
 	if there[w.control.topic] == nil {
-		w.control.client = nil // nobody reads commands
+		w.control.client = nil // there are no commands
 	}
 	return w, nil
 }

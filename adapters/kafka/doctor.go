@@ -86,7 +86,7 @@ func (l *layout) adopt() {
 	l.topics = slices.DeleteFunc(l.topics, func(t ownTopic) bool { return t.kind == delayTopic && !t.exists })
 	l.ladder = nil
 	for i := range l.topics {
-		l.topics[i].old = false
+		l.topics[i].old, l.topics[i].rung = false, false
 		if l.topics[i].kind == delayTopic {
 			l.ladder = append(l.ladder, l.topics[i].level)
 		}
@@ -102,13 +102,13 @@ func (l *layout) adopt() {
 // settings looks whether the topics are there and can hold the policy.
 func (d *examination) settings() error {
 	for _, t := range d.l.topics {
-		if !t.exists {
+		if !t.exists && !t.rung {
 			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic is not there: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
 	err := d.c.verify(d.l)
-	found := d.l.warnings
+	found := slices.Concat(d.l.unfit, d.l.warnings)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		found = append(refused.Problems, found...)
 	} else if err != nil {

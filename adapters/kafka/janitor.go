@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -15,8 +16,8 @@ import (
 // broker. Their retention is endless, so nobody else does it.
 const sweepEvery = 30 * time.Second
 
-// lookEvery so many sweeps, and at the first after a rebalance, other policies'
-// levels are looked for: that takes a list of all topics of the cluster.
+// lookEvery so many sweeps, and at the first after a rebalance or an error, a member looks which topics are there, and at
+// their settings: that takes a list of all topics of the cluster.
 const lookEvery = 10
 
 // owned are the partitions of waiting topics that this reader has at present,
@@ -120,7 +121,7 @@ func (o *owned) swept(topic string, below map[int32]int64) {
 	}
 }
 
-// startJanitor looks, now and then, for levels of other policies, and deletes
+// startJanitor looks after our topics now and then, creates rungs, and deletes
 // the records of our waiting topics that are settled. The returned function
 // ends it.
 func (r *reader) startJanitor() (stop func()) {
@@ -131,14 +132,19 @@ func (r *reader) startJanitor() (stop func()) {
 		var told bool
 		ticker := time.NewTicker(r.client.sweepEvery)
 		defer ticker.Stop()
-		for n := 1; ; n++ {
+		for n := rand.IntN(lookEvery); ; n++ { // the members do not all look at once
 			select {
 			case <-ticker.C:
+			case <-r.rungs.bell:
+				r.createRungs()
+				continue
 			case <-ctx.Done():
 				return
 			}
-			if r.old.rebalanced.Swap(false) || n%lookEvery == 0 {
-				_, _ = r.look() // or the next time
+			if r.extra.suspect.Swap(false) || n%lookEvery == 0 {
+				if there, err := r.look(); err == nil { // or the next time
+					_ = r.compareSettings(there)
+				}
 				r.compare()
 			}
 			// A cluster that does not let us delete keeps the records: that
@@ -169,7 +175,7 @@ func (r *reader) sweep() error {
 		return err
 	}
 	if r.owned.another(now) {
-		r.old.joinAnew() // what the lanes know is of topics that are gone
+		r.extra.joinAnew() // what the lanes know is of topics that are gone
 		return nil
 	}
 	return r.sweepIn(now, partitions)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -43,8 +44,10 @@ type layout struct {
 	// the delay topics allows.
 	maxWait time.Duration
 	// warnings are what levels of older policies have of what the topics in use are
-	// refused for: nothing is written there any more, and a start is not refused for them.
-	warnings redeliver.Problems
+	// refused for, and unfit is what rungs have. A start is not refused for them: nothing is written there.
+	warnings, unfit redeliver.Problems
+	// reach is the part of the ladder that this process writes to: see rungs.
+	reach *atomic.Pointer[delayqueue.Ladder]
 }
 
 // ownTopic is one topic of ours.
@@ -55,7 +58,10 @@ type ownTopic struct {
 	partitions int32
 	replicas   int16
 	settings   map[string]string
+	wanted     int32 // partitions that it is created with
 	exists     bool
+	rung       bool // is created when a wait first needs it
+	unfit      bool // a rung that exists, and would lose messages
 	old        bool // a level of an older policy, read until it is empty
 }
 
@@ -83,17 +89,21 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	origin := there[topic]
 	for range 12 { // a topic that was created just now is not known everywhere
-		if origin != nil {
+		if there[topic] != nil {
 			break
 		}
 		<-time.After(250 * time.Millisecond)
 		if there, err = c.admin.topics(); err != nil {
 			return nil, err
 		}
-		origin = there[topic]
 	}
+	return c.layoutOf(topic, there)
+}
+
+// layoutOf says what the subscription needs where these topics are there.
+func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) (*layout, error) {
+	origin := there[topic]
 	if origin == nil {
 		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
 	}
@@ -109,7 +119,9 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if l.largest, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
 		l.largest = 1 << 20
 	}
+	l.reach = new(atomic.Pointer[delayqueue.Ladder])
 	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
+	var ps redeliver.Problems
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.layouts {
@@ -138,6 +150,8 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 			t.settings = maps.Clone(settings)
 			t.settings["retention.ms"] = strconv.FormatInt(cfg.DLQ.Retention.Milliseconds(), 10)
 		}
+		t.wanted = t.partitions
+		t.rung = k == delayTopic && !old && l.isRung(cfg, level)
 		if m := there[name]; m != nil {
 			t.exists, t.partitions = true, int32(len(m.Partitions))
 		}
@@ -150,13 +164,14 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	if l.discards = cfg.DLQ.Discard; !l.discards {
 		add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
 	}
-	for _, level := range l.oldLevels(cfg.Names, there) {
+	for _, level := range l.otherLevels(cfg.Names, there, l.ladder) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}
+	starts := l.starts()
+	l.reach.Store(&starts)
 	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
 	l.state.exists = there[l.state.name] != nil
-	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
-	l.control.settings["message.timestamp.type"] = "LogAppendTime"
+	l.control = controlTopic(cfg.Names.control(l.origin, l.group), replicas, settings["min.insync.replicas"])
 	l.control.exists = there[l.control.name] != nil
 }
 
@@ -181,23 +196,24 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	return s
 }
 
-// count is the number of partitions of ours that the policy needs.
+// count is the number of partitions of ours that the policy needs, those of rungs included. A topic that exists may have
+// more, which a newer configuration gave it: a roll-back is not refused.
 func (l *layout) count() int {
 	n := 0
 	for _, t := range l.topics {
 		if !t.old {
-			n += int(t.partitions)
+			n += int(t.wanted)
 		}
 	}
 	return n
 }
 
 // subscribed is the topics that the group reads: the origin and all on which
-// messages wait.
+// messages wait, but for rungs that are not needed yet.
 func (l *layout) subscribed() []string {
 	names := []string{l.origin}
 	for _, t := range l.topics {
-		if t.waits() {
+		if t.waits() && (t.exists || !t.rung) {
 			names = append(names, t.name)
 		}
 	}
@@ -232,17 +248,21 @@ func (l *layout) neededRetention() time.Duration {
 // of the existing topics; it also learns from them how long a wait may be.
 func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
-	l.warnings = redeliver.Problems{}
+	l.warnings, l.unfit = nil, nil
 	if n := l.count(); n > cfg.MaxPartitions {
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
 	}
 	if l.policy.Order == redeliver.PerKey && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.partitions {
 		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is PerKey", l.partitions, l.origin))
 	}
-	for _, t := range l.topics {
+	for i := range l.topics {
+		t := &l.topics[i]
 		found := &ps
-		if t.old {
+		switch {
+		case t.old:
 			found = &l.warnings
+		case t.rung:
+			found = &l.unfit
 		}
 		if l.policy.Order == redeliver.PerKey && t.waits() && t.partitions != l.partitions {
 			rule := fmt.Sprintf("must be %d, as %s has: its Order is PerKey. Raise them (kafka-topics --alter --partitions), or delete the topic when it is empty", l.partitions, l.origin)
@@ -258,41 +278,48 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		if !ok {
 			continue
 		}
-		refuse := func(setting, rule string) {
-			found.Add("topic "+t.name+" "+setting, s[setting], rule)
-		}
-		if s["cleanup.policy"] != "delete" {
-			refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
-		}
-		if by := s["message.timestamp.type"]; t.waits() && by != "CreateTime" && by != "" {
-			refuse("message.timestamp.type", "must be CreateTime: a due time is compared with the time of the write by the writer's clock")
-		}
-		if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
-			refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
-		}
-		ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
-		switch {
-		case err != nil:
-		case t.kind == deadTopic: // how long a dead letter is kept is the user's choice
-			if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
-				refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
-			}
-		case ms >= 0:
-			kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-			if needed := l.neededRetention(); kept < needed {
-				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
-			} else if t.waits() && !t.old {
-				l.maxWait = min(l.maxWait, kept/retentionFactor)
-			}
-		}
-		needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
-		for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
-			if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
-				refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
-			}
-		}
+		before := len(*found)
+		l.checkSettings(cfg, *t, s, found)
+		t.unfit = t.rung && len(*found) > before
 	}
 	return ps.Err()
+}
+
+// checkSettings adds to found what is wrong with the settings s of a topic that exists.
+func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, found *redeliver.Problems) {
+	refuse := func(setting, rule string) {
+		found.Add("topic "+t.name+" "+setting, s[setting], rule)
+	}
+	if s["cleanup.policy"] != "delete" {
+		refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
+	}
+	if by := s["message.timestamp.type"]; t.waits() && by != "CreateTime" && by != "" {
+		refuse("message.timestamp.type", "must be CreateTime: a due time is compared with the time of the write by the writer's clock")
+	}
+	if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
+		refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
+	}
+	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
+	switch {
+	case err != nil:
+	case t.kind == deadTopic: // how long a dead letter is kept is the user's choice
+		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
+			refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
+		}
+	case ms >= 0:
+		kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		if needed := l.neededRetention(); kept < needed {
+			refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
+		} else if t.waits() && !t.old && !t.rung { // what waits on a rung hops after an hour
+			l.maxWait = min(l.maxWait, kept/retentionFactor)
+		}
+	}
+	needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
+		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
+			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
+		}
+	}
 }
 
 func settingsText(s map[string]string) string {

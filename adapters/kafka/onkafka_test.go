@@ -24,6 +24,21 @@ type place struct {
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
 func (p place) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
 
+// topics lists the topics of ours that are there, as ours names them.
+func (p place) topics(t *testing.T) (suffixes []string) {
+	t.Helper()
+	there, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range there.Names() {
+		if suffix, ok := strings.CutPrefix(name, p.ours("")); ok {
+			suffixes = append(suffixes, suffix)
+		}
+	}
+	return suffixes
+}
+
 // onKafka gives a place on a Kafka inside the test, or, where REDELIVER_TEST_KAFKA
 // names one, on a real one. make test runs the tests that begin with TestOnKafka
 // both ways: those whose subject is what the broker does as much as what we do.

@@ -12,14 +12,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Plan says how the subscription of a topic waits: which topics it uses, which
-// of them are created at start, and how each delay of its policy is spent.
+// Plan says how the subscription of a topic waits: which topics it uses, also
+// those that are created later, and how each delay of its policy is spent.
 type Plan struct {
 	Origin, Group string
 	Topics        []PlannedTopic
 	// Companions are topics without which messages wait and come back all the same: the
-	// DLQ's state is of who works on the DLQ, and made when that is done first; by the
-	// other the group is told what is to become of what waits.
+	// DLQ's state is of who works on the DLQ, and made when that is done first; the other
+	// has the commands about messages that wait, and is made with the first of them.
 	Companions []PlannedTopic
 	Delays     []delayqueue.PlannedDelay
 	// Rights are what the group's members need where all topics are there already
@@ -40,7 +40,8 @@ type PlannedTopic struct {
 	Partitions int32
 	Replicas   int16
 	Settings   map[string]string
-	Exists     bool // false: it is created at start
+	Exists     bool // false: it is created at start, or, where Later says so, when a message needs it
+	Later      bool // a level for waits that only a handler or a publisher asks for
 	Old        bool // a level of an older policy, read until it is empty
 }
 
@@ -75,6 +76,9 @@ func (l *layout) plan() *Plan {
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
+	for _, w := range l.unfit {
+		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: what waits there is read, and longer waits hop over the other levels)")
+	}
 	for _, w := range l.warnings {
 		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
 	}
@@ -106,7 +110,7 @@ func (l *layout) companions() []PlannedTopic {
 func (t ownTopic) planned() PlannedTopic {
 	return PlannedTopic{
 		Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
-		Settings: t.settings, Exists: t.exists, Old: t.old,
+		Settings: t.settings, Exists: t.exists, Old: t.old, Later: t.rung,
 	}
 }
 
@@ -116,9 +120,12 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "%s, group %s\n\n", p.Origin, p.Group)
 	delayqueue.WriteTable(&b, "topic\tkind\tpartitions\treplicas\t", func(w io.Writer) {
 		for _, t := range p.Topics {
-			state := "exists"
-			if !t.Exists {
-				state = "is created"
+			state := "is created"
+			switch {
+			case t.Exists:
+				state = "exists"
+			case t.Later:
+				state = "is created when a wait needs it"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Kind, t.Partitions, t.Replicas, state)
 		}

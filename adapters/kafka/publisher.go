@@ -77,7 +77,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
-	m.Topic = l.place(due, now)
+	m.Topic, _ = l.place(due, now)
 	appendState(m, &st)
 	return p.client.producer.start(ctx, m, anyPartition)
 }

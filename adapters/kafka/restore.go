@@ -28,7 +28,7 @@ func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sa
 	defer r.restored.mu.Unlock()
 	var created, missing []string
 	for _, t := range r.layout.topics {
-		if t.old || there[t.name] != nil {
+		if t.old || there[t.name] != nil || t.rung && !r.extra.has(t.level) {
 			continue
 		}
 		is, err := r.restoreLocked(t)
@@ -49,7 +49,7 @@ func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sa
 		return there, missing, nil
 	}
 	// The lanes, and those of other members, are where they were on the topic that is gone.
-	defer r.old.joinAnew()
+	defer r.extra.joinAnew()
 	if err := r.client.admin.awaitLeaders(created...); err != nil {
 		return nil, nil, err
 	}

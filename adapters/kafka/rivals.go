@@ -20,7 +20,7 @@ func (r *reader) compare() {
 		return
 	}
 	if found[0].State != "Stable" {
-		r.old.rebalanced.Store(true) // it is looked at again at the next sweep
+		r.extra.suspect.Store(true) // it is looked at again at the next sweep
 		return
 	}
 	g := r.layout.members(found[0])

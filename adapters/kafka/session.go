@@ -54,7 +54,8 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := r.beginAnew(sess); err != nil {
 		return err
 	}
-	r.old.rebalanced.Store(true)
+	r.reach()
+	r.extra.suspect.Store(true)
 	r.joined(claimsText(r.layout.origin, sess.Claims()))
 	return nil
 }
@@ -131,6 +132,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		}
 		from = oldest
 	}
+	r.extra.suspect.Store(true) // a cooperative session goes on when members come and go
 	src := newSource(r, sess, claim, s.commits, from)
 	if src.level != nil {
 		r.owned.begin(claim.Topic(), r.lives[claim.Topic()], claim.Partition(), from)

@@ -19,21 +19,26 @@ import (
 // it costs no lateness here.
 const slack = 100 * time.Millisecond
 
-// place is the topic on which a message waits from now until due.
-func (l *layout) place(due, now time.Time) string {
-	if level, ok := l.ladder.Next(due.Sub(now), slack); ok {
-		return l.find(delayTopic, level).name
+// place is the topic on which a message waits from now until due. short reports that the message would wait on a rung that
+// cannot be written to yet: it hops over the levels that can.
+func (l *layout) place(due, now time.Time) (topic string, short bool) {
+	wait := due.Sub(now)
+	level, ok := l.reach.Load().Next(wait, slack)
+	if !ok {
+		return l.find(retryTopic, 0).name, false
 	}
-	return l.find(retryTopic, 0).name
+	longest, _ := l.ladder.Next(wait, slack)
+	return l.find(delayTopic, level).name, level < longest
 }
 
 // store writes the messages of one subscription to where they wait, to the DLQ, and, when a delayed publish is due, to the
 // origin. It implements driver.Store.
 type store struct {
-	producer *producer
-	layout   *layout
-	spring   bool   // see Config.SpringHeaders
-	unknown  func() // is called when a topic is not there
+	producer  *producer
+	layout    *layout
+	spring    bool   // see Config.SpringHeaders
+	doubt     func() // is called when what the broker says shows that our topics are not as they were
+	wantRungs func() // is called when a message would wait on a rung that cannot be written to
 }
 
 var (
@@ -46,15 +51,18 @@ func (s *store) Truncates() bool { return true }
 
 // Write implements [driver.Store]. A wait that is too short for a level is held by the reader of the retry topic.
 func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State, done driver.Done) {
-	done = outcome{done, s.unknown}
+	done = outcome{done, s.doubt}
 	switch to {
 	case driver.Level:
 		now := time.Now()
-		topic := s.layout.place(st.Due, now)
+		topic, short := s.layout.place(st.Due, now)
 		// A due time is rounded up to the millisecond. How long a hop waits in all was looked at when it was scheduled.
 		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.maxWait && m.Step != driver.Hop {
 			done.Confirmed(topic, &redeliver.UnschedulableError{Wait: wait, Max: s.layout.maxWait})
 			return
+		}
+		if short {
+			s.wantRungs()
 		}
 		s.write(ctx, topic, m.Record, st, nil, done)
 	case driver.DLQ:
@@ -92,16 +100,16 @@ func (s *store) bury(ctx context.Context, rec *sarama.ConsumerMessage, st *redel
 	s.write(ctx, topic, rec, st, foreign.AppendSpring(nil, st), translated{done, plain})
 }
 
-// outcome has a topic looked for that is not there.
+// outcome has our topics looked at when one is not there, or refuses a message.
 type outcome struct {
 	driver.Done
-	unknown func()
+	doubt func()
 }
 
 // Confirmed implements [driver.Done].
 func (o outcome) Confirmed(where string, err error) {
-	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		o.unknown() // the next sweep looks for it
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused) {
+		o.doubt() // the next sweep looks at them
 	}
 	o.Done.Confirmed(where, err)
 }

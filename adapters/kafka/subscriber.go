@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -106,7 +107,8 @@ type reader struct {
 	values   context.Context      // the Subscribe context's values, never its end
 	levels   map[string]waitLevel // of the session
 	lives    lives                // of the topics of the session
-	old      oldLevels
+	extra    extraLevels
+	rungs    rungs
 	owned    owned
 	control  *control
 	notes    notes
@@ -135,15 +137,20 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	if !uncounted.Is(values) {
 		r.sub.Turn = c.turn
 	}
-	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, unknown: func() { r.old.rebalanced.Store(true) }}
+	r.rungs.bell = make(chan struct{}, 1)
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, doubt: func() { r.extra.suspect.Store(true) }, wantRungs: r.rungs.want}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commits = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {
-		if t.old && (!r.perKey() || t.partitions == l.partitions) {
-			r.old.now = append(r.old.now, t.level)
+		if (t.old || t.rung && t.exists) && (!r.perKey() || t.partitions == l.partitions) {
+			r.extra.now = append(r.extra.now, t.level)
+		}
+		if t.unfit {
+			r.extra.unfit = append(r.extra.unfit, t.level)
 		}
 	}
+	slices.Sort(r.extra.now)
 	return r
 }
 

@@ -131,6 +131,7 @@ func (w *Wrapped) Topics() (topics []string) {
 	defer w.mu.Unlock()
 	w.asked = nil
 	for _, r := range w.readers {
+		r.findRungs()
 		names, levels := r.reads()
 		w.asked = append(w.asked, asked{names, levels})
 		topics = append(topics, names...)

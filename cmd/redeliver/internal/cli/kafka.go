@@ -78,7 +78,7 @@ func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
 			Name: t.Name, Kind: t.Kind, Level: level(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
-			Settings: settings(t.Settings), Exists: t.Exists, Old: t.Old,
+			Settings: settings(t.Settings), Exists: t.Exists, Later: t.Later, Old: t.Old,
 		})
 	}
 	for _, d := range p.Delays {

@@ -36,7 +36,8 @@ type placeRow struct {
 	Partitions int32          `json:"partitions,omitempty"`
 	Replicas   int16          `json:"replicas,omitempty"`
 	Settings   map[string]any `json:"settings,omitempty"` // topic settings, queue arguments, attributes
-	Exists     bool           `json:"exists"`             // false: it is created at start
+	Exists     bool           `json:"exists"`             // false: it is created at start, or later
+	Later      bool           `json:"later,omitempty"`    // it is created when a wait needs it
 	Old        bool           `json:"old,omitempty"`      // of an older policy
 	Messages   *int64         `json:"messages,omitempty"` // where that is known
 }

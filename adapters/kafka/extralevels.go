@@ -11,29 +11,33 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// oldLevels are the levels of other policies that a reader reads beside its own.
-// They come and go while it runs: a deploy that is rolled back leaves levels that
-// only the newer members knew, and levels that are empty are deleted.
-type oldLevels struct {
-	mu         sync.Mutex
-	now        []time.Duration
-	missing    []string           // of our own topics
-	again      context.CancelFunc // ends the session, so that the next one reads what is there now
-	rebalanced atomic.Bool        // since the last look: those who came or went may have another policy
+// extraLevels are the levels that a reader reads beside those with which it starts: rungs, and the levels of other policies.
+// They come and go while it runs: a rung is created with the first wait that needs it, a deploy that is rolled back leaves
+// levels that only the newer members knew, and levels that are empty are deleted.
+type extraLevels struct {
+	mu      sync.Mutex
+	now     []time.Duration    // those that are there, ascending
+	missing []string           // of the topics with which it starts
+	again   context.CancelFunc // ends the session, so that the next one reads what is there now
+	session []time.Duration    // rungs that the session reads
+	unfit   []time.Duration    // rungs whose settings would lose messages
+	suspect atomic.Bool        // since the last look topics or policies may have changed: the next sweep looks
 }
 
-// oldLevels finds the levels that stand beside the ladder's, ascending.
-func (l *layout) oldLevels(names Names, there map[string]*sarama.TopicMetadata) []time.Duration {
-	var old []time.Duration
+// otherLevels finds the levels that stand beside known ones, ascending.
+func (l *layout) otherLevels(names Names, there map[string]*sarama.TopicMetadata, known delayqueue.Ladder) []time.Duration {
+	var others []time.Duration
 	for name := range there {
-		if level, ok := names.level(l.origin, l.group, name); ok && !slices.Contains(l.ladder, level) {
-			old = append(old, level)
+		if level, ok := names.level(l.origin, l.group, name); ok && !slices.Contains(known, level) {
+			others = append(others, level)
 		}
 	}
-	slices.SortFunc(old, cmp.Compare)
-	return old
+	slices.SortFunc(others, cmp.Compare)
+	return others
 }
 
 // look creates topics of ours again that somebody deleted, has the reader join the group
@@ -50,43 +54,44 @@ func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &r.old
+	x := &r.extra
 	if len(missing) > 0 {
-		o.rebalanced.Store(true) // they are looked for at the next sweep again
+		x.suspect.Store(true) // they are looked for at the next sweep again
 	}
-	found := r.readable(r.layout.oldLevels(r.client.cfg.Names, there), there)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if slices.Equal(found, o.now) && slices.Equal(missing, o.missing) {
+	found := r.readable(r.layout.otherLevels(r.client.cfg.Names, there, r.layout.starts()), there)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if slices.Equal(found, x.now) && slices.Equal(missing, x.missing) {
 		return there, nil
 	}
-	o.now, o.missing = found, missing
-	o.joinAnewLocked()
+	x.now, x.missing = found, missing
+	r.reachLocked()
+	x.joinAnewLocked()
 	return there, nil
 }
 
 // joinAnew ends the session, if there is one, and with it those of all members.
-func (o *oldLevels) joinAnew() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.joinAnewLocked()
+func (x *extraLevels) joinAnew() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.joinAnewLocked()
 }
 
-func (o *oldLevels) joinAnewLocked() {
-	if o.again != nil {
-		o.again()
+func (x *extraLevels) joinAnewLocked() {
+	if x.again != nil {
+		x.again()
 	}
 }
 
-// readable leaves out, and tells of, old levels with which the order of keys could not be
+// readable leaves out, and tells of, levels with which the order of keys could not be
 // kept: they have another number of partitions than the origin.
-func (r *reader) readable(old []time.Duration, there map[string]*sarama.TopicMetadata) []time.Duration {
+func (r *reader) readable(levels []time.Duration, there map[string]*sarama.TopicMetadata) []time.Duration {
 	if !r.perKey() {
-		return old
+		return levels
 	}
 	origin := r.layout.origin
 	want := len(there[origin].Partitions)
-	return slices.DeleteFunc(old, func(level time.Duration) bool {
+	return slices.DeleteFunc(levels, func(level time.Duration) bool {
 		name := r.client.cfg.Names.delay(origin, r.layout.group, level)
 		n := len(there[name].Partitions)
 		if n != want {
@@ -116,22 +121,23 @@ func (r *reader) consume(ctx context.Context) error {
 // topics says what the next session reads, which again ends. No lane runs while it is called.
 func (r *reader) topics(again context.CancelFunc) (names []string) {
 	r.endsBy(again)
+	r.findRungs()
 	names, r.levels = r.reads()
 	return names
 }
 
 // endsBy says what ends the session, to begin one that reads other levels.
 func (r *reader) endsBy(again context.CancelFunc) {
-	r.old.mu.Lock()
-	defer r.old.mu.Unlock()
-	r.old.again = again
+	r.extra.mu.Lock()
+	defer r.extra.mu.Unlock()
+	r.extra.again = again
 }
 
 // reads lists what is to be read now: the origin, and the topics on which messages wait.
 func (r *reader) reads() (names []string, levels map[string]waitLevel) {
-	r.old.mu.Lock()
-	old, missing := r.old.now, r.old.missing
-	r.old.mu.Unlock()
+	r.extra.mu.Lock()
+	extra, missing := r.extra.now, r.extra.missing
+	r.extra.mu.Unlock()
 	names = []string{r.layout.origin}
 	levels = make(map[string]waitLevel)
 	add := func(name string, level time.Duration) {
@@ -139,11 +145,11 @@ func (r *reader) reads() (names []string, levels map[string]waitLevel) {
 		levels[name] = waitLevel{level}
 	}
 	for _, t := range r.layout.topics {
-		if t.waits() && !t.old && !slices.Contains(missing, t.name) {
+		if t.waits() && !t.old && !t.rung && !slices.Contains(missing, t.name) {
 			add(t.name, t.level)
 		}
 	}
-	for _, level := range old {
+	for _, level := range extra {
 		add(r.client.cfg.Names.delay(r.layout.origin, r.layout.group, level), level)
 	}
 	return names, levels
