@@ -220,9 +220,6 @@ func (c codec) Message(m *driver.Message[*received]) (*message.Message, error) {
 	return m.Record.Message()
 }
 
-// ID implements [driver.Codec].
-func (c codec) ID(m *driver.Message[*received]) string { return m.Record.id }
-
 // Key implements [driver.Codec].
 func (c codec) Key(m *driver.Message[*received]) []byte { return m.Record.key }
 

@@ -27,9 +27,6 @@ func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
 	return m.Record.message()
 }
 
-// ID implements [driver.Codec].
-func (codec) ID(m *driver.Message[*delivery]) string { return m.Record.id() }
-
 // Key implements [driver.Codec].
 func (codec) Key(m *driver.Message[*delivery]) []byte {
 	if m.Record.key == "" {

@@ -36,14 +36,6 @@ func (c codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (msg *message
 	return msg, err
 }
 
-// ID implements [driver.Codec].
-func (codec) ID(m *driver.Message[*sarama.ConsumerMessage]) string {
-	if m.State != nil {
-		return m.State.ID
-	}
-	return uuidOf(m.Record)
-}
-
 // Key implements [driver.Codec].
 func (codec) Key(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Key }
 

@@ -193,7 +193,11 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 	if s.r.sub.Sink != nil {
 		if found = append(found, strangers(m.Record.Headers)...); found != nil {
-			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: s.r.codec().ID(m), Findings: found})
+			id := uuidOf(m.Record)
+			if m.State != nil {
+				id = m.State.ID
+			}
+			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
 		}
 	}
 	if s.keys != nil {

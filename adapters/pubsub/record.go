@@ -134,14 +134,6 @@ func (c codec) Message(m *driver.Message[*record]) (msg *message.Message, err er
 	return msg, c.decode(msg)
 }
 
-// ID implements [driver.Codec].
-func (c codec) ID(m *driver.Message[*record]) string {
-	if st := m.Record.state; st != nil {
-		return st.ID
-	}
-	return m.Record.id()
-}
-
 // Key implements [driver.Codec].
 func (codec) Key(*driver.Message[*record]) []byte { return nil }
 

@@ -33,14 +33,6 @@ func (codec) Message(m *driver.Message[*delivery]) (msg *message.Message, err er
 	return msg, err
 }
 
-// ID implements [driver.Codec].
-func (codec) ID(m *driver.Message[*delivery]) string {
-	if st := m.Record.state; st != nil {
-		return st.ID
-	}
-	return m.Record.stateID()
-}
-
 // Key implements [driver.Codec].
 func (codec) Key(m *driver.Message[*delivery]) []byte {
 	if group, ok := m.Record.Attributes[groupID]; ok {

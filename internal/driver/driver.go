@@ -125,8 +125,6 @@ type Codec[R any] interface {
 	// Message returns a new Watermill message, as it was first published. Its handler finds the values of its context.
 	// An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
-	// ID is the message's id, which never changes.
-	ID(m *Message[R]) string
 	// Key is the message's key, nil for none, and Body its body, as they were published.
 	Key(m *Message[R]) []byte
 	Body(m *Message[R]) []byte
@@ -164,10 +162,6 @@ type Store[R any] interface {
 	// where it is, hidden, and the engine runs it again when it is due. Every other error is an outage.
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
-
-// Ran is a Done that knows the context of the attempt that has failed: a Router says there which handler it was. It is nil
-// where no handler has run.
-type Ran interface{ Ran() context.Context }
 
 // Truncating is a Store that can write a message to the DLQ without its body, or in parts, when the DLQ refuses it whole:
 // it does so where State.Truncated is set.

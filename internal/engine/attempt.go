@@ -41,7 +41,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 // it, and does what the policy says of a failure. It must be called at most once for a delivery. succeeded means that the
 // message is to be acked. Otherwise its end is taken care of; the error is nil unless the message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
-	d.task, d.ran = t, ctx
+	d.task = t
 	d.sub.Answers()
 	if d.Lost() { // it lay ready when its session ended
 		return false, d.abandon(nil)

@@ -61,7 +61,6 @@ type Delivery struct {
 	c    carrier
 	msg  *message.Message // that a Router has; nil with a handler of records
 	task Task             // what runs the attempt; nil before that
-	ran  context.Context  // that the attempt has run below; nil before that
 
 	// state is what the message became in this process; nil while the record says it all.
 	state *redeliver.State

@@ -140,7 +140,6 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	}
 	return msg, nil
 }
-func (b *broker) ID(m *driver.Message[*record]) string { return m.Record.id }
 func (b *broker) Key(m *driver.Message[*record]) []byte {
 	if m.Record.key == "" {
 		return nil

@@ -106,9 +106,6 @@ func (m *move) Unanswered(where string, err error) {
 	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
-// Ran implements [driver.Ran].
-func (m *move) Ran() context.Context { return m.d.ran }
-
 // finish is the end of a message that is where it should be.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d

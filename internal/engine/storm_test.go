@@ -259,7 +259,6 @@ type stormCodec struct{}
 func (stormCodec) Message(m *driver.Message[*drop]) (*message.Message, error) {
 	return message.NewMessage(m.Record.id, nil), nil
 }
-func (stormCodec) ID(m *driver.Message[*drop]) string               { return m.Record.id }
 func (stormCodec) Key(m *driver.Message[*drop]) []byte              { return []byte(m.Record.key) }
 func (stormCodec) Body(*driver.Message[*drop]) []byte               { return []byte("v") }
 func (stormCodec) Headers(*driver.Message[*drop]) redeliver.Headers { return message.Metadata{} }

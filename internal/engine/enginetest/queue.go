@@ -182,7 +182,6 @@ func (s source) Return(m *driver.Message[struct{}], _ time.Duration, _ bool) { s
 
 type codec struct{ q *Queue }
 
-func (c codec) ID(*driver.Message[struct{}]) string                 { return c.q.ID }
 func (c codec) Key(*driver.Message[struct{}]) []byte                { return nil }
 func (c codec) Body(*driver.Message[struct{}]) []byte               { return []byte("payload") }
 func (c codec) Headers(*driver.Message[struct{}]) redeliver.Headers { return c.q.Metadata }

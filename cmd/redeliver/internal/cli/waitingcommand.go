@@ -55,7 +55,7 @@ them. A message that was released is due now.`,
 		Long: long + `
 
 On Kafka, the command applies to messages that were scheduled before it. The consumers of the
-group read it within two seconds, and it is in force for as long as --for says. "waiting
+group read it within ten seconds, and it is in force for as long as --for says. "waiting
 withdraw" ends it earlier.`,
 		Example: example,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -161,7 +161,7 @@ func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Com
 	if err != nil {
 		return err
 	}
-	a.sayf("sent: the consumers read it within two seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
+	a.sayf("sent: the consumers read it within ten seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
 	return a.oneCommand(commandRowOf(of, &given, time.Now()))
 }
 
