@@ -34,8 +34,7 @@ func TestDeadLetterQueue(t *testing.T) {
 func deadLetters(endpoint string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 		t.Helper()
-		api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
-		w := newWire(&harness{api: api})
+		w := &wire{h: &harness{}, cut: make(chan struct{})}
 		own := anyAWS()
 		own.HTTPClient = &http.Client{Transport: w}
 		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
@@ -54,6 +53,7 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
+			api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
 			state := strings.TrimSuffix(q.Info().DLQ, ".fifo") + "-state.fifo"
 			if out, err := api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &state}); err == nil {
 				_, _ = api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})

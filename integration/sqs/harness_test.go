@@ -186,8 +186,10 @@ type wire struct {
 	cut  chan struct{}
 	once sync.Once
 
-	mu     sync.Mutex
-	inHand map[string]string // queue URLs by the receipt handles of messages that the service received and did not end
+	mu sync.Mutex
+	// inHand is the queue URLs by the receipt handles of messages that the service received and did not end. It is nil for a
+	// runner of a DLQ: others wait for the end of its leases, which are short.
+	inHand map[string]string
 }
 
 func newWire(h *harness) *wire {
@@ -242,7 +244,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	case <-w.cut:
 		// A receive goes on: the server may still hand out messages, which release then shows again.
-		if !isReceive(req) {
+		if w.inHand == nil || !isReceive(req) {
 			cancel(errCut)
 		}
 		return nil, errCut
@@ -269,6 +271,9 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 	action := req.Header.Get("X-Amz-Target")
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.inHand == nil {
+		return
+	}
 	switch {
 	case isReceive(req):
 		var out struct {
