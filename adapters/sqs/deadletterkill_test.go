@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -110,4 +111,8 @@ func goesOn(t *testing.T, q deadletter.Queue) {
 	}
 }
 
-func TestDeadLetterKillsOnAFIFOQueue(t *testing.T) { killsDeadLetters(t, true) }
+// A runner is killed between any two calls of its driver. On standard queues that is done on ElasticMQ.
+func TestDeadLetterKillsOnAFIFOQueue(t *testing.T) {
+	m := &mill{fifo: true, fakes: make(map[string]*fake)}
+	adaptertest.RunDeadLetterKills(t, m.harness(), m.deadLetters)
+}

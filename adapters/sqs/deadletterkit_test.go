@@ -31,14 +31,6 @@ func TestDeadLetterQueue(t *testing.T) {
 	}
 }
 
-func TestDeadLetterKills(t *testing.T) { killsDeadLetters(t, false) }
-
-func killsDeadLetters(t *testing.T, fifo bool) {
-	t.Helper()
-	m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
-	adaptertest.RunDeadLetterKills(t, m.harness(), m.deadLetters)
-}
-
 func (m *mill) harness() adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
