@@ -103,10 +103,6 @@ const packagesAtOnce = "-p=2"
 // of their time, and no broker runs beside them.
 var atOnceInUnit = []string{"-p=3", "-parallel=8"}
 
-// atOnceInTest is how many parallel tests of one package run at once in integration/, where most tests of the first tier wait
-// for brokers.
-const atOnceInTest = "-parallel=4"
-
 // longestUnit are the packages of unit that take longest. Named first, they do not run alone at the end.
 var longestUnit = []string{"./adapters/kafka", "./cmd/redeliver/internal/cli", "./adapters/sqs", "./adapters/pubsub"}
 
@@ -150,7 +146,7 @@ func (o options) suites() ([]*suite, error) {
 	}
 	switch o.tier {
 	case "test":
-		return []*suite{unit, newSuite("integration", append(slices.Clone(argv), atOnceInTest), append(packages, breaking[0]))}, nil
+		return []*suite{unit, newSuite("integration", argv, append(packages, breaking[0]))}, nil
 	case "prove":
 		all := []*suite{unit, newSuite("integration", race, packages), newSuite("loss", argv, breaking)}
 		if o.run == "" && len(expectedFailures) > 0 {
