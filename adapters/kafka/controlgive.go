@@ -23,6 +23,9 @@ func (w *Waiting) refreshLocked(ctx context.Context) error {
 	return w.book.refresh(ctx, &w.control)
 }
 
+// appendTime is the setting by which the broker's clock times commands.
+const appendTime = "message.timestamp.type=LogAppendTime"
+
 // checkControl refuses a control topic on which a command would not be kept, or not be obeyed.
 func (w *Waiting) checkControl() error {
 	topic := w.control.topic
@@ -96,18 +99,7 @@ func (w *Waiting) createControlLocked() error {
 		if there[w.back] == nil {
 			return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
 		}
-		settings, err := w.c.admin.settings(w.back)
-		if err != nil {
-			return err
-		}
-		t := controlTopic(w.control.topic, int16(len(there[w.back].Partitions[0].Replicas)), settings[w.back]["min.insync.replicas"])
-		if w.c.cfg.NoProvisioning {
-			return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
-		}
-		if _, err := w.c.admin.create(t, 0); err != nil {
-			return err
-		}
-		if err := w.c.admin.awaitLeaders(t.name); err != nil {
+		if err := w.c.createCompanion(w.control.topic, controlKind, there[w.back]); err != nil {
 			return err
 		}
 	}

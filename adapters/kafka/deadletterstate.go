@@ -118,22 +118,27 @@ func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error
 	if state := there[q.state.topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
-	settings, err := q.c.admin.settings(q.info.DLQ)
-	if err != nil {
-		return err
-	}
-	t := companion(q.info.DLQ+stateSuffix, stateKind, int16(len(there[q.info.DLQ].Partitions[0].Replicas)), settings[q.info.DLQ]["min.insync.replicas"])
-	if q.c.cfg.NoProvisioning {
-		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
-	}
-	if _, err := q.c.admin.create(t, 0); err != nil {
-		return err
-	}
-	if err := q.c.admin.awaitLeaders(t.name); err != nil {
+	if err := q.c.createCompanion(q.info.DLQ+stateSuffix, stateKind, there[q.info.DLQ]); err != nil {
 		return err
 	}
 	q.hasState = true
 	return nil
+}
+
+// createCompanion creates a companion of a topic that exists, with as many replicas.
+func (c *Client) createCompanion(name string, k kind, of *sarama.TopicMetadata) error {
+	settings, err := c.admin.settings(of.Name)
+	if err != nil {
+		return err
+	}
+	t := companion(name, k, int16(len(of.Partitions[0].Replicas)), settings[of.Name]["min.insync.replicas"])
+	if c.cfg.NoProvisioning {
+		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
+	}
+	if _, err := c.admin.create(t, 0); err != nil {
+		return err
+	}
+	return c.admin.awaitLeaders(t.name)
 }
 
 // companion is a topic of ours that keeps the latest of each key, as it is made: what
@@ -147,6 +152,9 @@ func companion(name string, k kind, replicas int16, minInSync string) ownTopic {
 		"segment.bytes":                  strconv.Itoa(16 << 20),
 		"unclean.leader.election.enable": "false",
 	}}
+	if k == controlKind {
+		t.settings["message.timestamp.type"] = "LogAppendTime" // the broker's clock times commands
+	}
 	if minInSync != "" {
 		t.settings["min.insync.replicas"] = minInSync
 	}

@@ -72,6 +72,8 @@ const (
 	retryTopic kind = "retry"
 	deadTopic  kind = "dlq"
 	stateKind  kind = "state"
+	// controlKind is the topic from which the consumers of a group read commands.
+	controlKind kind = "control"
 )
 
 // waits reports whether messages wait on the topic and come back from it.
@@ -171,7 +173,7 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	l.reach.Store(&starts)
 	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
 	l.state.exists = there[l.state.name] != nil
-	l.control = controlTopic(cfg.Names.control(l.origin, l.group), replicas, settings["min.insync.replicas"])
+	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
 	l.control.exists = there[l.control.name] != nil
 }
 
