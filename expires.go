@@ -61,7 +61,7 @@ func (p *Policy) Expired(s *State, t time.Time) error {
 }
 
 func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
-	// Whoever replays a message, or reads it from a DLQ, wants it to run: the end that its producer named is over then.
+	// A replay or a consumer of a DLQ wants the message to run, although the end that its producer named is over.
 	if !s.Expires.IsZero() && t.After(s.Expires) && s.Replays == 0 && s.DeadLetter == nil {
 		return &ExpiredError{"the end that the message itself names, " + string(appendTime(nil, s.Expires)), s.Expires}
 	}

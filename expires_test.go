@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What is asked before each attempt: the policy's MaxAge and the message's own end. Whoever replays a message, or reads it from
+// What is asked before each attempt: the policy's MaxAge and the message's own end. A replay, or a consumer of
 // a DLQ, wants it to run.
 func TestExpired(t *testing.T) {
 	hourOld := redeliver.Source{Timestamp: now.Add(-time.Hour)}

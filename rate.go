@@ -3,10 +3,10 @@ package redeliver
 import "math"
 
 // Rate bounds how many attempts begin in a second, first ones and retries together, in one process. The others wait in it
-// for their turn: that is no attempt, and costs no retry. In a batch each message counts. What runs alone, because it may have
-// crashed its process, does not wait for its turn.
+// for their turn: that is no attempt, and costs no retry. In a batch each message counts. A message that runs alone, because it
+// may have crashed its process, does not wait for its turn.
 type Rate struct {
-	// PerSecond is how many begin in a second, in the mean. It may be a fraction. Default 0, no bound.
+	// PerSecond is how many begin in a second on average. It may be a fraction. Default 0, no bound.
 	PerSecond float64
 	// Burst is how many may begin at once after a pause. Default: a tenth of PerSecond, at least 1.
 	Burst int

@@ -83,7 +83,7 @@ func (x *extraLevels) joinAnewLocked() {
 	}
 }
 
-// readable leaves out, and tells of, levels with which the order of keys could not be
+// readable leaves out, and reports, levels with which the order of keys could not be
 // kept: they have another number of partitions than the origin.
 func (r *reader) readable(levels []time.Duration, there map[string]*sarama.TopicMetadata) []time.Duration {
 	if !r.perKey() {

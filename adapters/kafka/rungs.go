@@ -16,7 +16,7 @@ import (
 // largest level that is there and hops over it. Meanwhile a member creates all rungs and joins the group anew, once.
 //
 // A process writes to a rung only while a session of its own reads it. Whenever a member joins, it looks which rungs are
-// there. So what was written to a rung has a reader: the members that join because the writer did, or because it died, find it.
+// there. So each message on a rung has a reader: the members that join because the writer did, or because it died, find it.
 //
 // With the order PerKey, and where redeliver creates no topics, there are no rungs: the whole ladder is needed at start.
 
