@@ -78,7 +78,7 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
-			found = engine.AppendStranger(found, h.name, string(h.value), "on a topic that redeliver does not write; it is not believed")
+			found = engine.AppendForeignHeader(found, h.name, string(h.value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found

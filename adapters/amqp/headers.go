@@ -201,7 +201,7 @@ func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
 			if !ok {
 				text = fmt.Sprintf("%T", v)
 			}
-			found = engine.AppendStranger(found, name, text, problem)
+			found = engine.AppendForeignHeader(found, name, text, problem)
 		}
 	}
 	return found

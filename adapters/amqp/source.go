@@ -183,7 +183,7 @@ type spot struct{ queue, id string }
 // placesMost is of how many messages it is known that they have failed and keep their place.
 const placesMost = 200_000
 
-func placesOf() engine.States[spot] { return engine.States[spot]{Most: placesMost} }
+func placesOf() engine.States[spot] { return engine.States[spot]{MaxMessages: placesMost} }
 
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }

@@ -117,7 +117,7 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 	var found []redeliver.Finding
 	for _, h := range headers {
 		if h != nil && bytes.HasPrefix(h.Key, prefix) {
-			found = engine.AppendStranger(found, string(h.Key), string(h.Value), "on a topic that redeliver does not write; it is not believed")
+			found = engine.AppendForeignHeader(found, string(h.Key), string(h.Value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found

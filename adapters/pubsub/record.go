@@ -102,7 +102,7 @@ func (r *record) id() string {
 func (r *record) strangers() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = engine.AppendStranger(found, name, r.metadata[name], "on a topic that redeliver does not write; it is not believed")
+			found = engine.AppendForeignHeader(found, name, r.metadata[name], "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found

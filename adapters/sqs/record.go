@@ -177,7 +177,7 @@ func strangers(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = engine.AppendStranger(found, name, aws.ToString(v.StringValue),
+			found = engine.AppendForeignHeader(found, name, aws.ToString(v.StringValue),
 				"was not written, or not signed, by redeliver for this queue; it is not believed")
 		}
 	}

@@ -54,7 +54,7 @@ func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 // takes reports whether a rule that a message brought may decide about it. Where strangers write, it gives the message no
 // more retries and no more time than the policy does.
 func (s *Subscription) takes(old *redeliver.Policy) bool {
-	if !s.StrangersWrite {
+	if !s.UntrustedProducers {
 		return true
 	}
 	return old.MaxRetries <= s.Policy.MaxRetries && (s.Policy.MaxAge == 0 || old.MaxAge != 0 && old.MaxAge <= s.Policy.MaxAge)

@@ -62,7 +62,7 @@ func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
 		"fewer":        {redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), MaxAge: time.Hour}, redeliver.DeadLetter, 0},
 	} {
 		sub := newBroker(redeliver.Policy{}).sub
-		sub.Policy, sub.StrangersWrite = is, true
+		sub.Policy, sub.UntrustedProducers = is, true
 		st := redeliver.State{ID: "a", Attempts: 2, Schedule: c.brings.Schedule(), Policy: "00c0ffee00c0ffee"}
 		if dec := sub.Decide(st, errOurs, time.Now()); dec.Action != c.action || dec.Delay != c.delay {
 			t.Errorf("%s: %s after %s, want %s", name, dec.Action, dec.Delay, c.action)

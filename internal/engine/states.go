@@ -11,9 +11,9 @@ import (
 // headers cannot tell. It is in memory, for what comes back to this process. Safe
 // for concurrent use.
 type States[K comparable] struct {
-	// Most is how many messages are known; above that all are forgotten, and begin
+	// MaxMessages is how many messages are known; above that all are forgotten, and begin
 	// anew. There are hardly more than in hand.
-	Most int
+	MaxMessages int
 
 	mu     sync.Mutex
 	states map[K]*redeliver.State
@@ -23,7 +23,7 @@ type States[K comparable] struct {
 func (s *States[K]) Put(message K, st *redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.states == nil || len(s.states) >= s.Most {
+	if s.states == nil || len(s.states) >= s.MaxMessages {
 		s.states = make(map[K]*redeliver.State)
 	}
 	s.states[message] = st

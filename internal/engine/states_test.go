@@ -8,7 +8,7 @@ import (
 )
 
 func TestStatesAreKnownOnceAndBounded(t *testing.T) {
-	s := engine.States[string]{Most: 2}
+	s := engine.States[string]{MaxMessages: 2}
 	if st := s.Take("a"); st != nil {
 		t.Errorf("of nothing: %+v", st)
 	}

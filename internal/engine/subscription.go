@@ -40,9 +40,9 @@ type Subscription struct {
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
 	// redeliver.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
-	// StrangersWrite says that producers can write where retries come back from, so that the rule a message brings may be
+	// UntrustedProducers says that producers can write where retries come back from, so that the rule a message brings may be
 	// forged: it then gives the message no more retries and no more time than Policy.
-	StrangersWrite bool
+	UntrustedProducers bool
 	// Discards says that there is no DLQ: a message that would go there is acked and reported as discarded.
 	Discards bool
 	// Values has the values of the context of Subscribe, which a batch gets. Nil where the lanes' contexts have them.

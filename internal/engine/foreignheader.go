@@ -2,9 +2,9 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// AppendStranger appends what is wrong with a header of a first delivery whose name begins like those of redeliver: a service
+// AppendForeignHeader appends what is wrong with a header of a first delivery whose name begins like those of redeliver: a service
 // copied it onward, and it is not believed, for which problem is the reason. Only redeliver.HeaderExpires is, where it is a time.
-func AppendStranger(found []redeliver.Finding, name, value, problem string) []redeliver.Finding {
+func AppendForeignHeader(found []redeliver.Finding, name, value, problem string) []redeliver.Finding {
 	if name == redeliver.HeaderExpires {
 		if _, ok := redeliver.ParseExpires(value); ok {
 			return found
