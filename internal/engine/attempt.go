@@ -215,7 +215,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 }
 
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
-	d.said = ill
+	d.signal = signalFailure
 	d.c.stay(&dec.State)
 }
 

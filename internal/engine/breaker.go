@@ -9,53 +9,53 @@ import "time"
 // itself has no pause that grows, takes its own time, and waits for ever for a probe that
 // says nothing: one whose message only moves on, or is lost.
 type breaker struct {
-	first, most time.Duration // pauses
-	need        int           // successes
+	firstPause, maxPause time.Duration // pauses
+	needed               int           // successes
 
-	phase phase
-	pause time.Duration // the next one
-	until time.Duration // paused until then
-	good  int           // successes in a row
+	state     breakerState
+	pause     time.Duration // the next one
+	until     time.Duration // paused until then
+	successes int           // successes in a row
 }
 
-type phase uint8
+type breakerState uint8
 
 const (
-	closed phase = iota
-	paused
-	halfOpen
+	breakerClosed breakerState = iota
+	breakerOpen
+	breakerHalfOpen
 )
 
 // trip pauses a breaker that was closed.
 func (b *breaker) trip(now time.Duration) {
-	b.phase, b.good, b.pause = paused, 0, b.first
+	b.state, b.successes, b.pause = breakerOpen, 0, b.firstPause
 	b.until = now + b.pause
 }
 
 // again pauses it after a probe that failed: one that speaks for all makes the next
 // pause longer, and the successes before it count no more.
 func (b *breaker) again(now time.Duration, forAll bool) {
-	b.phase = paused
+	b.state = breakerOpen
 	if forAll {
-		b.good, b.pause = 0, min(2*b.pause, b.most)
+		b.successes, b.pause = 0, min(2*b.pause, b.maxPause)
 	}
 	b.until = now + b.pause
 }
 
-// well counts a probe that succeeded, and tells whether that was enough.
-func (b *breaker) well() (over bool) {
-	b.good++
-	if b.good < b.need {
-		b.phase = halfOpen // at once: there is no reason to wait
+// probeSucceeded counts a probe that succeeded, and tells whether that was enough.
+func (b *breaker) probeSucceeded() (over bool) {
+	b.successes++
+	if b.successes < b.needed {
+		b.state = breakerHalfOpen // at once: there is no reason to wait
 		return false
 	}
-	b.phase = closed
+	b.state = breakerClosed
 	return true
 }
 
-// wake is half open when its pause is over.
-func (b *breaker) wake(now time.Duration) {
-	if b.phase == paused && now >= b.until {
-		b.phase = halfOpen
+// endPause is half open when its pause is over.
+func (b *breaker) endPause(now time.Duration) {
+	if b.state == breakerOpen && now >= b.until {
+		b.state = breakerHalfOpen
 	}
 }

@@ -24,37 +24,37 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
-		ill: outcomeOf(dec, err) == ill, sparable: dec.Sparable(),
+		dependency: signalOf(dec, err) == signalFailure, sparable: dec.Sparable(),
 	}
-	if f.ill {
-		f.print, f.key = dec.State.Cause(), d.keyHash(before.ID)
-		f.counted, f.since = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
+	if f.dependency {
+		f.cause, f.key = dec.State.Cause(), d.keyHash(before.ID)
+		f.failedBefore, f.sinceFirst = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
 	}
 	return d.sub.slots.judge(&f)
 }
 
-// outcome is what the end of a message says of what its handler depends on.
-type outcome uint8
+// signal is what the end of a message says of what its handler depends on.
+type signal uint8
 
 const (
-	silent outcome = iota // nothing: the message is to blame, or it was lost
-	well
-	ill
+	signalNone signal = iota // nothing: the message is to blame, or it was lost
+	signalSuccess
+	signalFailure
 )
 
-// outcomeOf is what a decision about a failure says of the dependency. A fault of the message itself says nothing.
-func outcomeOf(dec *redeliver.Decision, cause error) outcome {
+// signalOf is what a decision about a failure says of the dependency. A fault of the message itself says nothing.
+func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.Action != redeliver.DeadLetter {
-		return ill
+		return signalFailure
 	}
 	if _, old := cause.(*redeliver.ExpiredError); old { //nolint:errorlint // it is the engine's own: no handler ran
-		return silent
+		return signalNone
 	}
 	switch dec.State.Reason {
 	case redeliver.ReasonExhausted, redeliver.ReasonTimeout, redeliver.ReasonPanic, redeliver.ReasonExpired, redeliver.ReasonUnschedulable:
-		return ill
+		return signalFailure
 	default:
-		return silent
+		return signalNone
 	}
 }
 

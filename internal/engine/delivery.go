@@ -79,7 +79,7 @@ type Delivery struct {
 	wrote   How                    // where the message was written to
 	written *redeliver.State       // as what
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
-	said    outcome                // what the end of the message says of what its handler depends on
+	signal  signal                 // what the end of the message says of what its handler depends on
 	probe   bool                   // it was let through in an outage, see guard
 	alone   bool                   // nothing else of the process runs
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its

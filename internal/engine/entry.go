@@ -177,7 +177,7 @@ func (e *entry[R]) serve() {
 // succeed ends a message whose handler has succeeded.
 func (d *Delivery) succeed() {
 	if d.claim() {
-		d.said = well
+		d.signal = signalSuccess
 		d.c.end(acked)
 	}
 }

@@ -5,7 +5,7 @@ func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	if s.slots.guard != nil {
-		probes = s.slots.guard.out
+		probes = s.slots.guard.probesRunning
 	}
 	s.Gate.mu.Lock()
 	defer s.Gate.mu.Unlock()

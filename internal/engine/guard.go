@@ -14,9 +14,9 @@ type guard struct {
 	outage *outage // nil where it is not asked for, and so is flood
 	flood  *flood
 
-	out  int // probes that are under way
-	lent time.Duration
-	news []redeliver.SubscriptionChanged
+	probesRunning int // probes that are under way
+	lastProbe     time.Duration
+	events        []redeliver.SubscriptionChanged
 }
 
 // newGuard makes the guard of a policy with its defaults; nil where there is none.
@@ -34,11 +34,11 @@ func newGuard(p *redeliver.Policy) *guard {
 	return g
 }
 
-// patience is how long a probe that does not end is waited for before another.
-func (g *guard) patience() time.Duration {
+// probeTimeout is how long a probe that does not end is waited for before another.
+func (g *guard) probeTimeout() time.Duration {
 	switch {
-	case g.isOut():
-		return g.outage.most
+	case g.inOutage():
+		return g.outage.maxPause
 	case g.flood != nil:
 		return g.flood.pause
 	default:
@@ -47,84 +47,84 @@ func (g *guard) patience() time.Duration {
 }
 
 // held tells whether nothing may begin but probes.
-func (g *guard) held() bool { return g.isOut() || g.flood != nil && g.flood.phase != closed }
+func (g *guard) held() bool { return g.inOutage() || g.flood != nil && g.flood.state != breakerClosed }
 
-// isOut tells whether there is an outage.
-func (g *guard) isOut() bool { return g.outage != nil && g.outage.phase != closed }
+// inOutage tells whether there is an outage.
+func (g *guard) inOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
 
-// mayLend reports whether lend may succeed.
-func (g *guard) mayLend(now time.Duration) bool {
-	return (g.out == 0 || now-g.lent >= g.patience()) &&
-		(g.outage == nil || g.outage.phase != paused || now >= g.outage.until) &&
-		(g.flood == nil || g.flood.phase != paused || now >= g.flood.until)
+// mayProbe reports whether lend may succeed.
+func (g *guard) mayProbe(now time.Duration) bool {
+	return (g.probesRunning == 0 || now-g.lastProbe >= g.probeTimeout()) &&
+		(g.outage == nil || g.outage.state != breakerOpen || now >= g.outage.until) &&
+		(g.flood == nil || g.flood.state != breakerOpen || now >= g.flood.until)
 }
 
-// lend tells whether a probe may begin now, which is one then.
-func (g *guard) lend(now time.Duration) bool {
-	if g.out > 0 && now-g.lent < g.patience() {
+// beginProbe tells whether a probe may begin now, which is one then.
+func (g *guard) beginProbe(now time.Duration) bool {
+	if g.probesRunning > 0 && now-g.lastProbe < g.probeTimeout() {
 		return false
 	}
 	if g.outage != nil {
-		g.outage.wake(now)
+		g.outage.endPause(now)
 	}
 	if g.flood != nil {
-		g.flood.wake(now)
+		g.flood.endPause(now)
 	}
-	if g.outage != nil && g.outage.phase == paused || g.flood != nil && g.flood.phase == paused {
+	if g.outage != nil && g.outage.state == breakerOpen || g.flood != nil && g.flood.state == breakerOpen {
 		return false
 	}
-	g.out++
-	g.lent = now
+	g.probesRunning++
+	g.lastProbe = now
 	return true
 }
 
-// next is when something may change by itself; 0 for never.
-func (g *guard) next() (at time.Duration) {
-	if g.held() && g.out > 0 {
-		at = g.lent + g.patience()
+// nextChange is when something may change by itself; 0 for never.
+func (g *guard) nextChange() (at time.Duration) {
+	if g.held() && g.probesRunning > 0 {
+		at = g.lastProbe + g.probeTimeout()
 	}
-	if g.isOut() && g.outage.phase == paused {
+	if g.inOutage() && g.outage.state == breakerOpen {
 		at = max(at, g.outage.until)
 	}
-	if g.flood != nil && g.flood.phase == paused {
+	if g.flood != nil && g.flood.state == breakerOpen {
 		at = max(at, g.flood.until)
 	}
 	return at
 }
 
-// tellf notes what the sink is to be told.
-func (g *guard) tellf(change redeliver.Change, err error, format string, args ...any) {
-	g.news = append(g.news, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
+// reportf notes what the sink is to be told.
+func (g *guard) reportf(change redeliver.Change, err error, format string, args ...any) {
+	g.events = append(g.events, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 
 // failure is what the judges are shown of an attempt that failed.
 type failure struct {
 	err            error
-	print, key, id uint64
+	cause, key, id uint64
 	probe          bool          // it was let through in an outage or a flood
-	counted        bool          // it failed before, and that counted
-	since          time.Duration // it failed first
-	ill            bool          // it may be the dependency's fault
+	failedBefore   bool          // it failed before, and that counted
+	sinceFirst     time.Duration // it failed first
+	dependency     bool          // it may be the dependency's fault
 	sparable       bool          // see redeliver.Decision
 }
 
 // judge is told of every attempt that failed, and reports whether its message is to be
 // postponed.
 func (g *guard) judge(f *failure, now time.Duration) (postpone bool) {
-	if g.outage == nil || !f.ill {
+	if g.outage == nil || !f.dependency {
 		return false
 	}
 	o := g.outage
 	switch o.failed(f, now) {
-	case begins:
-		g.tellf(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
-	case falters:
-		g.tellf(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
-	case isSolo:
-		g.tellf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", soloMost)
+	case tripped:
+		g.reportf(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
+	case relapsed:
+		g.reportf(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
+	case unfounded:
+		g.reportf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", maxSameProbe)
 	default:
 	}
-	return g.isOut() && f.sparable
+	return g.inOutage() && f.sparable
 }
 
 var errFlood = errors.New("more dead letters than the policy's DeadLetterRate")
@@ -134,21 +134,21 @@ func (g *guard) succeeded(probe bool, now time.Duration) {
 	if g.outage != nil {
 		o := g.outage
 		switch o.succeeded(probe, now) {
-		case mends:
-			g.tellf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", (now - o.began).Round(time.Millisecond), o.need-1)
-		case ends:
-			g.tellf(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", (now - o.began).Round(time.Millisecond), o.probes)
+		case recovering:
+			g.reportf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", (now - o.began).Round(time.Millisecond), o.needed-1)
+		case recovered:
+			g.reportf(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", (now - o.began).Round(time.Millisecond), o.probes)
 		default:
 		}
 	}
-	if g.flood != nil && g.flood.succeeded(probe) == ends {
-		g.tellf(redeliver.ChangeFloodOver, nil, "%d messages in a row have succeeded; all run again", g.flood.need)
+	if g.flood != nil && g.flood.succeeded(probe) == recovered {
+		g.reportf(redeliver.ChangeFloodOver, nil, "%d messages in a row have succeeded; all run again", g.flood.needed)
 	}
 }
 
-// buried is told of every dead letter.
-func (g *guard) buried(probe bool, now time.Duration) {
-	if f := g.flood; f != nil && f.buried(probe, now) == begins {
-		g.tellf(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.most, f.dead.slot*rateSlots, f.pause)
+// deadLettered is told of every dead letter.
+func (g *guard) deadLettered(probe bool, now time.Duration) {
+	if f := g.flood; f != nil && f.deadLettered(probe, now) == tripped {
+		g.reportf(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.maxDeadLetters, f.deadLetters.part*windowParts, f.pause)
 	}
 }

@@ -459,7 +459,7 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
-	if sub.slots.pace != nil && e.Step == driver.Handle { // what never runs does not use up the rate
+	if sub.slots.rate != nil && e.Step == driver.Handle { // what never runs does not use up the rate
 		if err := sub.expired(e.State, e); err != nil {
 			e.Step, e.Err = driver.Bury, err
 		}
@@ -575,9 +575,9 @@ func (l *lane[R]) finish(e *entry[R]) {
 // release gives back the slot of a message that has ended.
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
-	said := silent
+	said := signalNone
 	if e.how != abandoned {
-		said = d.said
+		said = d.signal
 	}
 	switch {
 	case e.slotted:

@@ -118,13 +118,13 @@ func (m *move) finish(where string) {
 	case m.hops && !buried:
 		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
-		d.said = outcomeOf(m.dec, m.cause)
+		d.signal = signalOf(m.dec, m.cause)
 		if buried {
-			s.slots.buried(d)
+			s.slots.deadLettered(d)
 		}
 		s.written(m.dec, where, m.cause)
 		if buried && s.Tracer != nil {
-			d.buried(m.dec, where, m.cause)
+			d.traceDeadLetter(m.dec, where, m.cause)
 		}
 	}
 	d.wrote, d.written = Moved, &m.dec.State
@@ -137,8 +137,8 @@ func (m *move) finish(where string) {
 // discard is the end of a message that nobody wants to have in a DLQ.
 func (m *move) discard() {
 	m.release()
-	m.d.said = outcomeOf(m.dec, m.cause)
-	m.d.sub.slots.buried(m.d)
+	m.d.signal = signalOf(m.dec, m.cause)
+	m.d.sub.slots.deadLettered(m.d)
 	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
 	m.d.c.end(forwarded)
 }

@@ -21,134 +21,134 @@ import (
 type outage struct {
 	breaker
 	spread
-	fine, bad rate
-	voices    []voice // what messages say while it lasts
-	last      uint64  // the message of the probe that failed last
-	times     int     // how often in a row
-	began     time.Duration
-	probes    int
+	recentSuccesses, recentFailures windowCount
+	probeErrors                     []probeError // what messages say while it lasts
+	lastFailedProbe                 uint64       // the message of the probe that failed last
+	sameFailedProbe                 int          // how often in a row
+	began                           time.Duration
+	probes                          int
 }
 
-// voice is an error that probes have failed with.
-type voice struct {
-	what     uint64
+// probeError is an error that probes have failed with.
+type probeError struct {
+	cause    uint64
 	messages int
 }
 
 const (
-	voicesMost = 16
-	// chorus is how many probes' messages must fail with an error for it to be the outage's.
-	chorus = 3
-	// soloMost is how many probes in a row one message may fail before it is no outage.
-	soloMost = 5
+	maxProbeErrors = 16
+	// minProbeMessages is how many probes' messages must fail with an error for it to be the outage's.
+	minProbeMessages = 3
+	// maxSameProbe is how many probes in a row one message may fail before it is no outage.
+	maxSameProbe = 5
 )
 
 func newOutage(o redeliver.Outage) *outage {
 	return &outage{
-		breaker: breaker{first: o.Probe, most: o.MaxPause, need: o.Probes}, spread: newSpread(o),
-		fine: newRate(o.Window), bad: newRate(o.Window),
+		breaker: breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o),
+		recentSuccesses: newWindowCount(o.Window), recentFailures: newWindowCount(o.Window),
 	}
 }
 
-// ruling is what an outage makes of an attempt's end.
-type ruling uint8
+// transition is what an outage makes of an attempt's end.
+type transition uint8
 
 const (
-	asEver  ruling = iota
-	begins         // an outage
-	lasts          // it does
-	falters        // it lasts, although a probe has succeeded before
-	mends          // a probe has succeeded, the first since one failed
-	ends           // the outage
-	isSolo         // it ends, because it is none
+	unchanged  transition = iota
+	tripped               // an outage
+	stillOpen             // it does
+	relapsed              // it lasts, although a probe has succeeded before
+	recovering            // a probe has succeeded, the first since one failed
+	recovered             // the outage
+	unfounded             // it ends, because it is none
 )
 
 // failed is told of a failure that may be the dependency's.
-func (o *outage) failed(f *failure, now time.Duration) ruling {
-	if o.phase == closed {
-		if f.counted && o.ownFault(f.since, now) {
-			return asEver
+func (o *outage) failed(f *failure, now time.Duration) transition {
+	if o.state == breakerClosed {
+		if f.failedBefore && o.othersSucceeded(f.sinceFirst, now) {
+			return unchanged
 		}
-		o.bad.add(now)
-		if !o.fail(f.print, f.key, now) {
-			return asEver
+		o.recentFailures.add(now)
+		if !o.addFailure(f.cause, f.key, now) {
+			return unchanged
 		}
 		o.trip(now)
-		o.voices, o.last, o.times, o.began, o.probes = []voice{{f.print, chorus}}, 0, 0, now, 0
-		return begins
+		o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.cause, minProbeMessages}}, 0, 0, now, 0
+		return tripped
 	}
 	if !f.probe {
-		return lasts
+		return stillOpen
 	}
 	o.probes++
-	same := o.times > 0 && o.last == f.id
+	same := o.sameFailedProbe > 0 && o.lastFailedProbe == f.id
 	if !same {
-		o.times = 0
+		o.sameFailedProbe = 0
 	}
-	o.last = f.id
-	o.times++
-	if o.times >= soloMost {
-		o.over()
-		return isSolo
+	o.lastFailedProbe = f.id
+	o.sameFailedProbe++
+	if o.sameFailedProbe >= maxSameProbe {
+		o.close()
+		return unfounded
 	}
-	faltered := o.good > 0
-	o.again(now, o.speaks(f.print, !same))
-	if faltered && o.good == 0 {
-		return falters
+	faltered := o.successes > 0
+	o.again(now, o.isCause(f.cause, !same))
+	if faltered && o.successes == 0 {
+		return relapsed
 	}
-	return lasts
+	return stillOpen
 }
 
-// ownFault tells whether others have succeeded since a message failed first.
-func (o *outage) ownFault(since, now time.Duration) bool {
+// othersSucceeded tells whether others have succeeded since a message failed first.
+func (o *outage) othersSucceeded(since, now time.Duration) bool {
 	from := now - min(max(since, 0), o.window)
-	well, bad := o.fine.since(from, now), o.bad.since(from, now)
+	well, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)
 	return well > 0 && float64(well) >= (1-o.share)*float64(well+bad)
 }
 
-// speaks counts a voice, and tells whether it is the outage's.
-func (o *outage) speaks(what uint64, another bool) bool {
-	for i := range o.voices {
-		v := &o.voices[i]
-		if v.what != what {
+// isCause counts a voice, and tells whether it is the outage's.
+func (o *outage) isCause(what uint64, another bool) bool {
+	for i := range o.probeErrors {
+		v := &o.probeErrors[i]
+		if v.cause != what {
 			continue
 		}
 		if another {
 			v.messages++
 		}
-		return v.messages >= chorus
+		return v.messages >= minProbeMessages
 	}
-	if len(o.voices) < voicesMost {
-		o.voices = append(o.voices, voice{what, 1})
+	if len(o.probeErrors) < maxProbeErrors {
+		o.probeErrors = append(o.probeErrors, probeError{what, 1})
 	}
 	return false
 }
 
 // succeeded is told of a success.
-func (o *outage) succeeded(probe bool, now time.Duration) ruling {
+func (o *outage) succeeded(probe bool, now time.Duration) transition {
 	switch {
-	case o.phase == closed:
-		o.succeed()
-		o.fine.add(now)
-		return asEver
+	case o.state == breakerClosed:
+		o.addSuccess()
+		o.recentSuccesses.add(now)
+		return unchanged
 	case !probe: // it began before
-		return lasts
+		return stillOpen
 	}
 	o.probes++
-	o.times = 0
-	first := o.good == 0
+	o.sameFailedProbe = 0
+	first := o.successes == 0
 	switch {
-	case o.well():
-		o.over()
-		return ends
+	case o.probeSucceeded():
+		o.close()
+		return recovered
 	case first:
-		return mends
+		return recovering
 	default:
-		return lasts
+		return stillOpen
 	}
 }
 
-func (o *outage) over() {
-	o.phase = closed
+func (o *outage) close() {
+	o.state = breakerClosed
 	o.reset()
 }

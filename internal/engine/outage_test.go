@@ -43,10 +43,10 @@ func TestSpread(t *testing.T) {
 		got, now := false, time.Duration(0)
 		for i, e := range c.ends {
 			if now += e.after; e.what == 0 {
-				s.succeed()
+				s.addSuccess()
 				continue
 			}
-			if got = s.fail(e.what, e.key, now); got && i < len(c.ends)-1 {
+			if got = s.addFailure(e.what, e.key, now); got && i < len(c.ends)-1 {
 				t.Errorf("%s: spread after %d", name, i+1)
 			}
 		}
@@ -60,26 +60,26 @@ func TestSpread(t *testing.T) {
 func TestSpreadIsBounded(t *testing.T) {
 	s := newSpread(threeKeys())
 	for i := range uint64(10_000) {
-		s.fail(i%100, i, time.Duration(i))
+		s.addFailure(i%100, i, time.Duration(i))
 	}
 	keys := 0
 	for _, c := range s.causes {
 		keys += len(c.keys)
 	}
-	if len(s.causes) != causesMost || keys > causesMost*3 {
+	if len(s.causes) != maxCauses || keys > maxCauses*3 {
 		t.Errorf("%d causes with %d keys", len(s.causes), keys)
 	}
 	o := newOutage(threeKeys())
 	for i := range uint64(3) {
-		o.failed(&failure{print: 1, key: i, id: i}, 0)
+		o.failed(&failure{cause: 1, key: i, id: i}, 0)
 	}
 	for i := range uint64(100) {
-		o.failed(&failure{print: i, key: i, id: i, probe: true}, 0)
+		o.failed(&failure{cause: i, key: i, id: i, probe: true}, 0)
 	}
-	if len(o.voices) != voicesMost {
-		t.Errorf("%d voices of probes", len(o.voices))
+	if len(o.probeErrors) != maxProbeErrors {
+		t.Errorf("%d voices of probes", len(o.probeErrors))
 	}
-	if s = newSpread(threeKeys()); s.fail(1, 1, 0) || s.fail(1, 2, 0) || !s.fail(1, 3, 0) {
+	if s = newSpread(threeKeys()); s.addFailure(1, 1, 0) || s.addFailure(1, 2, 0) || !s.addFailure(1, 3, 0) {
 		t.Error("the bound has changed what is told")
 	}
 }
@@ -91,48 +91,48 @@ func TestOutage(t *testing.T) {
 		probe bool
 		id    uint64 // 0: a success
 		what  uint64
-		want  ruling
+		want  transition
 	}
-	begun := []step{{0, false, 1, 7, asEver}, {0, false, 2, 7, asEver}, {0, false, 3, 7, begins}}
+	begun := []step{{0, false, 1, 7, unchanged}, {0, false, 2, 7, unchanged}, {0, false, 3, 7, tripped}}
 	for name, c := range map[string]struct {
 		then  []step
-		phase phase
+		phase breakerState
 		until int // in seconds
 	}{
-		"begins":                      {nil, paused, 1},
-		"in flight before":            {[]step{{0, false, 4, 7, lasts}, {0, false, 0, 0, lasts}}, paused, 1},
-		"two succeed":                 {[]step{{1, true, 0, 0, mends}, {1, true, 0, 0, ends}}, closed, 0},
-		"pauses grow":                 {[]step{{1, true, 1, 7, lasts}, {3, true, 2, 7, lasts}, {6, true, 3, 7, lasts}}, paused, 9},
-		"a success does not do":       {[]step{{1, true, 0, 0, mends}, {1, true, 1, 7, falters}}, paused, 3},
-		"and counts no more":          {[]step{{1, true, 0, 0, mends}, {1, true, 1, 7, falters}, {3, true, 0, 0, mends}, {3, true, 0, 0, ends}}, closed, 0},
-		"poison does not grow":        {[]step{{1, true, 1, 8, lasts}, {2, true, 2, 9, lasts}}, paused, 3},
-		"nor takes successes back":    {[]step{{1, true, 0, 0, mends}, {1, true, 1, 8, lasts}, {2, true, 0, 0, ends}}, closed, 0},
-		"three say the same":          {[]step{{1, true, 1, 8, lasts}, {2, true, 2, 8, lasts}, {3, true, 3, 8, lasts}, {5, true, 4, 8, lasts}}, paused, 8},
-		"one says it three times":     {[]step{{1, true, 1, 8, lasts}, {2, true, 1, 8, lasts}, {3, true, 1, 8, lasts}, {4, true, 1, 8, lasts}}, paused, 5},
-		"one alone, five times":       {[]step{{1, true, 1, 7, lasts}, {3, true, 1, 7, lasts}, {6, true, 1, 7, lasts}, {9, true, 1, 7, lasts}, {12, true, 1, 7, isSolo}}, closed, 0},
-		"two by turns are not alone":  {[]step{{1, true, 1, 7, lasts}, {3, true, 2, 7, lasts}, {6, true, 1, 7, lasts}, {9, true, 2, 7, lasts}, {12, true, 1, 7, lasts}, {15, true, 2, 7, lasts}}, paused, 18},
-		"it begins anew from nothing": {[]step{{1, true, 0, 0, mends}, {1, true, 0, 0, ends}, {1, false, 4, 7, asEver}, {1, false, 5, 7, asEver}}, closed, 0},
+		"begins":                      {nil, breakerOpen, 1},
+		"in flight before":            {[]step{{0, false, 4, 7, stillOpen}, {0, false, 0, 0, stillOpen}}, breakerOpen, 1},
+		"two succeed":                 {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}}, breakerClosed, 0},
+		"pauses grow":                 {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 3, 7, stillOpen}}, breakerOpen, 9},
+		"a success does not do":       {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}}, breakerOpen, 3},
+		"and counts no more":          {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}, {3, true, 0, 0, recovering}, {3, true, 0, 0, recovered}}, breakerClosed, 0},
+		"poison does not grow":        {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 9, stillOpen}}, breakerOpen, 3},
+		"nor takes successes back":    {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 8, stillOpen}, {2, true, 0, 0, recovered}}, breakerClosed, 0},
+		"three say the same":          {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 8, stillOpen}, {3, true, 3, 8, stillOpen}, {5, true, 4, 8, stillOpen}}, breakerOpen, 8},
+		"one says it three times":     {[]step{{1, true, 1, 8, stillOpen}, {2, true, 1, 8, stillOpen}, {3, true, 1, 8, stillOpen}, {4, true, 1, 8, stillOpen}}, breakerOpen, 5},
+		"one alone, five times":       {[]step{{1, true, 1, 7, stillOpen}, {3, true, 1, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 1, 7, stillOpen}, {12, true, 1, 7, unfounded}}, breakerClosed, 0},
+		"two by turns are not alone":  {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 2, 7, stillOpen}, {12, true, 1, 7, stillOpen}, {15, true, 2, 7, stillOpen}}, breakerOpen, 18},
+		"it begins anew from nothing": {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}, {1, false, 4, 7, unchanged}, {1, false, 5, 7, unchanged}}, breakerClosed, 0},
 	} {
 		o := newOutage(threeKeys())
 		for i, s := range slices.Concat(begun, c.then) {
 			now := time.Duration(s.at) * time.Second
 			if s.probe {
-				if o.wake(now); o.phase != halfOpen {
-					t.Fatalf("%s: step %d finds it in phase %d", name, i, o.phase)
+				if o.endPause(now); o.state != breakerHalfOpen {
+					t.Fatalf("%s: step %d finds it in phase %d", name, i, o.state)
 				}
 			}
-			var got ruling
+			var got transition
 			if s.id == 0 {
 				got = o.succeeded(s.probe, now)
 			} else {
-				got = o.failed(&failure{print: s.what, key: s.id, id: s.id, probe: s.probe}, now)
+				got = o.failed(&failure{cause: s.what, key: s.id, id: s.id, probe: s.probe}, now)
 			}
 			if got != s.want {
 				t.Errorf("%s: step %d is %d, want %d", name, i, got, s.want)
 			}
 		}
-		if o.phase != c.phase || c.phase == paused && o.until != time.Duration(c.until)*time.Second {
-			t.Errorf("%s: phase %d until %s, want %d until %ds", name, o.phase, o.until, c.phase, c.until)
+		if o.state != c.phase || c.phase == breakerOpen && o.until != time.Duration(c.until)*time.Second {
+			t.Errorf("%s: phase %d until %s, want %d until %ds", name, o.state, o.until, c.phase, c.until)
 		}
 	}
 }
@@ -142,14 +142,14 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{Outage: threeKeys()}
 	g := newGuard(&policy)
 	fails := func(at int, probe bool, id uint64) {
-		g.judge(&failure{print: 7, key: id, id: id, probe: probe, ill: true, sparable: true}, time.Duration(at)*time.Second)
+		g.judge(&failure{cause: 7, key: id, id: id, probe: probe, dependency: true, sparable: true}, time.Duration(at)*time.Second)
 	}
 	begins := func(at int) {
 		t.Helper()
-		if !g.lend(time.Duration(at) * time.Second) {
+		if !g.beginProbe(time.Duration(at) * time.Second) {
 			t.Fatalf("no probe may begin after %d s", at)
 		}
-		g.out--
+		g.probesRunning--
 	}
 	for id := range uint64(3) {
 		fails(10, false, id+1)
@@ -166,7 +166,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	g.succeeded(true, 20*time.Second)
 
 	var got []string
-	for _, e := range g.news {
+	for _, e := range g.events {
 		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
@@ -187,16 +187,16 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	}
 	g := newGuard(&policy)
 	for range 3 {
-		g.buried(false, 3*time.Second)
+		g.deadLettered(false, 3*time.Second)
 	}
-	if g.lend(62*time.Second) || !g.lend(63*time.Second) {
+	if g.beginProbe(62*time.Second) || !g.beginProbe(63*time.Second) {
 		t.Error("the first probe is not when the pause has ended")
 	}
 	for range 2 {
 		g.succeeded(true, 63*time.Second)
 	}
 	var got []string
-	for _, e := range g.news {
+	for _, e := range g.events {
 		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
@@ -228,11 +228,11 @@ func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 			o.succeeded(false, time.Second)
 		}
 		for i := range 6 { // of one key: that is no outage
-			o.failed(&failure{print: 7, key: 99, id: uint64(i)}, time.Second)
+			o.failed(&failure{cause: 7, key: 99, id: uint64(i)}, time.Second)
 		}
 		got := false
 		for key := range uint64(3) {
-			got = o.failed(&failure{print: 7, key: key, id: key, counted: c.counted, since: c.since}, 3*time.Second) == begins || got
+			got = o.failed(&failure{cause: 7, key: key, id: key, failedBefore: c.counted, sinceFirst: c.since}, 3*time.Second) == tripped || got
 		}
 		if got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -41,7 +41,7 @@ type slots struct {
 	used     [2]int
 	inFlight int // of both
 	guard    *guard
-	pace     *pace // nil for none
+	rate     *rateLimiter // nil for none
 
 	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
 	limit              int           // now; 0: they have not shrunk
@@ -69,7 +69,7 @@ func (s *slots) init(sub *Subscription) {
 	s.sub = sub
 	s.limits = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
-	s.guard, s.pace = newGuard(&sub.Policy), newPace(sub.Policy.Rate)
+	s.guard, s.rate = newGuard(&sub.Policy), newRateLimiter(sub.Policy.Rate)
 	s.born, s.since = time.Now(), -1
 }
 
@@ -100,13 +100,13 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 		return false, false
 	}
 	if s.guard != nil && s.guard.held() {
-		if !s.guard.lend(now) {
+		if !s.guard.beginProbe(now) {
 			return false, false
 		}
 		probe = true
 	}
-	if s.pace != nil {
-		s.pace.take(s.born.Add(now))
+	if s.rate != nil {
+		s.rate.take(s.born.Add(now))
 	}
 	s.used[class]++
 	s.inFlight++
@@ -116,7 +116,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 
 // nowLocked is the time; 0 where nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
-	if s.guard == nil && s.pace == nil && s.minLimit == 0 {
+	if s.guard == nil && s.rate == nil && s.minLimit == 0 {
 		return 0
 	}
 	return time.Since(s.born)
@@ -127,10 +127,10 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
 	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
 		return false
-	case s.pace != nil && s.pace.wait(s.born.Add(now)) > 0:
+	case s.rate != nil && s.rate.wait(s.born.Add(now)) > 0:
 		return false
 	case s.guard != nil && s.guard.held():
-		return s.guard.mayLend(now)
+		return s.guard.mayProbe(now)
 	default:
 		return s.limit == 0 || s.inFlight < s.limit
 	}
@@ -160,7 +160,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.ring()
-			if s.limit > 0 || s.pace != nil || s.guard != nil && s.guard.held() {
+			if s.limit > 0 || s.rate != nil || s.guard != nil && s.guard.held() {
 				return
 			}
 		}
@@ -168,26 +168,26 @@ func (s *slots) wakeLocked(now time.Duration) {
 }
 
 // give gives back the slot of a message that ended so.
-func (s *slots) give(class int, probe bool, what outcome) {
+func (s *slots) give(class int, probe bool, what signal) {
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
-		s.guard.out--
+		s.guard.probesRunning--
 	}
 	s.heardLocked(probe, what)
 }
 
 // count counts the end of a message that ran alone, without a slot.
-func (s *slots) count(what outcome) {
+func (s *slots) count(what signal) {
 	s.mu.Lock()
 	s.heardLocked(true, what)
 }
 
 // heardLocked counts an outcome, and unlocks.
-func (s *slots) heardLocked(probe bool, what outcome) {
+func (s *slots) heardLocked(probe bool, what signal) {
 	now := s.nowLocked()
-	if s.guard != nil && what == well {
+	if s.guard != nil && what == signalSuccess {
 		s.guard.succeeded(probe, now)
 	}
 	var change *redeliver.SubscriptionChanged
@@ -195,7 +195,7 @@ func (s *slots) heardLocked(probe bool, what outcome) {
 		change = s.countLocked(what, now)
 	}
 	s.wakeLocked(now)
-	news := s.guard != nil && len(s.guard.news) > 0
+	news := s.guard != nil && len(s.guard.events) > 0
 	s.mu.Unlock()
 	if change != nil {
 		s.sub.Tell(*change)
@@ -206,13 +206,13 @@ func (s *slots) heardLocked(probe bool, what outcome) {
 }
 
 // countLocked counts an outcome, and shrinks or grows the limit at the end of a window. It returns what the sink is to know.
-func (s *slots) countLocked(what outcome, now time.Duration) (change *redeliver.SubscriptionChanged) {
+func (s *slots) countLocked(what signal, now time.Duration) (change *redeliver.SubscriptionChanged) {
 	switch what {
-	case well:
+	case signalSuccess:
 		s.good++
-	case ill:
+	case signalFailure:
 		s.bad++
-	case silent:
+	case signalNone:
 	}
 	switch {
 	case s.since < 0:
@@ -275,27 +275,27 @@ func (s *slots) judge(f *failure) bool {
 	return postpone
 }
 
-// buried counts a dead letter.
-func (s *slots) buried(d *Delivery) {
+// deadLettered counts a dead letter.
+func (s *slots) deadLettered(d *Delivery) {
 	if s.guard == nil {
 		return
 	}
 	s.mu.Lock()
 	now := s.nowLocked()
-	s.guard.buried(d.isProbe(), now)
+	s.guard.deadLettered(d.isProbe(), now)
 	s.wakeLocked(now)
 	s.mu.Unlock()
 	s.announce()
 }
 
-// isOut reports whether there is an outage.
-func (s *slots) isOut() bool {
+// inOutage reports whether there is an outage.
+func (s *slots) inOutage() bool {
 	if s.guard == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guard.isOut()
+	return s.guard.inOutage()
 }
 
 // armLocked sets the alarm for when there may be room by itself. Its caller has looked for room at the same time, now: whatever
@@ -316,10 +316,10 @@ func (s *slots) armLocked(now time.Duration) {
 // nextLocked is when there may be room by itself; 0 for never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	if s.guard != nil {
-		at = s.guard.next()
+		at = s.guard.nextChange()
 	}
-	if s.pace != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
-		at = max(at, now+s.pace.wait(s.born.Add(now)))
+	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
+		at = max(at, now+s.rate.wait(s.born.Add(now)))
 	}
 	return at
 }
@@ -339,8 +339,8 @@ func (s *slots) announce() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	s.mu.Lock()
-	news := s.guard.news
-	s.guard.news = nil
+	news := s.guard.events
+	s.guard.events = nil
 	s.mu.Unlock()
 	for _, e := range news {
 		e.Origin, e.Group = s.sub.Origin, s.sub.Group

@@ -49,7 +49,7 @@ func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 				got[class]++
 				s.take(firstDelivery, quick) // both have more
 				s.take(retry, slow)
-				s.give(class, probe, silent)
+				s.give(class, probe, signalNone)
 				break
 			}
 		}

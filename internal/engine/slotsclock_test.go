@@ -73,7 +73,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	rung := make(chan struct{}, 1)
 	w := &slotWaiter{ring: func() { rung <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
-		sub.slots.judge(&failure{print: 1, key: key, id: key, probe: probe, ill: true, sparable: true})
+		sub.slots.judge(&failure{cause: 1, key: key, id: key, probe: probe, dependency: true, sparable: true})
 	}
 	fails(1, false)
 	fails(2, false)
@@ -90,7 +90,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 			runtime.KeepAlive(w)
 		}
 		fails(uint64(n%2)+1, true)
-		sub.slots.give(firstDelivery, true, ill)
+		sub.slots.give(firstDelivery, true, signalFailure)
 	}
 }
 
@@ -109,6 +109,6 @@ func TestEveryWaitForTheRateEnds(t *testing.T) {
 			}
 			awaitRing(t, rung, n)
 		}
-		sub.slots.give(firstDelivery, false, well)
+		sub.slots.give(firstDelivery, false, signalSuccess)
 	}
 }

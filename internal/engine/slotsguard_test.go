@@ -51,9 +51,9 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 			sub.slots.take(firstDelivery, w)
 		}
 		for i := range 12 {
-			said := ill
+			said := signalFailure
 			if i < 2 {
-				said = well
+				said = signalSuccess
 			}
 			if i == 11 {
 				<-time.After(time.Second)
@@ -78,18 +78,18 @@ func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
 		for range 21 {
 			sub.slots.take(firstDelivery, w)
 		}
-		sub.slots.give(firstDelivery, false, well)
+		sub.slots.give(firstDelivery, false, signalSuccess)
 		<-time.After(time.Second)
 		for range 10 {
-			sub.slots.give(firstDelivery, false, well)
+			sub.slots.give(firstDelivery, false, signalSuccess)
 		}
 		<-time.After(time.Second)
-		sub.slots.give(firstDelivery, false, well) // the window of 10 in flight begins
+		sub.slots.give(firstDelivery, false, signalSuccess) // the window of 10 in flight begins
 		for range 9 {
-			sub.slots.give(firstDelivery, false, ill)
+			sub.slots.give(firstDelivery, false, signalFailure)
 		}
 		<-time.After(time.Second)
-		sub.slots.count(ill)
+		sub.slots.count(signalFailure)
 		if limit := sub.slots.Limit(); limit < 2 {
 			t.Errorf("the limit is %d, of about 10 in flight", limit)
 		}
@@ -131,7 +131,7 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 		t.Fatal("there is not one slot")
 	}
 	q.yield(firstDelivery, q.all[2]) // it ends, or has nothing ready any more, while it waits
-	q.give(firstDelivery, false, silent)
+	q.give(firstDelivery, false, signalNone)
 	if q.takes(0) || q.takes(2) || q.takes(3) {
 		t.Error("the next is not the turn of the lane that has waited longest")
 	}
@@ -139,7 +139,7 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 	if q.takes(1) || !q.takes(3) {
 		t.Error("the turn that a lane gave back is not the next one's")
 	}
-	q.give(firstDelivery, false, silent)
+	q.give(firstDelivery, false, signalNone)
 	for _, lane := range q.all {
 		q.yield(firstDelivery, lane)
 	}
@@ -184,7 +184,7 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 			if !ok || !probe {
 				t.Fatalf("lane %d: a slot %t, as a probe %t", want, ok, probe)
 			}
-			q.give(firstDelivery, true, silent) // it says nothing
+			q.give(firstDelivery, true, signalNone) // it says nothing
 		}
 	})
 }
@@ -209,13 +209,13 @@ func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 			<-time.After(time.Second)
 			synctest.Wait() // the alarm of the same moment
 		}
-		if waited := time.Since(began); waited != q.guard.outage.most {
-			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.guard.outage.most)
+		if waited := time.Since(began); waited != q.guard.outage.maxPause {
+			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.guard.outage.maxPause)
 		}
-		q.give(firstDelivery, true, silent)
-		q.give(firstDelivery, true, silent)
-		if q.guard.out != 0 || q.inFlight != 0 {
-			t.Errorf("%d probes of %d messages are out", q.guard.out, q.inFlight)
+		q.give(firstDelivery, true, signalNone)
+		q.give(firstDelivery, true, signalNone)
+		if q.guard.probesRunning != 0 || q.inFlight != 0 {
+			t.Errorf("%d probes of %d messages are out", q.guard.probesRunning, q.inFlight)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		q.takes(0)
 		<-time.After(q.guard.outage.pause)
 		if !q.takes(0) {
-			q.give(firstDelivery, false, silent) // the end of whatever is still in flight
+			q.give(firstDelivery, false, signalNone) // the end of whatever is still in flight
 		}
 		if len(q.lanesRung()) == 0 && q.inFlight == 0 {
 			t.Error("the lane that waits was not rung")

@@ -22,12 +22,12 @@ type spread struct {
 	causes             []cause // the one that was seen last at the end
 }
 
-// causesMost is how many causes are known; the one that has not been seen for longest
+// maxCauses is how many causes are known; the one that has not been seen for longest
 // is forgotten for another.
-const causesMost = 16
+const maxCauses = 16
 
 type cause struct {
-	what uint64
+	hash uint64
 	keys []keyFailure // the latest of each key, oldest first
 }
 
@@ -44,11 +44,11 @@ func newSpread(o redeliver.Outage) spread {
 // reset forgets all failures.
 func (s *spread) reset() { s.causes = nil }
 
-// succeed counts an attempt that succeeded.
-func (s *spread) succeed() { s.attempts++ }
+// addSuccess counts an attempt that succeeded.
+func (s *spread) addSuccess() { s.attempts++ }
 
-// fail counts an attempt that failed, and tells whether its cause is an outage.
-func (s *spread) fail(what, key uint64, now time.Duration) bool {
+// addFailure counts an attempt that failed, and tells whether its cause is an outage.
+func (s *spread) addFailure(what, key uint64, now time.Duration) bool {
 	s.attempts++
 	s.failures++
 	c := s.cause(what)
@@ -68,13 +68,13 @@ func (s *spread) fail(what, key uint64, now time.Duration) bool {
 
 // cause returns what is known of a cause, which is the one that was seen last now.
 func (s *spread) cause(what uint64) *cause {
-	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.what == what })
-	c := cause{what: what}
+	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.hash == what })
+	c := cause{hash: what}
 	switch {
 	case i >= 0:
 		c = s.causes[i]
 		s.causes = slices.Delete(s.causes, i, i+1)
-	case len(s.causes) == causesMost:
+	case len(s.causes) == maxCauses:
 		s.causes = slices.Delete(s.causes, 0, 1)
 	}
 	s.causes = append(s.causes, c)

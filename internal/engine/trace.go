@@ -106,8 +106,8 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 	t.end(e)
 }
 
-// buried tells the tracer that the message rests in the DLQ.
-func (d *Delivery) buried(dec *redeliver.Decision, where string, cause error) {
+// traceDeadLetter tells the tracer that the message rests in the DLQ.
+func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause error) {
 	b := &redeliver.Burial{Where: where, Began: dec.State.LastFailed, Err: cause}
 	b.Message.State = dec.State
 	ctx := context.Background()

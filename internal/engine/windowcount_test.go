@@ -10,7 +10,7 @@ import (
 )
 
 func TestRate(t *testing.T) {
-	r := newRate(10 * time.Second)
+	r := newWindowCount(10 * time.Second)
 	for i := range 10 {
 		r.add(time.Duration(i) * time.Second)
 	}
@@ -43,24 +43,24 @@ func TestFlood(t *testing.T) {
 	f := newFlood(policy.WithDefaults().DeadLetterRate)
 	var got []string
 	buried := func(probe bool, at time.Duration) {
-		f.wake(at)
-		got = append(got, fmt.Sprint(f.buried(probe, at)))
+		f.endPause(at)
+		got = append(got, fmt.Sprint(f.deadLettered(probe, at)))
 	}
 	for i := range 4 {
 		buried(false, time.Duration(i)*time.Second)
 	}
 	buried(false, 10*time.Second) // it was decided before
 	buried(true, 63*time.Second)
-	f.wake(122 * time.Second)
-	if f.phase != paused {
+	f.endPause(122 * time.Second)
+	if f.state != breakerOpen {
 		t.Error("open too soon")
 	}
-	f.wake(123 * time.Second)
+	f.endPause(123 * time.Second)
 	got = append(got, fmt.Sprint(f.succeeded(true), f.succeeded(false), f.succeeded(true)))
 	for i := range 4 { // as many, as spread, as it took at first
 		buried(false, time.Duration(124+i)*time.Second)
 	}
-	want := []string{"0", "0", "0", "1", "2", "2", fmt.Sprint(lasts, asEver, ends), "0", "0", "0", "1"}
+	want := []string{"0", "0", "0", "1", "2", "2", fmt.Sprint(stillOpen, unchanged, recovered), "0", "0", "0", "1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
