@@ -50,7 +50,7 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 		d.Fail(err)
 		return false, nil
 	}
-	goesOn, answer := d.hear(d.call(d.begin(ctx)))
+	goesOn, answer := d.takeAnswer(d.call(d.begin(ctx)))
 	switch {
 	case !goesOn:
 		return false, nil
@@ -96,7 +96,7 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 			return
 		}
 		// runtime.Goexit ends the goroutine: nothing above is going to answer, so the message is settled from here.
-		goesOn, answer := d.hear(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
+		goesOn, answer := d.takeAnswer(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
 		if goesOn {
 			_ = d.fail(answer)
 			d.task.Settled()
@@ -107,13 +107,13 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 	return err
 }
 
-// hear takes the handler's answer. goesOn is false where the message was settled without it.
-func (d *Delivery) hear(err error) (goesOn bool, answer error) {
+// takeAnswer takes the handler's answer. goesOn is false where the message was settled without it.
+func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 	if d.w != nil {
 		d.w.remove(d)
 	}
 	if d.over != nil {
-		d.late(err)
+		d.lateAnswer(err)
 		return false, nil
 	}
 	if d.warned { // whatever it answers
@@ -168,7 +168,7 @@ func (d *Delivery) abandoned(cause error) {
 	if cause != nil {
 		d.sub.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
-	d.c.end(abandoned)
+	d.c.end(resultAbandoned)
 }
 
 // settleFailure asks the policy and does what it says. The caller has claimed the message. running says that the handler may
@@ -288,7 +288,7 @@ func (d *Delivery) expire(timeout time.Duration) {
 		d.abandoned(err)
 	case err == nil: // of a batch that was acked as a whole
 		d.endSpan(redeliver.OutcomeSucceeded, nil)
-		d.c.end(acked)
+		d.c.end(resultAcked)
 	default:
 		d.settleFailure(err, true)
 	}
@@ -305,13 +305,13 @@ func (d *Delivery) overdue(timeout time.Duration) {
 		return
 	}
 	o.stuck = true
-	d.sub.tellStuck(1, func(n int64) redeliver.Event {
+	d.sub.emitStuck(1, func(n int64) redeliver.Event {
 		return redeliver.HandlerStuck{State: d.State(), Timeout: timeout, Stuck: n}
 	})
 }
 
-// late is the answer of a handler whose message was settled without it.
-func (d *Delivery) late(err error) {
+// lateAnswer is the answer of a handler whose message was settled without it.
+func (d *Delivery) lateAnswer(err error) {
 	o := d.over
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -320,7 +320,7 @@ func (d *Delivery) late(err error) {
 	}
 	o.returned = true
 	if o.stuck {
-		d.sub.tellStuck(-1, func(n int64) redeliver.Event {
+		d.sub.emitStuck(-1, func(n int64) redeliver.Event {
 			return redeliver.LateAnswer{State: d.State(), Err: err, Stuck: n}
 		})
 	}

@@ -60,7 +60,7 @@ func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
 func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
 	members := make([]*BatchMember[R], 0, len(all))
 	for _, m := range all {
-		if member, ok := m.who.(*BatchMember[R]); ok { // all are
+		if member, ok := m.waiter.(*BatchMember[R]); ok { // all are
 			members = append(members, member)
 		}
 	}
@@ -78,7 +78,7 @@ func (m *BatchMember[R]) Verdict(err error) {
 
 func (m *BatchMember[R]) end(err error) {
 	defer m.d.End(nil)
-	goesOn, answer := m.d.hear(err)
+	goesOn, answer := m.d.takeAnswer(err)
 	switch {
 	case !goesOn:
 	case answer == nil:

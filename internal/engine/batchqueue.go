@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// batchGlance is how long a message waits for its batch before its context is watched.
-const batchGlance = 50 * time.Millisecond
+// watchDelay is how long a message waits for its batch before its context is watched.
+const watchDelay = 50 * time.Millisecond
 
 // BatchCall calls a batch function for messages, at least one, in the order in which they came. The slice is not the
 // function's. b is the batch and the context of the call.
@@ -23,14 +23,14 @@ type Batches struct {
 	call   BatchCall
 	sub    *Subscription // nil for messages of other subscribers
 
-	mu         sync.Mutex
-	head, tail *Batched
-	fresh      *Batched // the oldest whose context nobody watches
-	n, bytes   int
-	alone      int  // how many of them are to run alone
-	running    int  // batch functions
-	armed      bool // a timer is set for the Timeout of the oldest
-	looking    bool // and one to watch the contexts of those that wait for long
+	mu           sync.Mutex
+	head, tail   *Batched
+	unwatched    *Batched // the oldest whose context nobody watches
+	n, bytes     int
+	alone        int  // how many of them are to run alone
+	running      int  // batch functions
+	timeoutArmed bool // a timer is set for the Timeout of the oldest
+	watchArmed   bool // and one to watch the contexts of those that wait for long
 }
 
 // NewBatches makes the batches of a subscription, nil for messages of other
@@ -38,7 +38,7 @@ type Batches struct {
 func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches {
 	q := &Batches{config: config, call: call, sub: sub}
 	if sub != nil {
-		sub.Drain.Notify(q.kick)
+		sub.Drain.Notify(q.startReady)
 	}
 	return q
 }
@@ -59,30 +59,30 @@ func (q *Batches) Join(m *Batched) {
 		q.tail.next = m
 	}
 	q.tail = m
-	if q.fresh == nil {
-		q.fresh = m
+	if q.unwatched == nil {
+		q.unwatched = m
 	}
 	q.n++
 	q.bytes += m.bytes
 	if m.isAlone() {
 		q.alone++
 	}
-	if !q.start(m.since) {
-		q.arm(m.since)
+	if !q.startLocked(m.since) {
+		q.armLocked(m.since)
 	}
 }
 
-// kick runs what may run.
-func (q *Batches) kick() {
+// startReady runs what may run.
+func (q *Batches) startReady() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.start(time.Since(epoch))
+	q.startLocked(time.Since(epoch))
 }
 
-// start starts a batch when one may run. It is told what the time is. The caller
+// startLocked starts a batch when one may run. It is told what the time is. The caller
 // holds mu.
-func (q *Batches) start(now time.Duration) bool {
-	if q.running >= q.config.Concurrency || !q.ripe(now) {
+func (q *Batches) startLocked(now time.Duration) bool {
+	if q.running >= q.config.Concurrency || !q.readyLocked(now) {
 		return false
 	}
 	q.running++
@@ -90,12 +90,12 @@ func (q *Batches) start(now time.Duration) bool {
 	return true
 }
 
-// ripe tells whether what waits makes a batch. The caller holds mu.
-func (q *Batches) ripe(now time.Duration) bool {
+// readyLocked tells whether what waits makes a batch. The caller holds mu.
+func (q *Batches) readyLocked(now time.Duration) bool {
 	switch {
 	case q.n == 0:
 		return false
-	case q.n >= q.config.Size, q.throttled(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == NoWait, q.alone > 0:
+	case q.n >= q.config.Size, q.shrunkLocked(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == NoWait, q.alone > 0:
 		return true
 	case q.sub != nil && q.sub.Drain.Draining():
 		return true
@@ -104,9 +104,9 @@ func (q *Batches) ripe(now time.Duration) bool {
 	}
 }
 
-// throttled tells whether no more come: the subscription has shrunk, and all that
+// shrunkLocked tells whether no more come: the subscription has shrunk, and all that
 // may be in flight waits here. The caller holds mu.
-func (q *Batches) throttled() bool {
+func (q *Batches) shrunkLocked() bool {
 	if q.sub == nil {
 		return false
 	}
@@ -114,27 +114,27 @@ func (q *Batches) throttled() bool {
 	return limit > 0 && q.n >= limit
 }
 
-// take takes the messages of a batch out of the queue. The caller holds mu.
-func (q *Batches) take(now time.Duration) []*Batched {
-	if !q.ripe(now) { // some have left meanwhile
+// takeLocked takes the messages of a batch out of the queue. The caller holds mu.
+func (q *Batches) takeLocked(now time.Duration) []*Batched {
+	if !q.readyLocked(now) { // some have left meanwhile
 		return nil
 	}
 	all, bytes := make([]*Batched, 0, min(q.n, q.config.Size)), 0
 	for m := q.head; m != nil && len(all) < q.config.Size; m = q.head {
 		if m.isLost() {
-			q.dismiss(m)
+			q.dismissLocked(m)
 			continue
 		}
 		if err := m.expired(); err != nil {
-			q.unlink(m)
-			m.who.Verdict(err)
+			q.unlinkLocked(m)
+			m.waiter.Verdict(err)
 			continue
 		}
 		bytes += m.bytes
 		if len(all) > 0 && (q.config.Bytes > 0 && bytes > q.config.Bytes || m.isAlone()) {
 			break
 		}
-		q.unlink(m)
+		q.unlinkLocked(m)
 		all = append(all, m)
 		if m.isAlone() {
 			break
@@ -143,10 +143,10 @@ func (q *Batches) take(now time.Duration) []*Batched {
 	return all
 }
 
-// unlink takes a message out of the queue. The caller holds mu.
-func (q *Batches) unlink(m *Batched) {
-	if q.fresh == m {
-		q.fresh = m.next
+// unlinkLocked takes a message out of the queue. The caller holds mu.
+func (q *Batches) unlinkLocked(m *Batched) {
+	if q.unwatched == m {
+		q.unwatched = m.next
 	}
 	if m.prev != nil {
 		m.prev.next = m.next
@@ -171,62 +171,62 @@ func (q *Batches) unlink(m *Batched) {
 	m.taken = true
 }
 
-// dismiss sends a message away that is not to be handled any more. The caller holds mu.
-func (q *Batches) dismiss(m *Batched) {
-	q.unlink(m)
+// dismissLocked sends a message away that is not to be handled any more. The caller holds mu.
+func (q *Batches) dismissLocked(m *Batched) {
+	q.unlinkLocked(m)
 	m.Leave()
-	m.who.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
+	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 }
 
-// arm sets what wakes the queue. Under load no timer is set for single messages
+// armLocked sets what wakes the queue. Under load no timer is set for single messages
 // or batches: one that was set before finds nothing to do. The caller holds mu.
-func (q *Batches) arm(now time.Duration) {
+func (q *Batches) armLocked(now time.Duration) {
 	if q.head == nil {
 		return
 	}
-	if !q.armed && q.config.Timeout != NoWait {
-		q.armed = true
+	if !q.timeoutArmed && q.config.Timeout != NoWait {
+		q.timeoutArmed = true
 		time.AfterFunc(max(0, q.head.since+q.config.Timeout-now), q.tick)
 	}
-	if !q.looking && q.fresh != nil {
-		q.looking = true
-		time.AfterFunc(max(0, q.fresh.since+batchGlance-now), q.look)
+	if !q.watchArmed && q.unwatched != nil {
+		q.watchArmed = true
+		time.AfterFunc(max(0, q.unwatched.since+watchDelay-now), q.watchContexts)
 	}
 }
 
 func (q *Batches) tick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.armed = false
+	q.timeoutArmed = false
 	now := time.Since(epoch)
 	// What is ripe and cannot start is started by the end of what runs.
-	if !q.start(now) && !q.ripe(now) {
-		q.arm(now)
+	if !q.startLocked(now) && !q.readyLocked(now) {
+		q.armLocked(now)
 	}
 }
 
-// look has the contexts watched of messages that have waited for a while. To
+// watchContexts has the contexts watched of messages that have waited for a while. To
 // watch one is dear, and most have left by then.
-func (q *Batches) look() {
+func (q *Batches) watchContexts() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.looking = false
+	q.watchArmed = false
 	now := time.Since(epoch)
-	for m := q.fresh; m != nil && m.since+batchGlance <= now; m = m.next {
-		m.unwatch = context.AfterFunc(m.ctx, func() { q.leave(m) })
-		q.fresh = m.next
+	for m := q.unwatched; m != nil && m.since+watchDelay <= now; m = m.next {
+		m.unwatch = context.AfterFunc(m.ctx, func() { q.removeEnded(m) })
+		q.unwatched = m.next
 	}
-	if q.fresh != nil {
-		q.looking = true
-		time.AfterFunc(q.fresh.since+batchGlance-now, q.look)
+	if q.unwatched != nil {
+		q.watchArmed = true
+		time.AfterFunc(q.unwatched.since+watchDelay-now, q.watchContexts)
 	}
 }
 
-// leave takes a message out of the queue whose context has ended.
-func (q *Batches) leave(m *Batched) {
+// removeEnded takes a message out of the queue whose context has ended.
+func (q *Batches) removeEnded(m *Batched) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !m.taken {
-		q.dismiss(m)
+		q.dismissLocked(m)
 	}
 }

@@ -24,10 +24,10 @@ type BatchWaiter interface {
 // Answer, and what is made of it, under the names that are the same everywhere:
 // Ack, Retry, Reject, State and Context. Safe for concurrent use from Init on.
 type Batched struct {
-	who   BatchWaiter
-	d     *Delivery       // nil for a message of another subscriber
-	ctx   context.Context // its end takes the message out of the queue
-	bytes int
+	waiter BatchWaiter
+	d      *Delivery       // nil for a message of another subscriber
+	ctx    context.Context // its end takes the message out of the queue
+	bytes  int
 
 	// Guarded by the queue's mu.
 	prev, next *Batched
@@ -42,14 +42,14 @@ type Batched struct {
 // Init sets what is known of a message: the context whose end means that it is no longer to be handled, what waits for its
 // answer, its delivery, which may be nil, and the length of its payload.
 func (m *Batched) Init(ctx context.Context, who BatchWaiter, d *Delivery, bytes int) {
-	m.who, m.d, m.ctx, m.bytes = who, d, ctx, bytes
+	m.waiter, m.d, m.ctx, m.bytes = who, d, ctx, bytes
 }
 
 // Batch is the batch that the message is in; nil while it waits for one.
 func (m *Batched) Batch() *Batch { return m.batch }
 
 // Waiter is who waits for the answer.
-func (m *Batched) Waiter() BatchWaiter { return m.who }
+func (m *Batched) Waiter() BatchWaiter { return m.waiter }
 
 // Leave is for a message that no batch takes.
 func (m *Batched) Leave() {
@@ -89,7 +89,7 @@ func (m *Batched) Answer(err error) bool {
 		return false
 	}
 	counts := m.d == nil || m.d.ClaimAnswer()
-	m.who.Verdict(err) // also when its own time was over: then its handler comes back at last
+	m.waiter.Verdict(err) // also when its own time was over: then its handler comes back at last
 	return counts
 }
 
@@ -101,7 +101,7 @@ func (m *Batched) tooLate(err error) {
 	if err != nil {
 		why = fmt.Errorf("%w: %w", ErrBatchOver, err)
 	}
-	m.d.sub.tellStuck(0, func(n int64) redeliver.Event {
+	m.d.sub.emitStuck(0, func(n int64) redeliver.Event {
 		return redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: n}
 	})
 }
@@ -203,6 +203,6 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.mu.Unlock()
 	for _, m := range open {
-		m.who.Verdict(err)
+		m.waiter.Verdict(err)
 	}
 }

@@ -19,15 +19,15 @@ var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 func (q *Batches) run() {
 	q.mu.Lock()
 	now := time.Since(epoch)
-	all := q.take(now)
+	all := q.takeLocked(now)
 	if len(all) == 0 {
 		q.running--
-		q.arm(now)
+		q.armLocked(now)
 		q.mu.Unlock()
 		return
 	}
-	if !q.start(now) { // there may be more than one
-		q.arm(now)
+	if !q.startLocked(now) { // there may be more than one
+		q.armLocked(now)
 	}
 	q.mu.Unlock()
 
@@ -53,8 +53,8 @@ func (b *Batch) leave() {
 	defer q.mu.Unlock()
 	q.running--
 	now := time.Since(epoch)
-	if !q.start(now) {
-		q.arm(now)
+	if !q.startLocked(now) {
+		q.armLocked(now)
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// ending is how a message's way through this process ended.
-type ending uint8
+// result is how a message's way through this process ended.
+type result uint8
 
 const (
-	acked     ending = iota // its handler succeeded
-	forwarded               // it was written to where it waits or to the DLQ
-	staying                 // it waits in its source, and runs again here
-	abandoned               // it is not settled; it comes back
+	resultAcked     result = iota // its handler succeeded
+	resultForwarded               // it was written to where it waits or to the DLQ
+	resultStaying                 // it waits in its source, and runs again here
+	resultAbandoned               // it is not settled; it comes back
 )
 
 // carrier is what a Delivery needs of the generic entry that it belongs to.
@@ -37,7 +37,7 @@ type carrier interface {
 	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
 	// end reports how the message ended here, once.
-	end(how ending)
+	end(how result)
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
 	// rest reports that no handler of the message runs any more: what is only written somewhere holds up no suspect.

@@ -24,23 +24,23 @@ type doubt struct {
 	failures int // since the last write
 }
 
-// trial is one message's part in a doubt.
-type trial struct {
-	where  string // empty for none
-	writes int    // of others, at its last try
-	passed int    // tries between which others were written
+// doubtfulWrite is one message's part in a doubt.
+type doubtfulWrite struct {
+	where     string // empty for none
+	writes    int    // of others, at its last try
+	overtaken int    // tries between which others were written
 }
 
-// minPassed so many times others were written and a message was not, again, before its
+// minOvertaken so many times others were written and a message was not, again, before its
 // doubtful error is a refusal.
-const minPassed = 3
+const minOvertaken = 3
 
-// wrote notes that a message was written to a place.
-func (ds *doubts) wrote(where string, t *trial) {
+// addWrite notes that a message was written to a place.
+func (ds *doubts) addWrite(where string, t *doubtfulWrite) {
 	if !ds.some.Load() {
 		return
 	}
-	ds.settle(t)
+	ds.forget(t)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if d := ds.places[where]; d != nil {
@@ -49,11 +49,11 @@ func (ds *doubts) wrote(where string, t *trial) {
 	}
 }
 
-// judge returns err, or, where it is doubtful and concerns this message alone, a refusal.
-func (ds *doubts) judge(where string, err error, t *trial) error {
+// classify returns err, or, where it is doubtful and concerns this message alone, a refusal.
+func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 	doubtful := errors.Is(err, driver.ErrDoubtful)
 	if t.where != "" && (!doubtful || t.where != where) {
-		ds.settle(t)
+		ds.forget(t)
 	}
 	if !doubtful {
 		return err
@@ -72,20 +72,20 @@ func (ds *doubts) judge(where string, err error, t *trial) error {
 	d.failures++
 	switch {
 	case t.where == "":
-		*t = trial{where: where, writes: d.writes}
+		*t = doubtfulWrite{where: where, writes: d.writes}
 		d.messages++
 	case d.writes > t.writes:
 		t.writes = d.writes
-		t.passed++
+		t.overtaken++
 	}
-	if t.passed >= minPassed {
+	if t.overtaken >= minOvertaken {
 		return fmt.Errorf("%w, and takes others: %w", driver.ErrRefused, err)
 	}
 	return err
 }
 
-// settle ends a message's part in a doubt.
-func (ds *doubts) settle(t *trial) {
+// forget ends a message's part in a doubt.
+func (ds *doubts) forget(t *doubtfulWrite) {
 	if t.where == "" {
 		return
 	}
@@ -97,7 +97,7 @@ func (ds *doubts) settle(t *trial) {
 		delete(ds.places, t.where)
 		ds.some.Store(len(ds.places) > 0)
 	}
-	*t = trial{}
+	*t = doubtfulWrite{}
 }
 
 // concernsAll reports whether an error of a write to a place is an outage, as far as is known.

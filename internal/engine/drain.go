@@ -13,15 +13,15 @@ import (
 type Drain struct {
 	parts atomic.Int64
 
-	mu   sync.Mutex
-	told []func()
+	mu        sync.Mutex
+	listeners []func()
 }
 
 // Begin is called by an adapter before it waits for handlers, End after.
 func (d *Drain) Begin() {
 	d.parts.Add(1)
 	d.mu.Lock()
-	told := slices.Clip(d.told)
+	told := slices.Clip(d.listeners)
 	d.mu.Unlock()
 	for _, f := range told {
 		f()
@@ -39,5 +39,5 @@ func (d *Drain) Draining() bool { return d.parts.Load() > 0 }
 func (d *Drain) Notify(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.told = append(d.told, f)
+	d.listeners = append(d.listeners, f)
 }

@@ -42,7 +42,7 @@ type entry[R any] struct {
 	first   Delivery
 	current atomic.Pointer[Delivery]
 
-	how      ending
+	result   result
 	newState *redeliver.State // with staying
 }
 
@@ -101,8 +101,8 @@ func (e *entry[R]) write(ctx context.Context, to driver.Place, st *redeliver.Sta
 }
 
 // end implements carrier.
-func (e *entry[R]) end(how ending) {
-	e.how = how
+func (e *entry[R]) end(how result) {
+	e.result = how
 	e.rest()
 	e.lane.report(e)
 }
@@ -110,7 +110,7 @@ func (e *entry[R]) end(how ending) {
 // stay implements carrier.
 func (e *entry[R]) stay(st *redeliver.State) {
 	e.newState = st
-	e.end(staying)
+	e.end(resultStaying)
 }
 
 // rest implements carrier.
@@ -132,15 +132,15 @@ func (e *entry[R]) rest() {
 	})
 }
 
-// ending is how the entry ended, as gaters see it.
-func (e *entry[R]) ending() Ending {
+// gateEnding is how the entry ended, as gaters see it.
+func (e *entry[R]) gateEnding() Ending {
 	d := e.current.Load()
-	switch e.how {
-	case acked:
+	switch e.result {
+	case resultAcked:
 		return Ending{How: Acked}
-	case staying:
+	case resultStaying:
 		return Ending{Stays, e.newState}
-	case forwarded:
+	case resultForwarded:
 		return Ending{d.wrote, d.written}
 	default:
 		return Ending{How: Abandoned}
@@ -178,7 +178,7 @@ func (e *entry[R]) serve() {
 func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess
-		d.c.end(acked)
+		d.c.end(resultAcked)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 type Gate struct {
 	closed atomic.Bool // closes > 0, for the lanes, which ask for every message
 
-	mu     sync.Mutex
-	closes int
-	opened chan struct{} // closed when the gate is open
-	rings  map[*func()]struct{}
+	mu        sync.Mutex
+	closes    int
+	opened    chan struct{} // closed when the gate is open
+	listeners map[*func()]struct{}
 }
 
 // Close shuts the gate for one message. It reports whether the gate was open.
@@ -39,7 +39,7 @@ func (g *Gate) Open() (changed bool) {
 	}
 	close(g.opened)
 	g.closed.Store(false)
-	for ring := range g.rings {
+	for ring := range g.listeners {
 		(*ring)()
 	}
 	return true
@@ -63,13 +63,13 @@ func (g *Gate) Opened() <-chan struct{} {
 func (g *Gate) notify(ring func()) (end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.rings == nil {
-		g.rings = make(map[*func()]struct{})
+	if g.listeners == nil {
+		g.listeners = make(map[*func()]struct{})
 	}
-	g.rings[&ring] = struct{}{}
+	g.listeners[&ring] = struct{}{}
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.rings, &ring)
+		delete(g.listeners, &ring)
 	}
 }

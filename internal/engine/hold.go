@@ -11,7 +11,7 @@ import (
 // owner is the one goroutine that reads a partition or a queue.
 type Hold[T any] struct {
 	items []held[T]
-	most  int
+	limit int
 	seq   uint64
 	last  time.Time
 }
@@ -23,11 +23,11 @@ type held[T any] struct {
 }
 
 // NewHold makes a hold for at most most items, at least one.
-func NewHold[T any](most int) *Hold[T] { return &Hold[T]{most: max(1, most)} }
+func NewHold[T any](most int) *Hold[T] { return &Hold[T]{limit: max(1, most)} }
 
 // Put keeps value until at. It returns false, and keeps nothing, when the hold is full.
 func (h *Hold[T]) Put(at time.Time, value T) bool {
-	if len(h.items) >= h.most {
+	if len(h.items) >= h.limit {
 		return false
 	}
 	h.seq++
@@ -48,7 +48,7 @@ func (h *Hold[T]) Put(at time.Time, value T) bool {
 func (h *Hold[T]) Len() int { return len(h.items) }
 
 // Full tells whether Put would refuse.
-func (h *Hold[T]) Full() bool { return len(h.items) >= h.most }
+func (h *Hold[T]) Full() bool { return len(h.items) >= h.limit }
 
 // Next is when the first item may go. ok is false when nothing is held.
 func (h *Hold[T]) Next() (at time.Time, ok bool) {

@@ -57,7 +57,7 @@ type lane[R any] struct {
 	settled     bool // since the last Commit
 	timer       *time.Timer
 
-	bell     chan struct{} // rung when there is something to do
+	wakeups  chan struct{} // rung when there is something to do
 	runCount atomic.Int64  // running and inHand, for others
 	allCount atomic.Int64
 	drainEnd atomic.Int64 // when what is in flight is given up, counted from epoch; 0 while the lane does not drain
@@ -72,19 +72,19 @@ type lane[R any] struct {
 func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], opt LaneOptions[R]) *lane[R] {
 	l := &lane[R]{
 		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
-		keys: make(map[uint64]*entry[R]), bell: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
+		keys: make(map[uint64]*entry[R]), wakeups: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(values)
 	for i := range l.waiters {
-		l.waiters[i].ring = l.ring
+		l.waiters[i].wake = l.wake
 	}
 	return l
 }
 
-// ring wakes the lane's goroutine.
-func (l *lane[R]) ring() {
+// wake wakes the lane's goroutine.
+func (l *lane[R]) wake() {
 	select {
-	case l.bell <- struct{}{}:
+	case l.wakeups <- struct{}{}:
 	default:
 	}
 }
@@ -97,7 +97,7 @@ func (l *lane[R]) Post(f func()) bool {
 		return false
 	}
 	l.posted = append(l.posted, f)
-	l.ring()
+	l.wake()
 	return true
 }
 
@@ -107,7 +107,7 @@ func (l *lane[R]) report(e *entry[R]) {
 	if !l.closed {
 		l.ended = append(l.ended, e)
 		if len(l.ended) == 1 {
-			l.ring()
+			l.wake()
 		}
 		l.mu.Unlock()
 		return
@@ -126,16 +126,16 @@ func (l *lane[R]) load() redeliver.Load {
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.Carry(l.load)()
-	defer l.e.sub.Gate.notify(l.ring)()
+	defer l.e.sub.Gate.notify(l.wake)()
 	if l.e.sub.Turn != nil {
-		defer l.e.sub.Turn.notify(l.ring)()
+		defer l.e.sub.Turn.notify(l.wake)()
 	}
 	messages := l.src.Messages()
 	for {
 		closed := l.readMessages(messages)
-		l.readMail()
+		l.readReports()
 		l.begin(time.Now())
-		l.passOnSettled()
+		l.commit()
 		l.accept()
 		if closed {
 			break
@@ -147,7 +147,7 @@ func (l *lane[R]) run(ctx context.Context) {
 				l.admit(rec)
 				continue
 			}
-		case <-l.bell:
+		case <-l.wakeups:
 			continue
 		case <-l.timer.C:
 			continue
@@ -189,12 +189,12 @@ func (l *lane[R]) readMessages(messages <-chan R) (closed bool) {
 			return false
 		}
 	}
-	l.ring() // there may be more
+	l.wake() // there may be more
 	return false
 }
 
-// readMail does what others have reported and posted.
-func (l *lane[R]) readMail() {
+// readReports does what others have reported and posted.
+func (l *lane[R]) readReports() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
 	l.ended, l.posted = l.spare, nil
@@ -249,7 +249,7 @@ func (l *lane[R]) admit(rec R) {
 		l.wait(e)
 		return
 	}
-	l.line(e)
+	l.enqueue(e)
 }
 
 // chain notes that an entry stands behind another one of its key.
@@ -328,17 +328,17 @@ func (l *lane[R]) wait(e *entry[R]) {
 	l.waits.Put(e.Until, e)
 }
 
-// line makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
-func (l *lane[R]) line(e *entry[R]) {
+// enqueue makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
+func (l *lane[R]) enqueue(e *entry[R]) {
 	if l.takeTurn(e) {
-		l.push(e)
+		l.pushReady(e)
 	} else {
 		l.chain(e)
 	}
 }
 
-// push makes an entry ready.
-func (l *lane[R]) push(e *entry[R]) {
+// pushReady makes an entry ready.
+func (l *lane[R]) pushReady(e *entry[R]) {
 	e.phase = entryReady
 	l.ready[e.queue()].Push(e)
 }
@@ -374,7 +374,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
-				l.push(next)
+				l.pushReady(next)
 			}
 			return
 		}
@@ -391,7 +391,7 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 		if e.phase == entryWaits { // else it was abandoned meanwhile
 			l.held--
-			l.line(e)
+			l.enqueue(e)
 		}
 	}
 	sub := l.e.sub
@@ -539,14 +539,14 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running--
 	l.runCount.Store(int64(l.running))
-	l.endGates(l.opt.Gates, e, e.ending())
+	l.endGates(l.opt.Gates, e, e.gateEnding())
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passTurn(e)
 		return
 	}
 	d := e.current.Load()
-	switch e.how {
-	case staying:
+	switch e.result {
+	case resultStaying:
 		e.State = e.newState
 		if !l.isDraining() {
 			e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
@@ -554,15 +554,15 @@ func (l *lane[R]) finish(e *entry[R]) {
 			return
 		}
 		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), true)
-	case abandoned:
+	case resultAbandoned:
 		if !l.isLost() {
 			l.src.Return(&e.Message, 0, e.began)
 		}
-	case acked, forwarded:
+	case resultAcked, resultForwarded:
 		if l.isLost() {
 			break
 		}
-		if e.how == acked { // first: a message that is settled has no events any more
+		if e.result == resultAcked { // first: a message that is settled has no events any more
 			l.e.sub.Committed(d)
 		}
 		l.src.Settle(&e.Message)
@@ -576,7 +576,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
 	said := signalNone
-	if e.how != abandoned {
+	if e.result != resultAbandoned {
 		said = d.signal
 	}
 	switch {
@@ -627,7 +627,7 @@ func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
 	l.passTurn(e)
 }
 
-func (l *lane[R]) passOnSettled() {
+func (l *lane[R]) commit() {
 	if l.settled {
 		l.settled = false
 		l.src.Commit()
@@ -684,8 +684,8 @@ func (l *lane[R]) drain(messages <-chan R) {
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
 	cause := l.finishRunning(messages, stopped, deadline.C)
-	l.readMail()
-	l.passOnSettled()
+	l.readReports()
+	l.commit()
 	if !errors.Is(cause, ErrLost) {
 		for e := l.last; e != nil; e = l.last {
 			if e.phase == entryRuns {
@@ -695,7 +695,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 		}
 	}
 	l.cancel(cause)
-	l.closeMail()
+	l.closeReports()
 	if !errors.Is(cause, ErrLost) {
 		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
 		l.src.Flush(ctx)
@@ -706,8 +706,8 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.allCount.Store(0)
 }
 
-// closeMail does what was reported and posted until now. What ends later gives its slot back by itself.
-func (l *lane[R]) closeMail() {
+// closeReports does what was reported and posted until now. What ends later gives its slot back by itself.
+func (l *lane[R]) closeReports() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
@@ -732,9 +732,9 @@ func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, dead
 			l.returnRecord(rec)
 		case <-stopped:
 			stopped = nil
-		case <-l.bell:
-			l.readMail()
-			l.passOnSettled()
+		case <-l.wakeups:
+			l.readReports()
+			l.commit()
 		case <-l.lost:
 			return ErrLost
 		case <-deadline:

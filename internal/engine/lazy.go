@@ -24,8 +24,8 @@ type Lazy struct {
 // standard is the standard library's context that stands for a Lazy.
 type standard struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	fuse   *fuse // what it stands below, where it may expire
+	cancel    context.CancelCauseFunc
+	expirable *expirableParent // what it stands below, where it may expire
 }
 
 // Init sets the context's parent, and the deadline that it tells (zero: the
@@ -62,27 +62,27 @@ func (c *Lazy) end(cause error, expired bool) {
 	}
 	if c.parent.Err() != nil { // it ended first, so its error and cause stand
 		if c.std == nil {
-			c.make(c.parent)
+			c.makeLocked(c.parent)
 		}
-		c.std.follow()
+		c.std.followParent()
 		expired = false
 	}
 	c.cause, c.expired = cause, expired
 	switch {
 	case c.std == nil:
 	case expired:
-		c.std.fuse.expire(cause)
+		c.std.expirable.expire(cause)
 	default:
 		c.std.cancel(cause)
 	}
 }
 
-// make makes std below parent. The caller holds mu.
-func (c *Lazy) make(parent context.Context) {
+// makeLocked makes std below parent. The caller holds mu.
+func (c *Lazy) makeLocked(parent context.Context) {
 	c.std = &standard{}
 	if c.expires && parent.Err() == nil {
-		c.std.fuse = &fuse{Context: parent}
-		parent = c.std.fuse
+		c.std.expirable = &expirableParent{Context: parent}
+		parent = c.std.expirable
 	}
 	c.std.Context, c.std.cancel = context.WithCancelCause(parent)
 }
@@ -93,14 +93,14 @@ func (c *Lazy) standard() context.Context {
 	defer c.mu.Unlock()
 	switch {
 	case c.std != nil:
-		c.std.follow()
+		c.std.followParent()
 	case c.expired: // before the parent, whatever became of that since
-		c.std = &standard{Context: overdue(c.parent, c.cause)}
+		c.std = &standard{Context: expiredContext(c.parent, c.cause)}
 	case c.cause != nil: // likewise
-		c.make(context.WithoutCancel(c.parent))
+		c.makeLocked(context.WithoutCancel(c.parent))
 		c.std.cancel(c.cause)
 	default:
-		c.make(c.parent)
+		c.makeLocked(c.parent)
 	}
 	return c.std.Context
 }
@@ -115,7 +115,7 @@ func (c *Lazy) Err() error {
 	c.mu.Unlock()
 	switch {
 	case std != nil:
-		std.follow()
+		std.followParent()
 		return std.Err()
 	case expired:
 		return context.DeadlineExceeded

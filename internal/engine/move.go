@@ -33,7 +33,7 @@ type move struct {
 	try    int
 	pauses backoff.BackOff // nil before the first failure
 	closed bool            // the gate, for this message
-	trial  trial
+	doubt  doubtfulWrite
 	wait   atomic.Pointer[writePause]
 }
 
@@ -109,7 +109,7 @@ func (m *move) Unanswered(where string, err error) {
 // finish is the end of a message that is where it should be.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
-	s.doubts.wrote(where, &m.trial)
+	s.doubts.addWrite(where, &m.doubt)
 	m.release()
 	buried := m.dec.Action == redeliver.DeadLetter
 	switch {
@@ -131,7 +131,7 @@ func (m *move) finish(where string) {
 	if buried {
 		d.wrote = Buried
 	}
-	d.c.end(forwarded)
+	d.c.end(resultForwarded)
 }
 
 // discard is the end of a message that nobody wants to have in a DLQ.
@@ -140,12 +140,12 @@ func (m *move) discard() {
 	m.d.signal = signalOf(m.dec, m.cause)
 	m.d.sub.slots.deadLettered(m.d)
 	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
-	m.d.c.end(forwarded)
+	m.d.c.end(resultForwarded)
 }
 
 // release opens the gate, where this message has closed it, and ends its part in a doubt.
 func (m *move) release() {
-	m.d.sub.doubts.settle(&m.trial)
+	m.d.sub.doubts.forget(&m.doubt)
 	if m.closed {
 		m.closed = false
 		m.d.sub.resume()
@@ -161,7 +161,7 @@ func (m *move) abandon() {
 // is an outage, which is waited for.
 func (m *move) fail(where string, err error) {
 	s := m.d.sub
-	err = s.doubts.judge(where, err, &m.trial)
+	err = s.doubts.classify(where, err, &m.doubt)
 	refused := errors.Is(err, driver.ErrRefused)
 	switch {
 	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):

@@ -55,12 +55,12 @@ type slots struct {
 	armed  time.Duration        // what the alarm is set for; 0 for none
 	alarm  *time.Timer
 
-	telling sync.Mutex // keeps the guard's events in their order
+	eventMu sync.Mutex // keeps the guard's events in their order
 }
 
 // slotWaiter is one lane that may wait for a slot of a class. The slots' lock guards it.
 type slotWaiter struct {
-	ring   func() // must not block
+	wake   func() // must not block
 	queued bool
 	turn   bool // it may take the next slot
 }
@@ -159,7 +159,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next, now) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
-			w.ring()
+			w.wake()
 			if s.limit > 0 || s.rate != nil || s.guard != nil && s.guard.held() {
 				return
 			}
@@ -307,7 +307,7 @@ func (s *slots) armLocked(now time.Duration) {
 	}
 	s.armed = at
 	if s.alarm == nil {
-		s.alarm = time.AfterFunc(at-now, s.wake)
+		s.alarm = time.AfterFunc(at-now, s.onAlarm)
 		return
 	}
 	s.alarm.Reset(at - now)
@@ -324,7 +324,7 @@ func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	return at
 }
 
-func (s *slots) wake() {
+func (s *slots) onAlarm() {
 	s.mu.Lock()
 	s.armed = 0
 	s.wakeLocked(s.nowLocked())
@@ -336,8 +336,8 @@ func (s *slots) wake() {
 
 // announce passes on what the guards found, in the order in which it happened.
 func (s *slots) announce() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
 	s.mu.Lock()
 	news := s.guard.events
 	s.guard.events = nil

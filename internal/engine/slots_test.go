@@ -15,7 +15,7 @@ func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
 	}.WithDefaults()}
 	sub.Start()
 	s := &sub.slots
-	hangs, waits := &slotWaiter{ring: func() {}}, &slotWaiter{ring: func() {}}
+	hangs, waits := &slotWaiter{wake: func() {}}, &slotWaiter{wake: func() {}}
 	if ok, _ := s.take(firstDelivery, hangs); !ok {
 		t.Fatal("no slot")
 	}
@@ -26,7 +26,7 @@ func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
 	s.guard.outage.trip(s.nowLocked())
 	s.guard.outage.until = 1 // its pause is over
 	s.mu.Unlock()
-	s.wake()
+	s.onAlarm()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.armed != 0 {
@@ -41,7 +41,7 @@ func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 	sub.Start()
 	s := &sub.slots
 	s.limit = 1
-	quick, slow := &slotWaiter{ring: func() {}}, &slotWaiter{ring: func() {}}
+	quick, slow := &slotWaiter{wake: func() {}}, &slotWaiter{wake: func() {}}
 	got := [2]int{}
 	for range 20 {
 		for class, w := range []*slotWaiter{quick, slow} {

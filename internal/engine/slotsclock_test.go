@@ -33,7 +33,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		sub := &Subscription{Policy: policy}
 		sub.Start()
 		s := &sub.slots
-		w := &slotWaiter{ring: func() {}}
+		w := &slotWaiter{wake: func() {}}
 		if ok, _ := s.take(firstDelivery, w); !ok {
 			t.Fatalf("%s: no slot for the first", name)
 		}
@@ -71,7 +71,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	}}}
 	sub.Start()
 	rung := make(chan struct{}, 1)
-	w := &slotWaiter{ring: func() { rung <- struct{}{} }}
+	w := &slotWaiter{wake: func() { rung <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
 		sub.slots.judge(&failure{cause: 1, key: key, id: key, probe: probe, dependency: true, sparable: true})
 	}
@@ -101,7 +101,7 @@ func TestEveryWaitForTheRateEnds(t *testing.T) {
 	sub := &Subscription{Policy: redeliver.Policy{Rate: redeliver.Rate{PerSecond: 20_000, Burst: 1}}}
 	sub.Start()
 	rung := make(chan struct{}, 1)
-	w := &slotWaiter{ring: func() { rung <- struct{}{} }}
+	w := &slotWaiter{wake: func() { rung <- struct{}{} }}
 	for n := range attempts {
 		for {
 			if ok, _ := sub.slots.take(firstDelivery, w); ok {

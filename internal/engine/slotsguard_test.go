@@ -46,7 +46,7 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 			details = append(details, e.(redeliver.SubscriptionChanged).Detail)
 		})}
 		sub.Start()
-		w := &slotWaiter{ring: func() {}}
+		w := &slotWaiter{wake: func() {}}
 		for range 12 {
 			sub.slots.take(firstDelivery, w)
 		}
@@ -74,7 +74,7 @@ func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1}
 		sub.Start()
-		w := &slotWaiter{ring: func() {}}
+		w := &slotWaiter{wake: func() {}}
 		for range 21 {
 			sub.slots.take(firstDelivery, w)
 		}
@@ -107,7 +107,7 @@ func newQueue(lanes int, sub *Subscription) *queue {
 	sub.Start()
 	q := &queue{slots: &sub.slots}
 	for i := range lanes {
-		q.all = append(q.all, &slotWaiter{ring: func() { q.rung = append(q.rung, i) }})
+		q.all = append(q.all, &slotWaiter{wake: func() { q.rung = append(q.rung, i) }})
 	}
 	return q
 }

@@ -54,21 +54,21 @@ type Subscription struct {
 	// Gate is closed while a write that must succeed fails: nothing new begins.
 	Gate Gate
 
-	slots       slots
-	doubts      doubts
-	watch       atomic.Pointer[watch] // ends attempts that take too long
-	fingerprint atomic.Pointer[string]
-	schedule    atomic.Pointer[string]
-	heard       atomic.Pointer[hearers]
-	firsts      atomic.Pointer[firsts]
-	rivals      rivals                    // other policies under which messages are written
-	writeWindow atomic.Pointer[tryWindow] // the context of writes that begin now
-	telling     sync.Mutex                // keeps the events of changes in their order
-	gathers     atomic.Bool               // its handler is one of batches
-	loads       loads
-	stuck       atomic.Int64 // handlers that still run although their message has moved on
-	answered    atomic.Bool  // a middleware of ours sees its messages
-	unanswered  atomic.Bool  // the sink knows that none does
+	slots         slots
+	doubts        doubts
+	watch         atomic.Pointer[watch] // ends attempts that take too long
+	fingerprint   atomic.Pointer[string]
+	schedule      atomic.Pointer[string]
+	resolvedSinks atomic.Pointer[successSinks]
+	firsts        atomic.Pointer[firsts]
+	otherPolicies otherPolicies             // other policies under which messages are written
+	writeWindow   atomic.Pointer[tryWindow] // the context of writes that begin now
+	eventMu       sync.Mutex                // keeps the events of changes in their order
+	gathers       atomic.Bool               // its handler is one of batches
+	loads         loads
+	stuck         atomic.Int64 // handlers that still run although their message has moved on
+	answered      atomic.Bool  // a middleware of ours sees its messages
+	unanswered    atomic.Bool  // the sink knows that none does
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
@@ -111,11 +111,11 @@ func (s *Subscription) nackError() error {
 // process, along.
 func (s *Subscription) Tell(e redeliver.Event) {
 	if s.Sink != nil {
-		tell(s.Sink, e)
+		emit(s.Sink, e)
 	}
 }
 
-func tell(to redeliver.Sink, e redeliver.Event) {
+func emit(to redeliver.Sink, e redeliver.Event) {
 	defer func() { _ = recover() }()
 	to.Event(e)
 }
@@ -201,8 +201,8 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 
 // pause closes the gate for a message that cannot be written to where.
 func (s *Subscription) pause(where string, err error) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
 	if s.Gate.Close() {
 		s.TellChange(redeliver.ChangeIntakePaused, "writing to "+where, err)
 	}
@@ -210,17 +210,17 @@ func (s *Subscription) pause(where string, err error) {
 
 // resume takes one pause back.
 func (s *Subscription) resume() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
 	if s.Gate.Open() {
 		s.TellChange(redeliver.ChangeIntakeResumed, "", nil)
 	}
 }
 
-// tellStuck counts n more handlers as stuck, and passes on the event that is made of their number.
-func (s *Subscription) tellStuck(n int64, event func(stuck int64) redeliver.Event) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// emitStuck counts n more handlers as stuck, and passes on the event that is made of their number.
+func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Event) {
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
 	s.Tell(event(s.stuck.Add(n)))
 }
 

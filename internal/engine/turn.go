@@ -11,16 +11,16 @@ import (
 type Turn struct {
 	taken chan struct{} // has one while a suspect runs, or is about to
 
-	mu     sync.Mutex
-	busy   int           // messages that run and are no suspects
-	closed bool          // nothing else may begin
-	calm   chan struct{} // closed when busy is 0; nil where nobody waits for it
-	rings  map[*func()]struct{}
+	mu        sync.Mutex
+	busy      int           // messages that run and are no suspects
+	closed    bool          // nothing else may begin
+	calm      chan struct{} // closed when busy is 0; nil where nobody waits for it
+	listeners map[*func()]struct{}
 }
 
 // NewTurn makes the turn of a client.
 func NewTurn() *Turn {
-	return &Turn{taken: make(chan struct{}, 1), rings: make(map[*func()]struct{})}
+	return &Turn{taken: make(chan struct{}, 1), listeners: make(map[*func()]struct{})}
 }
 
 // Begin counts a message that is no suspect until Rest. It reports false, and counts nothing, while a suspect has the turn.
@@ -108,7 +108,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
-	t.ringLocked()
+	t.notifyLocked()
 	if t.busy == 0 {
 		t.mu.Unlock()
 		return true
@@ -140,11 +140,11 @@ func (t *Turn) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = false
-	t.ringLocked()
+	t.notifyLocked()
 }
 
-func (t *Turn) ringLocked() {
-	for ring := range t.rings {
+func (t *Turn) notifyLocked() {
+	for ring := range t.listeners {
 		(*ring)()
 	}
 }
@@ -153,10 +153,10 @@ func (t *Turn) ringLocked() {
 func (t *Turn) notify(ring func()) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rings[&ring] = struct{}{}
+	t.listeners[&ring] = struct{}{}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		delete(t.rings, &ring)
+		delete(t.listeners, &ring)
 	}
 }

@@ -33,7 +33,7 @@ func NewWorkers[E any](do func(E)) *Workers[E] {
 func (w *Workers[E]) Give(e E) {
 	w.mu.Lock()
 	w.queue.Push(e)
-	w.call()
+	w.wakeWorkerLocked()
 	w.mu.Unlock()
 }
 
@@ -47,8 +47,8 @@ func (w *Workers[E]) Close() {
 	w.more.Broadcast()
 }
 
-// call gets a worker on its way. The caller holds mu.
-func (w *Workers[E]) call() {
+// wakeWorkerLocked gets a worker on its way. The caller holds mu.
+func (w *Workers[E]) wakeWorkerLocked() {
 	switch {
 	case w.coming:
 		return
@@ -92,7 +92,7 @@ func (w *Workers[E]) next(coming bool) (e E, ok bool) {
 		w.coming = false
 	}
 	if !w.queue.Empty() {
-		w.call()
+		w.wakeWorkerLocked()
 	}
 	return e, true
 }

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// apart is how much later than the first message of another policy was met here one
+	// overlapMargin is how much later than the first message of another policy was met here one
 	// must have failed, by the clock of who wrote that, to have been written beside this
 	// process: what an older version wrote in its last moments is no finding, nor is a
 	// clock that is ahead.
-	apart = time.Minute
-	// again is how often the same other policy is told of, for as long as it is seen.
-	again = time.Hour
-	// rivalsMost bounds the memory of what was told.
-	rivalsMost = 100
+	overlapMargin = time.Minute
+	// reportInterval is how often the same other policy is told of, for as long as it is seen.
+	reportInterval = time.Hour
+	// maxOtherPolicies bounds the memory of what was told.
+	maxOtherPolicies = 100
 )
 
 // ErrPolicies is the error of the event about instances of one subscription that run different policies. Which policy decides
 // depends on the instance that gets a message.
 var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
 
-// rivals are the other policies under which messages of a subscription are written.
-type rivals struct {
-	mu    sync.Mutex
-	since time.Time            // the first message of another policy was met
-	told  map[string]time.Time // by fingerprint
+// otherPolicies are the other policies under which messages of a subscription are written.
+type otherPolicies struct {
+	mu       sync.Mutex
+	since    time.Time            // the first message of another policy was met
+	reported map[string]time.Time // by fingerprint
 }
 
 // Met looks at a message that has come back: whether somebody else writes here under
@@ -39,12 +39,12 @@ func (s *Subscription) Met(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.Fingerprint() {
 		return
 	}
-	r := &s.rivals
+	r := &s.otherPolicies
 	r.mu.Lock()
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
-	beside := st.LastFailed.After(r.since.Add(apart))
+	beside := st.LastFailed.After(r.since.Add(overlapMargin))
 	r.mu.Unlock()
 	if beside {
 		s.Differs(st.Policy, fmt.Sprintf("a message that failed at %s was written by it", st.LastFailed.UTC().Format(time.RFC3339)))
@@ -54,7 +54,7 @@ func (s *Subscription) Met(st *redeliver.State) {
 // Differs tells that somebody runs another policy, the one with this fingerprint: once,
 // and again after an hour for as long as it is seen. how says where it was seen.
 func (s *Subscription) Differs(fingerprint, how string) {
-	if s.Sink == nil || !s.rivals.tells(fingerprint, time.Now()) {
+	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		return
 	}
 	s.Tell(redeliver.SubscriptionChanged{
@@ -66,10 +66,10 @@ func (s *Subscription) Differs(fingerprint, how string) {
 // Agrees tells that all instances run this policy, where others were told of before. An
 // adapter calls it whose broker says who runs what.
 func (s *Subscription) Agrees() {
-	r := &s.rivals
+	r := &s.otherPolicies
 	r.mu.Lock()
-	n := len(r.told)
-	r.told = nil
+	n := len(r.reported)
+	r.reported = nil
 	if n > 0 {
 		r.since = time.Now() // what others have written until now says nothing of who writes
 	}
@@ -79,15 +79,15 @@ func (s *Subscription) Agrees() {
 	}
 }
 
-func (r *rivals) tells(fingerprint string, now time.Time) bool {
+func (r *otherPolicies) shouldReport(fingerprint string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.told[fingerprint]; ok && now.Sub(at) < again || !ok && len(r.told) >= rivalsMost {
+	if at, ok := r.reported[fingerprint]; ok && now.Sub(at) < reportInterval || !ok && len(r.reported) >= maxOtherPolicies {
 		return false
 	}
-	if r.told == nil {
-		r.told = make(map[string]time.Time)
+	if r.reported == nil {
+		r.reported = make(map[string]time.Time)
 	}
-	r.told[fingerprint] = now
+	r.reported[fingerprint] = now
 	return true
 }
