@@ -17,12 +17,12 @@ type Examination struct {
 	AnyPolicy bool
 }
 
-// Patience returns Late, or its default.
-func (e Examination) Patience() time.Duration {
-	if e.Late > 0 {
-		return e.Late
+// WithDefaults returns the examination with the default of Late, where it is not positive.
+func (e Examination) WithDefaults() Examination {
+	if e.Late <= 0 {
+		e.Late = DefaultLate
 	}
-	return DefaultLate
+	return e
 }
 
 // SymptomKind is the kind of a problem.

@@ -206,7 +206,7 @@ func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
 		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leaves)) {
 			leaves = due
 		}
-		if over := time.Since(leaves); over > d.how.Patience() {
+		if over := time.Since(leaves); over > d.how.WithDefaults().Late {
 			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have gone on at %s, %s ago, and is not settled; there are %d records from it on",
 				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.n()))
 		}
