@@ -1,12 +1,12 @@
-// Package driver is the seam between the engine and a broker: what an adapter implements.
+// Package driver has the interfaces between the engine and a broker, which an adapter implements.
 //
 // The engine (package internal/engine) owns the loop: it reads messages, holds those that are not due, keeps the order of
-// keys, bounds what runs, runs handlers, decides about failures and waits for what is under way when a subscription ends.
-// An adapter says what arrived, what it means, how to settle it and how to write one. It has three parts:
+// keys, bounds what runs, runs handlers, decides about failures and waits for the messages in flight when a subscription
+// ends. An adapter reads, parses, settles and writes messages. It has three parts:
 //
 //   - a [Source] for each partition or queue that it reads,
-//   - a [Codec] that knows the parts of a record,
-//   - a [Store] that writes a message to where it goes next.
+//   - a [Codec] that returns the parts of a record,
+//   - a [Store] that writes a message to its next place.
 //
 // # One message's way
 //
@@ -16,7 +16,7 @@
 //	  lost or never begun: Source.Return
 //
 // The engine settles a message only after the broker has confirmed the write of its copy, so a process may die at any arrow:
-// the message is on its source, or on its next place, or for a moment on both.
+// the message is on its source, on its next place, or on both.
 package driver
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Step is what happens to a message when its time has come.
+// Step is what the engine does with a message that is due.
 type Step uint8
 
 // The steps.
@@ -37,7 +37,7 @@ const (
 	Handle  Step = iota // its handler runs
 	Hop                 // it is not due: a copy waits on another level
 	Publish             // it is a delayed publish: it goes to its topic
-	Isolate             // it may have crashed its process: it goes to where such messages run alone
+	Isolate             // it may have crashed its process: it goes to the place of suspects
 	Bury                // it goes to the DLQ, because of Message.Err
 )
 
@@ -46,9 +46,9 @@ type Place uint8
 
 // The places.
 const (
-	Level    Place = iota // where it waits until State.Due
+	Level    Place = iota // a level, where it waits until State.Due
 	Topic                 // its topic, as a new message
-	Suspects              // where messages that may have crashed their process run one at a time
+	Suspects              // the place of messages that may have crashed their process, which run one at a time
 	DLQ                   // the dead-letter queue
 )
 
@@ -61,35 +61,35 @@ type Message[R any] struct {
 	Key uint64
 	// Until is the time before which nothing happens to the message. Zero, or a past time, means now.
 	Until time.Time
-	// Step is what happens then.
+	// Step is what the engine does then.
 	Step Step
 	// Retry says that the message counts as a retry, whose slots are separate from those of first deliveries.
 	Retry bool
-	// Returned says that the message brought a state: it failed before, or was replayed. A retry always did.
+	// Returned says that the message brought a state: it failed before, or was replayed. It is set for every retry.
 	Returned bool
-	// Alone says that nothing else of this process runs meanwhile, which the source has made sure of.
+	// Alone says that the source lets nothing else of this process run meanwhile.
 	Alone bool
 	// InPlace says that the message waits at the head of its key: nothing behind it begins until it is settled.
 	InPlace bool
 	// Displaced says that the message has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	Displaced bool
-	// State is what the message became in this process; nil while its record says it all. A source that sees the message
-	// again after Return may keep it in memory.
+	// State is the message's state in this process; nil while its record has it. A source that reads the message again after
+	// Return may keep it in memory.
 	State *redeliver.State
 	// Place names where the message was read from, for the event of a Hop.
 	Place string
 	// Err is why the message goes to the DLQ, with Bury.
 	Err error
-	// Size is what the message takes of LaneOptions.MaxBytes.
+	// Size is the message's size in bytes, which LaneOptions.MaxBytes bounds.
 	Size int
-	// Seq is the source's own: a slot in its tracker, a delivery tag.
+	// Seq is for the source: a slot in its tracker, a delivery tag.
 	Seq uint64
-	// Owner is the engine's own.
+	// Owner is for the engine.
 	Owner any
 }
 
-// ErrSettled is returned by Parse for a record that was settled before: the engine passes over it, without a Settle.
+// ErrSettled is the error of Parse for a record that was settled before. The engine ignores the record.
 var ErrSettled = errors.New("the record was settled before")
 
 // Source is one partition or queue. The lane's goroutine calls all methods, one at a time; none may block for long.
@@ -97,83 +97,83 @@ type Source[R any] interface {
 	// Messages are the records in the order in which they were read. The source closes the channel when no more will
 	// come: the lane then finishes what it has begun, returns the rest and ends.
 	Messages() <-chan R
-	// Lost is closed when this process may settle nothing more of the source: its session or channel has ended. Nil
-	// where the broker itself refuses that.
+	// Lost is closed when this process may settle nothing more of the source: its session or channel has ended. Nil where
+	// the broker itself refuses late settlements.
 	Lost() <-chan struct{}
-	// Parse fills m, whose Record is set. An error other than ErrSettled is a record that has no meaning: the source
-	// has reported it, and the engine passes over it.
+	// Parse fills m, whose Record is set. The engine ignores a record for which it returns an error. The source has reported
+	// the record, except with ErrSettled.
 	Parse(m *Message[R]) error
-	// Accept says how many more messages the lane would take now, beside those that it has taken with Parse. The source
-	// reads no more while that is 0. It is called again whenever the number or what was taken has changed.
+	// Accept sets how many messages the lane has room for, beside those that it has parsed. The source reads no more while
+	// that is 0. It is called again whenever the number has changed or a message was parsed.
 	Accept(n int)
-	// Stop is called when the lane ends: the source reads nothing more. The channel is closed when nothing more will come
-	// from Messages, which the lane goes on reading until then. Nil: nothing more will come.
+	// Stop is called when the lane ends: the source reads nothing more. The lane goes on reading Messages until the channel is
+	// closed. A nil channel means that no message will come.
 	Stop() <-chan struct{}
-	// Settle acks a message that is done or that waits elsewhere. It may be batched until Commit.
+	// Settle acks a message that is done or whose copy waits elsewhere. The source may batch acks until Commit.
 	Settle(m *Message[R])
-	// Return gives a message back that this process will not settle: it was never begun, or it was abandoned. It is to
-	// come again after wait, where the broker can do that. ran reports whether a handler has had it.
+	// Return gives a message back that this process will not settle: it was never begun, or it was abandoned. It should come
+	// again after wait, where the broker can delay it. ran reports whether a handler had it.
 	Return(m *Message[R], wait time.Duration, ran bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
-	// Flush is the end: it passes on what was settled and returned, within ctx.
+	// Flush is the last call: it passes all acks and returns to the broker, before ctx ends.
 	Flush(ctx context.Context)
 }
 
-// Codec knows the parts of a record. Any goroutine calls it, but not two for one message at a time.
+// Codec returns the parts of a record. Any goroutine calls it, but not two for one message at a time.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published. Its handler finds the values of its context.
-	// An error sends the record to the DLQ, undecodable.
+	// Message returns a new Watermill message, as it was first published. Its handler's context has the values of its
+	// context. An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
 	// Key is the message's key, nil for none, and Body its body, as they were published.
 	Key(m *Message[R]) []byte
 	Body(m *Message[R]) []byte
 	// Headers are the message's own, without redeliver's.
 	Headers(m *Message[R]) redeliver.Headers
-	// Age is what decides whether the message is too old to run: the state that it brought, which must not be changed, or, for
-	// a first delivery, nil, its time in its origin and the end that it names itself, zero where there is none. It is asked
-	// before each attempt.
+	// Age returns what decides whether the message is too old to run: the state that it brought, which must not be changed.
+	// For a first delivery that is nil, and it returns the message's time in its origin and its own expiry, zero where there
+	// is none. The engine calls it before each attempt.
 	Age(m *Message[R]) (brought *redeliver.State, born, expires time.Time)
-	// State sets st, which is zero: what the message brought from where redeliver wrote it, or, for a first delivery, ID,
-	// Group, Origin, Source and Expires.
+	// State fills st, which is zero: with the state that the message brought, or, for a first delivery, with ID, Group,
+	// Origin, Source and Expires.
 	State(m *Message[R], st *redeliver.State)
 }
 
-// Done is told what became of a Write.
+// Done receives the result of a Write.
 type Done interface {
-	// Confirmed is called once for each Write, from any goroutine, also before Write returns: with nil only when the
+	// Confirmed is called once for each Write, from any goroutine, perhaps before Write returns. err is nil only when the
 	// broker has confirmed the message. where names the topic or queue, also with an error.
 	Confirmed(where string, err error)
-	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot take
-	// the message back. Confirmed comes when there is an answer.
+	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot
+	// cancel the write. Confirmed follows the answer.
 	Unanswered(where string, err error)
 }
 
 // Store writes messages. Any goroutine calls it, many at a time.
 type Store[R any] interface {
-	// Write writes a copy of m, with st as its state, to a place, and calls done exactly once. It tries once; the engine
-	// tries again after an error. A try ends when ctx does, unless the client cannot take it back: then done is called
+	// Write writes a copy of m, with st as its state, to a place, and calls done.Confirmed exactly once. It tries once; the
+	// engine tries again after an error. A try ends when ctx does, unless the client cannot cancel it: then done is called
 	// when the client has answered, because a second copy must not be written meanwhile.
 	//
 	// Write keeps neither st nor m after it has called done. It may block while the client is busy.
 	//
-	// Errors: ErrRefused and ErrDoubtful say that the error concerns this message, or perhaps does;
-	// redeliver.UnschedulableError that no place can hold its wait. ErrStay is no failure: the source keeps the message
-	// where it is, hidden, and the engine runs it again when it is due. Every other error is an outage.
+	// Errors: ErrRefused concerns this message, ErrDoubtful perhaps. redeliver.UnschedulableError says that no place can hold
+	// its wait. ErrStay is no failure: the source keeps the message, hidden, and the engine runs it again when it is due.
+	// Every other error is an outage.
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
 
-// Truncating is a Store that can write a message to the DLQ without its body, or in parts, when the DLQ refuses it whole:
-// it does so where State.Truncated is set.
+// Truncating is a Store that can write a message to the DLQ without its body, or in parts. It does so where State.Truncated is
+// set, after the DLQ has refused the whole message.
 type Truncating interface{ Truncates() bool }
 
 // The errors of Write that are not outages.
 var (
-	// ErrRefused marks an error that concerns this one message, however often it is tried: it is too large, say. The
-	// message goes to the DLQ, and if the DLQ refuses it, there without its body.
+	// ErrRefused marks an error that concerns this one message and that no other try can fix: it is too large, say. The message
+	// goes to the DLQ, and if the DLQ refuses it, there without its body.
 	ErrRefused = errors.New("the broker refuses this message")
-	// ErrDoubtful marks an error of which the adapter does not know whether it concerns this one message or all. It
-	// counts as ErrRefused once other messages were written to the same place between several tries of this one.
+	// ErrDoubtful marks an error that may concern this one message or all. It counts as ErrRefused when other messages were
+	// written to the same place between several tries of this one.
 	ErrDoubtful = errors.New("the broker refuses this message, or all")
 	// ErrStay says that the message waits in its source.
 	ErrStay = errors.New("the message waits in its source")
@@ -181,15 +181,15 @@ var (
 
 // Lane is what the engine offers to a source. Its methods may be called from any goroutine.
 type Lane[R any] interface {
-	// Post has the lane's goroutine call f soon. It reports whether it will: not after the lane's end.
+	// Post makes the lane's goroutine call f soon. It reports false, and does not, after the lane's end.
 	Post(f func()) bool
-	// Revise calls f for each message that waits until its time, in the order of Seq. f may change Until and Step. Only f
-	// of Post may call it.
+	// Revise calls f for each message that waits until it is due, in the order of Seq. f may change Until and Step. Only a
+	// function of Post may call it.
 	Revise(f func(m *Message[R]))
-	// Abandon takes a message out of the lane that others may have by now. Only f of Post may call it. A handler that
-	// runs sees the end of its context, with the cause; nothing of the message is settled or returned.
+	// Abandon removes a message from the lane that others may have by now, without Settle or Return. It ends the context of a
+	// running handler with the cause. Only a function of Post may call it.
 	Abandon(m *Message[R], cause error)
-	// ReturnUnrun calls Source.Return for all messages that have not begun and of which which, where it is not nil, reports
-	// true. Only f of Post may call it, and the source in one of its methods.
+	// ReturnUnrun calls Source.Return for all messages that have not begun and for which which reports true; a nil which
+	// selects all. Only a function of Post or a method of the source may call it.
 	ReturnUnrun(which func(*Message[R]) bool)
 }
