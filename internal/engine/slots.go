@@ -8,31 +8,31 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// How the number of slots follows what fails.
+// How the limit of slots follows failures.
 const (
-	slotsWindow = time.Second // for which outcomes are counted before something changes
-	minFailures = 10          // in a window, before the slots begin to shrink: a few say nothing of a dependency
-	growSteps   = 16          // windows in which the slots grow from none to all
+	slotsWindow = time.Second // over which outcomes are counted before the limit changes
+	minFailures = 10          // in a window, before the limit begins to shrink: a few say nothing of a dependency
+	growSteps   = 16          // windows in which the limit grows from none to all
 )
 
-// Classes of messages, each with slots of its own: without that one class would starve the other.
+// Classes of messages, each with slots of its own, so that none starves the other.
 const (
 	firstDelivery = 0
 	retry         = 1
-	passing       = 2 // which need none: no handler sees them, or they run alone
+	passing       = 2 // needs no slot: no handler sees the message, or it runs alone
 )
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
 //
-// With MinInFlight both shrink together while messages fail: to half when in a second at least half of them did, and by a
-// sixteenth up again when nine of ten succeeded. While a guard holds messages back (an outage, a flood of dead letters) only
-// one probe at a time gets a slot.
+// With MinInFlight both shrink together while messages fail: to half after a second in which at least half of them failed. They
+// grow by a sixteenth after a second in which nine of ten succeeded. While the guard holds messages back (an outage, a flood of
+// dead letters) only one probe at a time gets a slot.
 //
-// A lane that gets no slot waits in a queue and is rung when there is one: it then has a turn, which it uses or gives back. So
+// A lane that gets no slot waits in a queue and is woken when there is one: it then has a turn, which it uses or gives back. So
 // no lane that comes later is served before it.
 //
-// Each step reads the clock once, under the lock. If a lane finds no room at one time and the alarm is set by a later one, a
-// pause that ends in between would leave the lane without a ring and without an alarm.
+// Each step reads the clock once, under the lock: a pause that ended between two readings would leave a lane that found no room
+// without a wakeup and without an alarm.
 type slots struct {
 	sub *Subscription
 
@@ -46,16 +46,16 @@ type slots struct {
 	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
 	limit              int           // now; 0: they have not shrunk
 	peak               int           // of inFlight in this window
-	since              time.Duration // the window; negative before the first
+	since              time.Duration // the begin of the window; negative before the first
 	good, bad          int           // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
-	next   int                  // the class that was rung last
+	last   int                  // the class that was woken last
 	born   time.Time            // time counts from here
 	armed  time.Duration        // what the alarm is set for; 0 for none
 	alarm  *time.Timer
 
-	eventMu sync.Mutex // keeps the guard's events in their order
+	eventMu sync.Mutex // keeps the guard's events in order
 }
 
 // slotWaiter is one lane that may wait for a slot of a class. The slots' lock guards it.
@@ -73,7 +73,7 @@ func (s *slots) init(sub *Subscription) {
 	s.born, s.since = time.Now(), -1
 }
 
-// take takes a slot of a class. Where there is none, the waiter is queued, and rung when it is its turn.
+// take takes a slot of a class. Where there is none, the waiter is queued, and woken when it is its turn.
 func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	return true, probe
 }
 
-// nowLocked is the time; 0 where nothing depends on it.
+// nowLocked is the time since born; 0 where nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
 	if s.guard == nil && s.rate == nil && s.minLimit == 0 {
 		return 0
@@ -122,7 +122,7 @@ func (s *slots) nowLocked() time.Duration {
 	return time.Since(s.born)
 }
 
-// hasRoomLocked reports whether a message of a class may get a slot, as far as is known without taking one.
+// hasRoomLocked reports whether takeLocked would give a slot of a class.
 func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
 	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
@@ -150,13 +150,14 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 }
 
-// wakeLocked rings the lane that has waited for longest, of each class that has a slot; where the classes share what room there
-// is, of one of them in turn. Who takes or yields the slot rings the next. It sets the alarm for when there may be room by itself.
+// wakeLocked wakes the lane that has waited for longest, of each class that has a slot. Where the classes share the room, it wakes
+// one of them in turn, and the lane that takes or yields the slot wakes the next. It sets the alarm for when there may be room
+// without any other event.
 func (s *slots) wakeLocked(now time.Duration) {
 	defer s.armLocked(now)
 	for range s.queues {
-		s.next = 1 - s.next
-		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next, now) {
+		s.last = 1 - s.last
+		if q := &s.queues[s.last]; !q.Empty() && s.hasRoomLocked(s.last, now) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.wake()
@@ -167,47 +168,54 @@ func (s *slots) wakeLocked(now time.Duration) {
 	}
 }
 
-// give gives back the slot of a message that ended so.
-func (s *slots) give(class int, probe bool, what signal) {
+// give gives back the slot of a message that has ended, and counts its outcome.
+func (s *slots) give(class int, probe bool, sig signal) {
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.probesRunning--
 	}
-	s.heardLocked(probe, what)
+	change, announces := s.countLocked(probe, sig)
+	s.mu.Unlock()
+	s.report(change, announces)
 }
 
-// count counts the end of a message that ran alone, without a slot.
-func (s *slots) count(what signal) {
+// count counts the outcome of a message that ran alone, without a slot.
+func (s *slots) count(sig signal) {
 	s.mu.Lock()
-	s.heardLocked(true, what)
+	change, announces := s.countLocked(true, sig)
+	s.mu.Unlock()
+	s.report(change, announces)
 }
 
-// heardLocked counts an outcome, and unlocks.
-func (s *slots) heardLocked(probe bool, what signal) {
+// countLocked counts the outcome of a message, and wakes the lanes for which there is room now. It returns a change of the limit,
+// and whether the guard has events.
+func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.SubscriptionChanged, announces bool) {
 	now := s.nowLocked()
-	if s.guard != nil && what == signalSuccess {
+	if s.guard != nil && sig == signalSuccess {
 		s.guard.succeeded(probe, now)
 	}
-	var change *redeliver.SubscriptionChanged
 	if s.minLimit > 0 {
-		change = s.countLocked(what, now)
+		change = s.countInWindowLocked(sig, now)
 	}
 	s.wakeLocked(now)
-	news := s.guard != nil && len(s.guard.events) > 0
-	s.mu.Unlock()
+	return change, s.guard != nil && len(s.guard.events) > 0
+}
+
+// report passes to the sink what countLocked has returned.
+func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
 	if change != nil {
 		s.sub.Tell(*change)
 	}
-	if news {
+	if announces {
 		s.announce()
 	}
 }
 
-// countLocked counts an outcome, and shrinks or grows the limit at the end of a window. It returns what the sink is to know.
-func (s *slots) countLocked(what signal, now time.Duration) (change *redeliver.SubscriptionChanged) {
-	switch what {
+// countInWindowLocked counts an outcome, and adapts the limit at the end of a window. It returns the event for the sink, or nil.
+func (s *slots) countInWindowLocked(sig signal, now time.Duration) (change *redeliver.SubscriptionChanged) {
+	switch sig {
 	case signalSuccess:
 		s.good++
 	case signalFailure:
@@ -224,11 +232,12 @@ func (s *slots) countLocked(what signal, now time.Duration) (change *redeliver.S
 	return change
 }
 
+// adaptLocked shrinks or grows the limit after a window.
 func (s *slots) adaptLocked() *redeliver.SubscriptionChanged {
 	all, was := s.good+s.bad, s.limit
 	switch {
 	case s.bad*2 >= all && (s.bad >= minFailures || was > 0 && s.bad > 0):
-		if was == 0 { // from what was used, not from what might have been
+		if was == 0 { // half of the peak, not of the configured limit
 			was = min(s.peak, s.maxLimit)
 		}
 		began := s.limit == 0
@@ -251,7 +260,7 @@ func (s *slots) changed(change redeliver.Change, detail string) *redeliver.Subsc
 	return &redeliver.SubscriptionChanged{Origin: s.sub.Origin, Group: s.sub.Group, Change: change, Detail: detail}
 }
 
-// Limit is how many messages of both classes may be in flight now; 0 for as many as always.
+// Limit is how many messages of both classes may be in flight now; 0 for the configured limits.
 func (s *slots) Limit() int {
 	if s.guard == nil && s.minLimit == 0 {
 		return 0
@@ -264,7 +273,7 @@ func (s *slots) Limit() int {
 	return s.limit
 }
 
-// judge has the guards judge a failure, passes on what they found, and reports whether the message is to be postponed.
+// judge shows a failure to the guard, and reports whether the message is to be postponed.
 func (s *slots) judge(f *failure) bool {
 	s.mu.Lock()
 	now := s.nowLocked()
@@ -298,11 +307,11 @@ func (s *slots) inOutage() bool {
 	return s.guard.inOutage()
 }
 
-// armLocked sets the alarm for when there may be room by itself. Its caller has looked for room at the same time, now: whatever
-// is possible by then was rung, or waits for a slot that a handler gives back.
+// armLocked sets the alarm for when there may be room without any other event. Its caller has looked for room at the same time,
+// now.
 func (s *slots) armLocked(now time.Duration) {
 	at := s.nextLocked(now)
-	if at <= now || s.armed > now && s.armed <= at { // never, or the earlier alarm sets it anew
+	if at <= now || s.armed > now && s.armed <= at { // never, or an earlier alarm is set, which sets it anew
 		return
 	}
 	s.armed = at
@@ -313,7 +322,7 @@ func (s *slots) armLocked(now time.Duration) {
 	s.alarm.Reset(at - now)
 }
 
-// nextLocked is when there may be room by itself; 0 for never.
+// nextLocked is when there may be room without any other event; 0 for never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	if s.guard != nil {
 		at = s.guard.nextChange()
@@ -334,7 +343,7 @@ func (s *slots) onAlarm() {
 	}
 }
 
-// announce passes on what the guards found, in the order in which it happened.
+// announce passes the guard's events to the sink, in order.
 func (s *slots) announce() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
