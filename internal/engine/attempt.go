@@ -11,39 +11,38 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Task is a message in the hands of a handler, in whatever form the handler takes it: middleware.Retry has one for a
-// Watermill message, the engine one for the broker's own.
+// Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
+// record in the engine.
 type Task interface {
 	// Handle calls the handler, once, with ctx as its context or an ancestor of that, and returns its answer. It may panic.
 	Handle(ctx context.Context) error
-	// Describe is the message as Policy.Invalid and tracers see it; nil and nil where it cannot be read.
+	// Describe returns the message as Policy.Invalid and tracers see it; nil and nil where it cannot be read.
 	Describe() (headers redeliver.Headers, body []byte)
-	// Answered reports whether the handler itself has settled the message, where it can: its first answer counts, and
-	// not what it returns.
+	// Answered reports whether the handler has settled the message itself. Then its return value does not count.
 	Answered() bool
-	// Expired is the answer of an attempt whose time is over: err, where nothing else was said before.
+	// Expired returns the answer of an attempt whose time is over: err, unless there was an answer before.
 	Expired(err error) error
-	// Settled is called when the message was settled in the stead of its handler, from another goroutine than Handle,
-	// which may still run.
+	// Settled is called when the message was settled without its handler's answer. Handle may still run, in another goroutine.
 	Settled()
 }
 
-// epoch is where the clock of attempts begins. To ask how long ago it was reads one clock; time.Now reads two.
+// epoch is the zero of the clock of attempts. time.Since reads only the monotonic clock, time.Now two clocks.
 var epoch = time.Now()
 
-// waiting stands in the place of an attempt's beginning while it waits to be handled with others.
+// waiting is the begin of an attempt that waits for its batch.
 const waiting time.Duration = -1
 
 // errGoexit is the failure of a handler that ended its goroutine by runtime.Goexit, as t.FailNow does.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
-// Run runs one attempt: it checks what makes an attempt pointless, calls the handler below ctx, which is d or a descendant of
-// it, and does what the policy says of a failure. It must be called at most once for a delivery. succeeded means that the
-// message is to be acked. Otherwise its end is taken care of; the error is nil unless the message was lost to this process.
+// Run runs one attempt: it checks whether the message may run, calls the handler with a context below ctx, which is d or a
+// descendant of it, and carries out the policy's decision about a failure. It must be called at most once for a delivery. Where
+// succeeded is true, the caller must ack the message. Otherwise Run has brought about its end, and the error is nil unless the
+// message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t
 	d.sub.Answers()
-	if d.Lost() { // it lay ready when its session ended
+	if d.Lost() { // its session ended while it was ready
 		return false, d.abandon(nil)
 	}
 	if err := d.check(); err != nil {
@@ -62,7 +61,7 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 	}
 }
 
-// spanOutcome is how the span of an attempt ends whose message the policy is not asked about.
+// spanOutcome is the outcome in the span of an attempt that the policy does not decide about.
 func spanOutcome(answer error) redeliver.Outcome {
 	if answer == nil {
 		return redeliver.OutcomeSucceeded
@@ -70,7 +69,7 @@ func spanOutcome(answer error) redeliver.Outcome {
 	return redeliver.OutcomeSettled
 }
 
-// begin starts the attempt's clock, and returns the handler's context.
+// begin starts the attempt's clock and its span, and returns the handler's context.
 func (d *Delivery) begin(ctx context.Context) context.Context {
 	if d.sub.Tracer != nil && !d.sub.gathers.Load() {
 		ctx = d.beginSpan(ctx)
@@ -95,7 +94,7 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 			err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 			return
 		}
-		// runtime.Goexit ends the goroutine: nothing above is going to answer, so the message is settled from here.
+		// runtime.Goexit ends the goroutine, so the callers never go on: settle the message here.
 		goesOn, answer := d.takeAnswer(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
 		if goesOn {
 			_ = d.fail(answer)
@@ -107,7 +106,8 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 	return err
 }
 
-// takeAnswer takes the handler's answer. goesOn is false where the message was settled without it.
+// takeAnswer stops the clock of the attempt, and returns the answer that counts. goesOn is false where the message was settled
+// without the handler's answer.
 func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 	if d.w != nil {
 		d.w.remove(d)
@@ -116,20 +116,20 @@ func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 		d.lateAnswer(err)
 		return false, nil
 	}
-	if d.warned { // whatever it answers
-		err = &redeliver.TimeoutError{After: d.timeoutLocked()} // which does not change any more
+	if d.warned { // the answer does not count
+		err = &redeliver.TimeoutError{After: d.timeoutLocked()} // unlocked: it does not change any more
 	}
-	if d.sub.Sink != nil && d.at != waiting { // else it expired before its batch began
+	if d.sub.Sink != nil && d.at != waiting { // at is waiting where it expired before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
 }
 
-// Fail does what the policy says of a failure, unless the message's end is taken care of.
+// Fail carries out the policy's decision about a failure, unless the message's end was claimed before.
 func (d *Delivery) Fail(err error) { _ = d.fail(err) }
 
-// FailLater is Fail where no handler can run at once: a retry that the policy makes in place waits a millisecond. It reports
-// false when the message was lost to this process.
+// FailLater is Fail where no handler can run at once: an immediate retry waits for up to a millisecond. It reports false when the
+// message was lost to this process.
 func (d *Delivery) FailLater(err error) bool {
 	if d.Lost() {
 		_ = d.abandon(err)
@@ -141,7 +141,7 @@ func (d *Delivery) FailLater(err error) bool {
 	return true
 }
 
-// fail is Fail for an attempt. The error is that the message was lost.
+// fail is Fail. The error is not nil only where the message was lost.
 func (d *Delivery) fail(err error) error {
 	if d.Lost() {
 		return d.abandon(err)
@@ -171,8 +171,8 @@ func (d *Delivery) abandoned(cause error) {
 	d.c.end(resultAbandoned)
 }
 
-// settleFailure asks the policy and does what it says. The caller has claimed the message. running says that the handler may
-// still run, so that the next attempt must not begin in place: a Blocking message loses its place then.
+// settleFailure asks the policy and carries out its decision. The caller has claimed the message. running says that the handler
+// may still run, so that the next attempt must not begin in place: a Blocking message loses its place then.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decide(err, now)
@@ -182,7 +182,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	switch {
 	case dec.Action == redeliver.RetryNow:
 		d.decided(dec, err)
-		d.End(nil) // what the handler has handed on must not go on beside the next attempt
+		d.End(nil) // work that the handler started must not run beside the next attempt
 		d.c.runAgain(&dec.State)
 	case d.sub.Blocking && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
@@ -191,11 +191,11 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	}
 }
 
-// stay has the message wait in place, and what is behind it wait with it.
+// stay makes the message wait in place. The messages behind it wait with it.
 func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	wait := dec.State.Due.Sub(now)
 	switch longest := d.sub.MaxInPlace; {
-	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // no handler asked for that long
+	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
 		dec.Delay, dec.State.Due = longest, redeliver.CeilMilli(now.UTC().Add(longest))
 	case longest == 0:
 		if dec.Delay > redeliver.MaxBlock {
@@ -204,7 +204,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 		}
 		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
 		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
-	case dec.Delay > longest: // not wait: due times are rounded up
+	case dec.Delay > longest: // Delay, not wait: due times are rounded up
 		d.sub.Policy.Unschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest})
 		d.moveOn(dec, cause)
 		return
@@ -219,10 +219,10 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
 	d.c.stay(&dec.State)
 }
 
-// nacked is the end of a message that was nacked without an error: by a publisher of the Router, or another middleware. It
-// is an attempt like an error. No handler can run at once for it, so it waits at least for the next millisecond.
+// nacked ends an attempt whose message was nacked without an error: by a publisher of the Router, or another middleware. It is a
+// failure. No handler can run at once, so the message waits at least for the next millisecond.
 func (d *Delivery) nacked() {
-	if d.Lost() || d.c.isDraining() { // the end of the subscription is why, or may be: it comes back uncounted
+	if d.Lost() || d.c.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
 		_ = d.abandon(nil)
 		return
 	}
@@ -236,7 +236,7 @@ func (d *Delivery) nacked() {
 	d.settleFailure(err, true)
 }
 
-// Deadline implements [context.Context]. It is computed when somebody asks.
+// Deadline implements [context.Context].
 func (d *Delivery) Deadline() (time.Time, bool) {
 	outer, ok := d.Lazy.Deadline()
 	if d.w == nil {
@@ -255,20 +255,20 @@ func (d *Delivery) Deadline() (time.Time, bool) {
 	return outer, true
 }
 
-// overrun is an attempt that is settled without the handler's answer.
+// overrun is an attempt that was settled without its handler's answer.
 type overrun struct {
 	mu       sync.Mutex
-	returned bool // the handler has come back
-	stuck    bool // it was counted as stuck before
+	returned bool // the handler has returned
+	stuck    bool // it was counted as stuck
 }
 
-// StuckAfter is the time that a handler has to come back after its message has moved on: one that heeds its context and only
-// cleans up is not stuck.
+// StuckAfter is the time after its timeout in which a handler may return without being counted as stuck: it may heed its context
+// and clean up.
 const StuckAfter = time.Second
 
-// takeOver is called by the watch, with its lock held, when the timeout is over and the handler has not answered. It reports
-// whether the handler's answer no longer counts; then expire must be called.
-func (d *Delivery) takeOver() bool {
+// takeOverLocked claims a message whose timeout is over. It reports whether the handler's answer no longer counts; then expire must
+// be called. The watch's lock must be held.
+func (d *Delivery) takeOverLocked() bool {
 	if !d.claim() {
 		return false
 	}
@@ -276,7 +276,7 @@ func (d *Delivery) takeOver() bool {
 	return true
 }
 
-// expire settles a message whose attempt is over time, in a goroutine of its own.
+// expire settles a message whose timeout is over, in a goroutine of its own.
 func (d *Delivery) expire(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
@@ -286,7 +286,7 @@ func (d *Delivery) expire(timeout time.Duration) {
 	switch {
 	case d.Lost():
 		d.abandoned(err)
-	case err == nil: // of a batch that was acked as a whole
+	case err == nil: // AckAll acked the whole batch
 		d.endSpan(redeliver.OutcomeSucceeded, nil)
 		d.c.end(resultAcked)
 	default:
@@ -296,7 +296,7 @@ func (d *Delivery) expire(timeout time.Duration) {
 	time.AfterFunc(StuckAfter, func() { d.overdue(timeout) })
 }
 
-// overdue counts a handler that still runs although its message has moved on.
+// overdue counts a handler that still runs although its message was settled.
 func (d *Delivery) overdue(timeout time.Duration) {
 	o := d.over
 	o.mu.Lock()
@@ -310,7 +310,7 @@ func (d *Delivery) overdue(timeout time.Duration) {
 	})
 }
 
-// lateAnswer is the answer of a handler whose message was settled without it.
+// lateAnswer reports the answer of a handler whose message was settled before.
 func (d *Delivery) lateAnswer(err error) {
 	o := d.over
 	o.mu.Lock()
@@ -326,8 +326,7 @@ func (d *Delivery) lateAnswer(err error) {
 	}
 }
 
-// Gather stops the clock of an attempt whose message waits to be handled with others. It reports false when the attempt's
-// time was over before.
+// Gather stops the clock of an attempt whose message waits for its batch. It reports false when the attempt's time was over before.
 func (d *Delivery) Gather() bool {
 	if d.w == nil {
 		d.at = waiting
@@ -366,7 +365,7 @@ func beginGathered(now time.Time, all []*Batched) {
 	}
 }
 
-// leaveBatch is the end of a gathered attempt that never began.
+// leaveBatch restarts the clock of an attempt that was gathered and is in no batch.
 func (d *Delivery) leaveBatch() {
 	if d.w != nil {
 		d.w.mu.Lock()
@@ -375,8 +374,8 @@ func (d *Delivery) leaveBatch() {
 	d.at = time.Since(epoch)
 }
 
-// ClaimAnswer takes the attempt from the watch. It reports whether what the handler answers counts: not when the attempt's
-// time was over before.
+// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: not when the attempt's time was over
+// before.
 func (d *Delivery) ClaimAnswer() bool {
 	if d.w != nil {
 		d.w.remove(d)
@@ -384,7 +383,7 @@ func (d *Delivery) ClaimAnswer() bool {
 	return d.over == nil
 }
 
-// Timeout is the time that the attempt may take; 0 for any.
+// Timeout is the time that the attempt may take; 0 for no bound.
 func (d *Delivery) Timeout() time.Duration {
 	if d.w == nil {
 		return 0

@@ -14,27 +14,25 @@ const (
 	DefaultBatchTimeout = 5 * time.Second
 )
 
-// NoWait is a [BatchConfig] Timeout: what is there is handled at once, without
-// waiting for more. Batches are of what has gathered while others ran.
+// NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
 const NoWait time.Duration = -1
 
-// BatchConfig says when a batch is run: as soon as its Size, its Bytes or its
-// Timeout is reached, and never empty.
+// BatchConfig says when a batch runs: as soon as its Size, its Bytes or its Timeout is reached. No batch is empty.
 type BatchConfig struct {
-	// Size is the maximum number of messages in a batch. A Size above the subscription's MaxInFlight is refused, because so
-	// many messages are never in flight at once. Default 10.
+	// Size is the maximum number of messages in a batch. A Size above the subscription's MaxInFlight is refused: such a
+	// batch could never be full. Default 10.
 	Size int
 	// Bytes is the maximum size of all payloads in a batch, in bytes. A larger message is a batch of its own. Default: no
 	// bound.
 	Bytes int
 	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s; [NoWait] for none.
 	Timeout time.Duration
-	// Concurrency is how many batches of one subscription run at once. To keep them all busy, the subscription needs a
+	// Concurrency is the maximum number of batches of one subscription that run at once. To keep them all busy, the subscription needs a
 	// MaxInFlight of (Concurrency + 1) x Size. Default 1.
 	Concurrency int
 }
 
-// WithDefaults is the configuration with the default in every field that is zero.
+// WithDefaults returns the configuration with the default in every field that is zero.
 func (c BatchConfig) WithDefaults() BatchConfig {
 	if c.Size == 0 {
 		c.Size = DefaultBatchSize
@@ -72,8 +70,7 @@ func (c BatchConfig) Check(ps *redeliver.Problems) {
 	}
 }
 
-// CheckSize notes that a batch can never be full where only so many messages may
-// be in flight. Both have their defaults.
+// CheckSize notes a Size that a subscription with maxInFlight can never reach. Both have their defaults.
 func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 	if maxInFlight > 0 && c.Size > maxInFlight {
 		ps.Add("BatchConfig.Size", c.Size, fmt.Sprintf(
@@ -82,10 +79,8 @@ func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 }
 
 var (
-	// ErrRetryAsked is the failure of a message of a batch whose function asked
-	// for a retry and gave no reason.
+	// ErrRetryAsked is the failure of a message for which a batch function asked for a retry without an error.
 	ErrRetryAsked = errors.New("the batch function asked for a retry")
-	// ErrBatchOver is what a LateAnswer says of a message that was settled when
-	// its batch had ended.
+	// ErrBatchOver is the error of the LateAnswer for a message that was answered after the end of its batch.
 	ErrBatchOver = errors.New("settled after the end of its batch")
 )

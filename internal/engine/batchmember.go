@@ -6,8 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// BatchMember is a record's place in a batch of records, and its task. No goroutine waits for it, so a message that succeeds
-// costs none.
+// BatchMember is a record's place in a batch of records, and its task. It needs no goroutine of its own.
 type BatchMember[R any] struct {
 	Batched
 	Record R
@@ -42,7 +41,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	eng.batches.Join(&m.Batched)
 }
 
-// newMember makes a place for a record of so many bytes. Many are allocated at once, see maxSlabRecord.
+// newMember makes the member of a record of size bytes. Many are allocated at once, see maxSlabRecord.
 func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
 	if size > maxSlabRecord {
 		return new(BatchMember[R])
@@ -67,7 +66,7 @@ func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
 	return eng.opt.Batch(b, members)
 }
 
-// Verdict implements [BatchWaiter]. An error may come with the queue locked, and a failure writes: that is done elsewhere.
+// Verdict implements [BatchWaiter]. The queue may be locked when an error comes, so another goroutine writes the failure.
 func (m *BatchMember[R]) Verdict(err error) {
 	if err == nil {
 		m.end(nil)

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// watchDelay is how long a message waits for its batch before its context is watched.
+// watchDelay is how long a message waits for its batch before its context is watched: that is expensive, and most have left by
+// then.
 const watchDelay = 50 * time.Millisecond
 
-// BatchCall calls a batch function for messages, at least one, in the order in which they came. The slice is not the
-// function's. b is the batch and the context of the call.
+// BatchCall calls a batch function for at least one message, in the order of arrival. It must not keep the slice. b is the batch
+// and the context of the call.
 type BatchCall func(b *Batch, all []*Batched) error
 
-// Batches is where messages of one subscription wait for their batch, the oldest
-// first. There is no batch before it runs: what runs is what waits then, so one
-// that had to wait for its turn takes along what came meanwhile.
+// Batches is the queue in which messages of one subscription wait for their batch, the oldest first. A batch is made when it runs,
+// so it includes the messages that came while it waited for others.
 type Batches struct {
 	config BatchConfig
 	call   BatchCall
@@ -25,16 +25,15 @@ type Batches struct {
 
 	mu           sync.Mutex
 	head, tail   *Batched
-	unwatched    *Batched // the oldest whose context nobody watches
+	unwatched    *Batched // the oldest whose context is not watched yet
 	n, bytes     int
-	alone        int  // how many of them are to run alone
+	alone        int  // messages that are to run alone
 	running      int  // batch functions
 	timeoutArmed bool // a timer is set for the Timeout of the oldest
-	watchArmed   bool // and one to watch the contexts of those that wait for long
+	watchArmed   bool // a timer is set for watchContexts
 }
 
-// NewBatches makes the batches of a subscription, nil for messages of other
-// subscribers. config has its defaults and was checked.
+// NewBatches makes the queue of a subscription, nil for messages of other subscribers. config has its defaults and was checked.
 func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches {
 	q := &Batches{config: config, call: call, sub: sub}
 	if sub != nil {
@@ -72,15 +71,14 @@ func (q *Batches) Join(m *Batched) {
 	}
 }
 
-// startReady runs what may run.
+// startReady starts a batch when one may run.
 func (q *Batches) startReady() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.startLocked(time.Since(epoch))
 }
 
-// startLocked starts a batch when one may run. It is told what the time is. The caller
-// holds mu.
+// startLocked starts a batch when one may run, and reports whether it has.
 func (q *Batches) startLocked(now time.Duration) bool {
 	if q.running >= q.config.Concurrency || !q.readyLocked(now) {
 		return false
@@ -90,7 +88,7 @@ func (q *Batches) startLocked(now time.Duration) bool {
 	return true
 }
 
-// readyLocked tells whether what waits makes a batch. The caller holds mu.
+// readyLocked reports whether the waiting messages make a batch.
 func (q *Batches) readyLocked(now time.Duration) bool {
 	switch {
 	case q.n == 0:
@@ -104,8 +102,7 @@ func (q *Batches) readyLocked(now time.Duration) bool {
 	}
 }
 
-// shrunkLocked tells whether no more come: the subscription has shrunk, and all that
-// may be in flight waits here. The caller holds mu.
+// shrunkLocked reports whether no more messages can come: the limit of slots has shrunk, and all that may be in flight wait here.
 func (q *Batches) shrunkLocked() bool {
 	if q.sub == nil {
 		return false
@@ -114,7 +111,7 @@ func (q *Batches) shrunkLocked() bool {
 	return limit > 0 && q.n >= limit
 }
 
-// takeLocked takes the messages of a batch out of the queue. The caller holds mu.
+// takeLocked takes the messages of a batch out of the queue.
 func (q *Batches) takeLocked(now time.Duration) []*Batched {
 	if !q.readyLocked(now) { // some have left meanwhile
 		return nil
@@ -143,7 +140,7 @@ func (q *Batches) takeLocked(now time.Duration) []*Batched {
 	return all
 }
 
-// unlinkLocked takes a message out of the queue. The caller holds mu.
+// unlinkLocked takes a message out of the queue.
 func (q *Batches) unlinkLocked(m *Batched) {
 	if q.unwatched == m {
 		q.unwatched = m.next
@@ -171,15 +168,15 @@ func (q *Batches) unlinkLocked(m *Batched) {
 	m.taken = true
 }
 
-// dismissLocked sends a message away that is not to be handled any more. The caller holds mu.
+// dismissLocked ends the wait of a message that must not be handled any more.
 func (q *Batches) dismissLocked(m *Batched) {
 	q.unlinkLocked(m)
 	m.Leave()
 	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 }
 
-// armLocked sets what wakes the queue. Under load no timer is set for single messages
-// or batches: one that was set before finds nothing to do. The caller holds mu.
+// armLocked sets the timers of the queue that are not set. Under load most of them find nothing to do: there is no timer for each
+// message or batch.
 func (q *Batches) armLocked(now time.Duration) {
 	if q.head == nil {
 		return
@@ -199,14 +196,13 @@ func (q *Batches) tick() {
 	defer q.mu.Unlock()
 	q.timeoutArmed = false
 	now := time.Since(epoch)
-	// What is ripe and cannot start is started by the end of what runs.
+	// The end of a running batch starts one that is ready and cannot start now.
 	if !q.startLocked(now) && !q.readyLocked(now) {
 		q.armLocked(now)
 	}
 }
 
-// watchContexts has the contexts watched of messages that have waited for a while. To
-// watch one is dear, and most have left by then.
+// watchContexts watches the contexts of the messages that have waited for watchDelay.
 func (q *Batches) watchContexts() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -222,7 +218,7 @@ func (q *Batches) watchContexts() {
 	}
 }
 
-// removeEnded takes a message out of the queue whose context has ended.
+// removeEnded takes a message whose context has ended out of the queue.
 func (q *Batches) removeEnded(m *Batched) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

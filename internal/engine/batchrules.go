@@ -10,19 +10,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// BatchWaiter waits for the answer of a message that is in a batch: a goroutine of a
-// Router, or an adapter that goes on from there.
+// BatchWaiter waits for the answer to a message in a batch: a goroutine of a Router, or an adapter.
 type BatchWaiter interface {
-	// Verdict is told the answer, once, by whatever goroutine gives it. An error
-	// may come with the queue locked, so it must not be waited for anything then.
+	// Verdict gets the answer, once, from any goroutine. It must not block: the queue may be locked when an error comes.
 	Verdict(err error)
 }
 
-// Batched is the place of a message in a batch: first among those that wait for
-// one, then in one that runs. The first answer that it is given counts and takes
-// effect at once, while the batch goes on. Who shows it to a batch function shows
-// Answer, and what is made of it, under the names that are the same everywhere:
-// Ack, Retry, Reject, State and Context. Safe for concurrent use from Init on.
+// Batched is a message that waits for a batch, and then its place in the batch. The first answer counts and takes effect at once,
+// while the batch goes on. It is safe for concurrent use after Init.
 type Batched struct {
 	waiter BatchWaiter
 	d      *Delivery       // nil for a message of another subscriber
@@ -32,26 +27,26 @@ type Batched struct {
 	// Guarded by the queue's mu.
 	prev, next *Batched
 	since      time.Duration // when it came, counted from epoch
-	unwatch    func() bool
-	taken      bool // out of the queue
+	unwatch    func() bool   // nil before watchContexts
+	taken      bool          // out of the queue
 
 	batch   *Batch // its mu guards settled
 	settled bool
 }
 
-// Init sets what is known of a message: the context whose end means that it is no longer to be handled, what waits for its
-// answer, its delivery, which may be nil, and the length of its payload.
-func (m *Batched) Init(ctx context.Context, who BatchWaiter, d *Delivery, bytes int) {
-	m.waiter, m.d, m.ctx, m.bytes = who, d, ctx, bytes
+// Init sets the context whose end takes the message out of the queue, the waiter for its answer, its delivery, which may be nil,
+// and the length of its payload in bytes.
+func (m *Batched) Init(ctx context.Context, waiter BatchWaiter, d *Delivery, bytes int) {
+	m.waiter, m.d, m.ctx, m.bytes = waiter, d, ctx, bytes
 }
 
 // Batch is the batch that the message is in; nil while it waits for one.
 func (m *Batched) Batch() *Batch { return m.batch }
 
-// Waiter is who waits for the answer.
+// Waiter returns the waiter for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.waiter }
 
-// Leave is for a message that no batch takes.
+// Leave ends the wait of a message that no batch takes.
 func (m *Batched) Leave() {
 	if m.d != nil {
 		m.d.leaveBatch()
@@ -61,16 +56,15 @@ func (m *Batched) Leave() {
 // Ack answers that the message was handled.
 func (m *Batched) Ack() bool { return m.Answer(nil) }
 
-// Retry answers that it has failed and is to run again after delay, or, without
-// one, when the policy says. A negative delay is 0; all but the first are ignored.
+// Retry answers that the message has failed and is to run again after delay, or, without one, when the policy says. A negative
+// delay is 0; all but the first are ignored.
 func (m *Batched) Retry(delay ...time.Duration) bool { return m.Answer(retryAsked(delay)) }
 
-// Reject answers that it goes to the DLQ now.
+// Reject answers that the message goes to the DLQ now.
 func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(reason)) }
 
-// Answer says what the handler of a single message says with what it returns, and
-// whether that counts: not when the message has its answer, its Timeout is over,
-// or its batch is, which the sink is told.
+// Answer answers as the handler of a single message does by its return. It reports whether the answer counts: not when the message
+// has its answer, or its Timeout or its batch is over. The sink hears of an answer after the end of the batch.
 func (m *Batched) Answer(err error) bool {
 	b := m.batch
 	b.mu.Lock()
@@ -89,7 +83,7 @@ func (m *Batched) Answer(err error) bool {
 		return false
 	}
 	counts := m.d == nil || m.d.ClaimAnswer()
-	m.waiter.Verdict(err) // also when its own time was over: then its handler comes back at last
+	m.waiter.Verdict(err) // also when its own time was over: its stuck handler has come back
 	return counts
 }
 
@@ -106,12 +100,11 @@ func (m *Batched) tooLate(err error) {
 	})
 }
 
-// Expired is what becomes of a message that is not settled when its time is over:
-// what was said of the whole batch stands, else it has failed with timeout. The
-// task of its attempt asks, see [Task].
+// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch stands, else
+// the message has failed with timeout.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
-	b.Expire(timeout) // not before all its messages are out of the function's hands
+	b.Expire(timeout)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.called {
@@ -124,7 +117,7 @@ func (m *Batched) Expired(timeout error) error {
 // the queue with the context of its lane, which does not end with the loss of one message.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
-// expired returns why a message that waited is too old now. Its clock stands still: no attempt of it began.
+// expired returns why a message that waited is too old now, or nil.
 func (m *Batched) expired() error {
 	if m.d == nil {
 		return nil
@@ -141,9 +134,8 @@ func retryAsked(delay []time.Duration) error {
 	return redeliver.RetryAfter(ErrRetryAsked, delay[0])
 }
 
-// Batch is one call of a batch function, and the context of it: that ends with the
-// policy's Timeout, which counts from the call, and when all its messages were
-// lost to this process. Safe for concurrent use.
+// Batch is one call of a batch function, and its context, which ends with the policy's Timeout, counted from the call, and when
+// all its messages were lost to this process. It is safe for concurrent use.
 type Batch struct {
 	Lazy
 	// Origin and Group name the subscription; empty for messages that no
@@ -151,29 +143,27 @@ type Batch struct {
 	Origin, Group string
 
 	queue *Batches
-	slot  atomic.Bool            // it counts in queue.running
+	slot  atomic.Bool            // the batch counts in queue.running
 	span  atomic.Pointer[traced] // of the call; nil without a tracer
 
 	mu     sync.Mutex
 	open   int   // messages that are not settled
-	over   bool  // the function has returned, or what stands for that
-	called bool  // AckAll or RetryAll was
+	over   bool  // the function has returned, or ended its goroutine
+	called bool  // AckAll or RetryAll was called
 	answer error // of that call
 
 	messages      []*Batched
 	extended      bool
-	began, until  time.Duration // counted from epoch; until 0: there is no Timeout
-	expiry, stuck *time.Timer   // nil: likewise
+	began, until  time.Duration // counted from epoch; until 0: no Timeout
+	expiry, stuck *time.Timer   // nil: no Timeout
 }
 
-// AckAll acks, when the function returns, every message that is not settled by
-// itself, whatever the function returns. It tells whether the call counts: a
-// former AckAll or RetryAll stands, and so does the end of the batch.
+// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns. It reports
+// whether the call counts: not after another AckAll or RetryAll, or the end of the batch.
 func (b *Batch) AckAll() bool { return b.all(nil) }
 
-// RetryAll fails, when the function returns, every message that is not settled by
-// itself. They run again after delay, see [Batched.Retry]. It tells whether the
-// call counts, as AckAll does.
+// RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay, see
+// [Batched.Retry]. It reports whether the call counts, as AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.all(retryAsked(delay)) }
 
 func (b *Batch) all(answer error) bool {
@@ -186,8 +176,7 @@ func (b *Batch) all(answer error) bool {
 	return true
 }
 
-// settle gives every message its verdict that has none: what was said of the
-// whole batch, else what the function returned.
+// settle gives its verdict to every message that has none: that of AckAll or RetryAll, else the function's own.
 func (b *Batch) settle(all []*Batched, err error) {
 	b.mu.Lock()
 	if b.called {

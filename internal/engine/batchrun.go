@@ -10,12 +10,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// errBatchGoexit is what a batch function is said to have panicked with that
-// ended its goroutine by runtime.Goexit.
+// errBatchGoexit is the failure of a batch function that ended its goroutine by runtime.Goexit.
 var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
-// run runs one batch, in a goroutine of its own: that of a message could not
-// outlive the message's answer.
+// run runs one batch, in a goroutine of its own: a message's goroutine ends with the message's answer.
 func (q *Batches) run() {
 	q.mu.Lock()
 	now := time.Since(epoch)
@@ -43,7 +41,7 @@ func (q *Batches) run() {
 	b.do(all)
 }
 
-// leave gives the slot back, once.
+// leave gives back the place in queue.running, once.
 func (b *Batch) leave() {
 	if !b.slot.Swap(false) {
 		return
@@ -58,7 +56,7 @@ func (b *Batch) leave() {
 	}
 }
 
-// do calls the function and settles what it left.
+// do calls the function and settles the messages that it did not settle.
 func (b *Batch) do(all []*Batched) {
 	timeout := time.Duration(0)
 	if d := all[0].d; d != nil {
@@ -107,18 +105,17 @@ func (b *Batch) watch(began, timeout time.Duration, all []*Batched) {
 	})
 }
 
-// isOver reports whether the time of the batch has been over for so long: a timer may fire while the batch is extended. after is
-// its whole time.
+// isOver reports whether the Timeout was over at least since ago: a timer may fire while the batch is extended. after is the whole
+// Timeout.
 func (b *Batch) isOver(since time.Duration) (after time.Duration, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.until - b.began, time.Since(epoch) >= b.until+since
 }
 
-// expire ends the context of a function that has settled all its messages; else
-// the watch does, when it has taken them out of the function's hands. Where messages
-// keep their places (see [Subscription].Blocking) it takes them only from one that
-// is stuck, and one that was extended is not in its list, so they are over time here and now.
+// expire ends the context of a function that has settled all its messages. Otherwise the watch ends it, when it has settled the
+// messages. It does not see the messages of a batch that was extended, and in Blocking order it waits until the function is stuck:
+// expire ends these attempts itself.
 func (b *Batch) expire() {
 	timeout, over := b.isOver(0)
 	if !over {
@@ -140,7 +137,7 @@ func (b *Batch) expire() {
 	}
 }
 
-// watchSessions ends the context when every message was lost to this process.
+// watchSessions ends the context when every message is lost to this process.
 func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	sessions := distinct(all)
 	for _, s := range sessions {
@@ -165,8 +162,7 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	}
 }
 
-// distinct are the sessions of messages. One of another subscriber has one of its own,
-// or none.
+// distinct returns the sessions of messages. The session of a message of another subscriber is its own context.
 func distinct(all []*Batched) []context.Context {
 	var sessions []context.Context
 	known := make(map[context.Context]struct{}) // there may be as many as messages
@@ -189,8 +185,7 @@ func distinct(all []*Batched) []context.Context {
 	return sessions
 }
 
-// values is a context with the values of Subscribe's, that does not end. Those of
-// a message are not there: a batch has many.
+// values is a context that does not end, with the values of Subscribe's context. It has none of a message's: a batch has many.
 func values(m *Batched) context.Context {
 	switch {
 	case m.d == nil:

@@ -2,20 +2,19 @@ package engine
 
 import "time"
 
-// breaker is what holds a subscription's intake back, and when it lets something
-// through: closed, as long as nothing is wrong; paused, for a time; then half open,
-// when one message at a time is let through as a probe. Enough successes in a row close
-// it, and a failure pauses it again, for longer. The rules are sony/gobreaker's, which
-// itself has no pause that grows, takes its own time, and waits for ever for a probe that
-// says nothing: one whose message only moves on, or is lost.
+// breaker is a circuit breaker over what a subscription begins. While it is open nothing begins. After the pause it is half open:
+// one message at a time begins, as a probe. Enough successes in a row close it, and a failure opens it again, for longer.
+//
+// sony/gobreaker has the same rules, but no growing pause and no clock of the caller's, and it waits without end for a probe
+// that says nothing: one whose message only moves on, or is lost.
 type breaker struct {
-	firstPause, maxPause time.Duration // pauses
-	needed               int           // successes
+	firstPause, maxPause time.Duration
+	needed               int // successes in a row that close it
 
 	state     breakerState
-	pause     time.Duration // the next one
-	until     time.Duration // paused until then
-	successes int           // successes in a row
+	pause     time.Duration // the current one
+	until     time.Duration // the end of the pause
+	successes int           // in a row
 }
 
 type breakerState uint8
@@ -26,34 +25,33 @@ const (
 	breakerHalfOpen
 )
 
-// trip pauses a breaker that was closed.
+// trip opens a breaker that was closed.
 func (b *breaker) trip(now time.Duration) {
 	b.state, b.successes, b.pause = breakerOpen, 0, b.firstPause
 	b.until = now + b.pause
 }
 
-// again pauses it after a probe that failed: one that speaks for all makes the next
-// pause longer, and the successes before it count no more.
-func (b *breaker) again(now time.Duration, forAll bool) {
+// probeFailed opens it again. A failure that concerns all messages doubles the pause and takes former successes back.
+func (b *breaker) probeFailed(now time.Duration, concernsAll bool) {
 	b.state = breakerOpen
-	if forAll {
+	if concernsAll {
 		b.successes, b.pause = 0, min(2*b.pause, b.maxPause)
 	}
 	b.until = now + b.pause
 }
 
-// probeSucceeded counts a probe that succeeded, and tells whether that was enough.
-func (b *breaker) probeSucceeded() (over bool) {
+// probeSucceeded counts a probe that succeeded. It reports whether the breaker is closed now.
+func (b *breaker) probeSucceeded() (isClosed bool) {
 	b.successes++
 	if b.successes < b.needed {
-		b.state = breakerHalfOpen // at once: there is no reason to wait
+		b.state = breakerHalfOpen // the next probe may begin at once
 		return false
 	}
 	b.state = breakerClosed
 	return true
 }
 
-// endPause is half open when its pause is over.
+// endPause makes an open breaker half open when its pause is over.
 func (b *breaker) endPause(now time.Duration) {
 	if b.state == breakerOpen && now >= b.until {
 		b.state = breakerHalfOpen

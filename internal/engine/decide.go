@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// decide asks the policy about the failure of this delivery, and the guards that the policy asks for. They count the failure,
-// so it must be called once for each, by the caller that then does what it says.
+// decide asks the policy and the guard about the failure of this delivery. The guard counts the failure, so decide must be called
+// once for each, by the caller that carries out the decision.
 func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and it is what is written
 	d.readState(&dec.State)
@@ -20,7 +20,7 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 	return dec
 }
 
-// judge shows a failure under the state before to the guards, and reports whether the message is to be postponed.
+// judge shows a failure to the guard, with the state before it. It reports whether the message is to be postponed.
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
@@ -33,16 +33,16 @@ func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err e
 	return d.sub.slots.judge(&f)
 }
 
-// signal is what the end of a message says of what its handler depends on.
+// signal is the evidence that the end of a message gives about the dependencies of its handler.
 type signal uint8
 
 const (
-	signalNone signal = iota // nothing: the message is to blame, or it was lost
+	signalNone signal = iota // the message is to blame, or it was lost
 	signalSuccess
 	signalFailure
 )
 
-// signalOf is what a decision about a failure says of the dependency. A fault of the message itself says nothing.
+// signalOf is the signal of a decision about a failure. A fault of the message itself gives none.
 func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.Action != redeliver.DeadLetter {
 		return signalFailure
@@ -60,7 +60,7 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 
 var keySeed = maphash.MakeSeed()
 
-// keyHash is what stands for a message's key, or its id where it has none.
+// keyHash is the hash of a message's key, or of its id where it has no key.
 func (d *Delivery) keyHash(id string) uint64 {
 	if key := d.c.key(); key != nil {
 		return maphash.Bytes(keySeed, key)

@@ -12,17 +12,17 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// result is how a message's way through this process ended.
+// result is how a message ended in this process.
 type result uint8
 
 const (
 	resultAcked     result = iota // its handler succeeded
-	resultForwarded               // it was written to where it waits or to the DLQ
-	resultStaying                 // it waits in its source, and runs again here
+	resultForwarded               // it was written to its next place: a level, a topic, the DLQ
+	resultStaying                 // it waits in its source, and runs again in this process
 	resultAbandoned               // it is not settled; it comes back
 )
 
-// carrier is what a Delivery needs of the generic entry that it belongs to.
+// carrier is the generic entry of a Delivery, as the Delivery sees it.
 type carrier interface {
 	newMessage() (*message.Message, error)
 	record() any
@@ -40,9 +40,9 @@ type carrier interface {
 	end(how result)
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
-	// rest reports that no handler of the message runs any more: what is only written somewhere holds up no suspect.
+	// rest reports that no handler of the message runs any more: a suspect need not wait for a message that is only written.
 	rest()
-	// runAgain has the message run once more, at once, with the slot that it has.
+	// runAgain runs the message once more, at once, with the slot that it has.
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.
 	isLost() bool
@@ -52,20 +52,20 @@ type carrier interface {
 	session() context.Context
 }
 
-// Delivery is one attempt at one message: the context that its handler sees, and what is known of the message. [FromContext]
-// finds it. A message that runs again in this process gets another Delivery.
+// Delivery is one attempt at one message, and the context that its handler sees. [FromContext] finds it. A message that runs
+// again in this process gets another Delivery.
 type Delivery struct {
 	Lazy
 
 	sub  *Subscription
 	c    carrier
-	msg  *message.Message // that a Router has; nil with a handler of records
-	task Task             // what runs the attempt; nil before that
+	msg  *message.Message // nil with a handler of records
+	task Task             // nil before the attempt
 
-	// state is what the message became in this process; nil while the record says it all.
+	// state is the message's state in this process; nil while the record has it.
 	state *redeliver.State
-	// claimed is set by whoever takes care of the message's end: its handler's answer, its timeout, or the worker that saw
-	// it settled. The first one counts.
+	// claimed is set once, when the message's end is decided: by its handler's answer, by its timeout, or by the worker that
+	// saw it settled.
 	claimed atomic.Bool
 
 	w          *watch        // over the timeout; nil for none
@@ -76,12 +76,12 @@ type Delivery struct {
 	answered   bool          // its handler has answered. Guarded by w's lock
 	extension  *extension    // nil for none. Guarded by w's lock
 
-	wrote   How                    // where the message was written to
-	written *redeliver.State       // as what
+	wrote   How                    // where the message was written
+	written *redeliver.State       // with which state
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
-	signal  signal                 // what the end of the message says of what its handler depends on
-	probe   bool                   // it was let through in an outage, see guard
-	alone   bool                   // nothing else of the process runs
+	signal  signal                 // evidence about the dependencies of the handler
+	probe   bool                   // see guard
+	alone   bool                   // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool
@@ -105,13 +105,13 @@ func (d *Delivery) Value(key any) any {
 	}
 }
 
-// valuedContext is a Delivery with the values that the message's own context has beside it.
+// valuedContext is a Delivery with the values of another context.
 type valuedContext struct {
 	*Delivery
 	values context.Context
 }
 
-// withValues is the context of a message whose own was ctx: it has ctx's values, and not its end.
+// withValues is the context of a message whose Codec made it with ctx: the delivery, with ctx's values.
 func (d *Delivery) withValues(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return d
@@ -159,7 +159,7 @@ func (d *Delivery) readState(st *redeliver.State) {
 	d.c.readState(st)
 }
 
-// Task is what runs the attempt, nil before Run.
+// Task returns the task that runs the attempt, nil before Run.
 func (d *Delivery) Task() Task { return d.task }
 
 // Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
@@ -171,7 +171,7 @@ func (d *Delivery) Lost() bool { return d.c.isLost() }
 // Session is the context of the partition or queue that the message was read from. Many messages share it.
 func (d *Delivery) Session() context.Context { return d.c.session() }
 
-// claim reports whether the caller is the first to take care of the message's end.
+// claim reports whether the caller is the first to claim the message's end, which it must then bring about.
 func (d *Delivery) claim() bool { return !d.claimed.Swap(true) }
 
 // isFirst reports whether the message came for the first time and had no attempt in this process.
@@ -182,10 +182,10 @@ func (d *Delivery) isFirst() bool {
 	return d.c.isFirst()
 }
 
-// isProbe reports whether the message was let through in an outage.
+// isProbe reports whether the message counts as a probe in an outage or a flood.
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
-// check returns why the message must not run: it is too old, or Policy.Invalid says so. A panic of that is an answer, too.
+// check returns why the message must not run: it is too old, or Policy.Invalid refuses it, also by a panic.
 func (d *Delivery) check() (err error) {
 	if err := d.sub.expired(d.state, d.c); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (d *Delivery) check() (err error) {
 		}
 	}()
 	headers, body := d.describe()
-	if headers == nil && body == nil { // it cannot be decoded, which its attempt is to say
+	if headers == nil && body == nil { // it cannot be decoded: its attempt reports that
 		return nil
 	}
 	m := redeliver.Message{State: d.State(), Headers: headers, Body: body, Key: d.c.key()}

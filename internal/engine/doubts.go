@@ -9,33 +9,32 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// doubts finds out whether a doubtful error concerns one message or all: it counts what
-// others write to the same place. The zero doubts is ready.
+// doubts finds out whether a driver.ErrDoubtful concerns one message or all: it counts the writes of other messages to the same
+// place. The zero doubts is ready.
 type doubts struct {
-	some   atomic.Bool // whether there are any: else a write has nothing to note
+	some   atomic.Bool // there are places: else a write has nothing to note
 	mu     sync.Mutex
 	places map[string]*doubt
 }
 
-// doubt is a place to which messages cannot be written, and nobody knows why.
+// doubt is a place to which writes fail with a doubtful error.
 type doubt struct {
-	messages int
+	messages int // that cannot be written
 	writes   int // of other messages, since the first of them
 	failures int // since the last write
 }
 
-// doubtfulWrite is one message's part in a doubt.
+// doubtfulWrite is a message that could not be written because of a doubtful error.
 type doubtfulWrite struct {
 	where     string // empty for none
-	writes    int    // of others, at its last try
-	overtaken int    // tries between which others were written
+	writes    int    // of other messages, at its last try
+	overtaken int    // tries before which others were written
 }
 
-// minOvertaken so many times others were written and a message was not, again, before its
-// doubtful error is a refusal.
+// minOvertaken is the number of tries overtaken by other messages after which a doubtful error counts as a refusal.
 const minOvertaken = 3
 
-// addWrite notes that a message was written to a place.
+// addWrite counts a message that was written to a place.
 func (ds *doubts) addWrite(where string, t *doubtfulWrite) {
 	if !ds.some.Load() {
 		return
@@ -49,7 +48,7 @@ func (ds *doubts) addWrite(where string, t *doubtfulWrite) {
 	}
 }
 
-// classify returns err, or, where it is doubtful and concerns this message alone, a refusal.
+// classify returns err, or a refusal where err is doubtful and concerns this message alone.
 func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 	doubtful := errors.Is(err, driver.ErrDoubtful)
 	if t.where != "" && (!doubtful || t.where != where) {
@@ -84,7 +83,7 @@ func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 	return err
 }
 
-// forget ends a message's part in a doubt.
+// forget takes a message out of the doubt about its place.
 func (ds *doubts) forget(t *doubtfulWrite) {
 	if t.where == "" {
 		return
@@ -100,7 +99,7 @@ func (ds *doubts) forget(t *doubtfulWrite) {
 	*t = doubtfulWrite{}
 }
 
-// concernsAll reports whether an error of a write to a place is an outage, as far as is known.
+// concernsAll reports whether the error of a write to a place is likely to concern all messages.
 func (ds *doubts) concernsAll(where string, err error) bool {
 	switch {
 	case errors.Is(err, driver.ErrRefused):

@@ -6,10 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Drain says that a part of a subscription, a partition that is revoked or the
-// whole of a subscriber that closes, delivers nothing new and waits for what is
-// in flight. Whoever keeps messages back to handle several at once asks it, and
-// goes on with what there is. The zero Drain is none. It is safe for concurrent use.
+// Drain counts the parts of a subscription that drain: they begin nothing new and wait for the messages in flight, because a
+// partition is revoked or the subscriber closes. Batches do not wait for more messages then. The zero Drain is ready. It is safe
+// for concurrent use.
 type Drain struct {
 	parts atomic.Int64
 
@@ -17,13 +16,13 @@ type Drain struct {
 	listeners []func()
 }
 
-// Begin is called by an adapter before it waits for handlers, End after.
+// Begin counts a part that begins to drain, and calls the listeners.
 func (d *Drain) Begin() {
 	d.parts.Add(1)
 	d.mu.Lock()
-	told := slices.Clip(d.listeners)
+	listeners := slices.Clip(d.listeners)
 	d.mu.Unlock()
-	for _, f := range told {
+	for _, f := range listeners {
 		f()
 	}
 }
@@ -31,11 +30,10 @@ func (d *Drain) Begin() {
 // End takes one Begin back.
 func (d *Drain) End() { d.parts.Add(-1) }
 
-// Draining tells whether a Begin has had no End yet.
+// Draining reports whether a Begin has had no End yet.
 func (d *Drain) Draining() bool { return d.parts.Load() > 0 }
 
-// Notify has every Begin call f, which must not block, after Draining has become
-// true.
+// Notify makes every later Begin call f, which must not block.
 func (d *Drain) Notify(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

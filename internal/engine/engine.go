@@ -17,8 +17,8 @@ type Options[R any] struct {
 	Sub   *Subscription
 	Codec driver.Codec[R]
 	Store driver.Store[R]
-	// Out is where a Watermill subscriber's messages go. Close closes it. It must be unbuffered: what lay in it would
-	// hold a slot and be out of reach.
+	// Out gets a Watermill subscriber's messages. Close closes it. It must be unbuffered: a message in a buffer would hold a
+	// slot and could not be taken back.
 	Out chan *message.Message
 	// Handle is a handler of the broker's own records. Many goroutines call it at once.
 	Handle func(ctx context.Context, record R) error
@@ -37,10 +37,10 @@ type Engine[R any] struct {
 	sub  *Subscription
 	pool *Workers[*entry[R]]
 
-	sending sync.RWMutex  // held for reading by workers that send to opt.Out
+	sending sync.RWMutex  // workers that send to opt.Out hold it for reading
 	over    chan struct{} // closed by Close
 	batches *Batches
-	members []BatchMember[R] // to be used, guarded by the lock of batches
+	members []BatchMember[R] // allocated and not used yet, guarded by the lock of batches
 }
 
 // New makes an engine.
@@ -54,7 +54,7 @@ func New[R any](opt Options[R]) *Engine[R] {
 	return e
 }
 
-// Close ends the engine, whose lanes have ended, and closes Out. Handlers that still run are not waited for.
+// Close ends the engine, whose lanes have ended, and closes Out. It does not wait for handlers that still run.
 func (e *Engine[R]) Close() {
 	close(e.over)
 	e.sending.Lock() // a worker that comes later sees that its lane has ended
@@ -73,55 +73,55 @@ type LaneOptions[R any] struct {
 	MaxHeld int
 	// MaxBytes bounds the sizes of all messages in hand. Default: no bound.
 	MaxBytes int
-	// DrainTimeout bounds how long what is in flight may finish when the lane ends.
+	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
 	// Exclusive says that the source gives one message at a time, in a turn of its own: it needs no slot.
 	Exclusive bool
-	// Gates decide about what may begin.
+	// Gates decide which messages may begin.
 	Gates []Gater[R]
 }
 
 // Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it, for messages of every
 // [driver.Step].
 type Gater[R any] interface {
-	// Begin says whether m may begin now, and notes that it has, where it may. Before it answers Begins it may change
-	// what happens to m: Step with State, Place and Err, and Alone, when it has made sure that nothing else runs. After
-	// NotYet and NothingYet, the gater calls Lane.Post when the answer may have changed.
+	// Begin decides whether m may begin now, and counts it then. Before it answers Begins it may change m.Step with State,
+	// Place and Err, and m.Alone, when it has made sure that nothing else runs. After NotYet and NothingYet, the gater calls
+	// Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Word
 	// Rest is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
 	// is still written to where it goes.
 	Rest(m *driver.Message[R])
-	// End is called once for each Begin that let the message begin: it has ended here, or waits in place, or could not
+	// End is called once for each Begin that answered Begins: the message has ended here, or waits in place, or could not
 	// begin after all.
 	End(m *driver.Message[R], how Ending)
 }
 
-// LateGater is a [Gater] that learns of the messages that outlive their lane, too.
+// LateGater is a [Gater] that also hears of the messages that outlive their lane.
 type LateGater[R any] interface {
-	// EndLate is called in the place of End where the lane has ended before. Any goroutine calls it.
+	// EndLate is called instead of End where the lane has ended before. Any goroutine calls it.
 	EndLate(m *driver.Message[R])
 }
 
-// Word is a gater's word about a message.
+// Word is a gater's decision about a message.
 type Word uint8
 
-// The words.
+// The decisions of a gater.
 const (
 	Begins     Word = iota // it may begin
 	NotYet                 // this message must wait; others may begin
 	NothingYet             // no message may begin
 	Later                  // this message is held until its Until, which the gater has set
-	Outdated               // this message is settled without an attempt: another copy of it counts
+	Outdated               // this message is settled without an attempt: another copy counts
 )
 
-// Ending is how a message ended that a gater has let begin.
+// Ending is how a message ended for which a gater answered Begins.
 type Ending struct {
 	How How
-	// State is what was written, or what the message waits with, with Moved, Buried and Stays.
+	// State is the state that was written, or with which the message waits. It is set with Moved, Buried and Stays.
 	State *redeliver.State
 }
 
-// How names an [Ending].
+// How is the kind of an [Ending].
 type How uint8
 
 // The endings.
@@ -131,18 +131,18 @@ const (
 	Buried               // it is in the DLQ
 	Stays                // it waits in place, and the gater is asked again
 	Abandoned            // it is not settled, and comes back
-	NotBegun             // another gater, or a suspect's turn, kept it from beginning
+	NotBegun             // another gater, or a suspect, kept it from beginning
 )
 
 var (
-	// ErrLost is why the context of a message ends that others may have by now.
+	// ErrLost is the cause of the end of a message's context when others may have the message.
 	ErrLost = errors.New("the message was lost to this process; it comes back")
-	// ErrDrained is why the context of a handler ends that did not finish in time when its subscriber closed.
+	// ErrDrained is the cause of the end of a handler's context when its subscriber closed and the drain timeout is over.
 	ErrDrained = errors.New("the subscriber closed, and the drain timeout is over; the message comes back")
 )
 
-// RunLane reads a source until ctx ends, then waits for what is in flight. It returns when nothing of the source is in hand.
-// start, which may be nil, gets the lane before anything is read. values has the values of the handlers' contexts.
+// RunLane reads a source until ctx ends, waits for the messages in flight, and returns when the lane has no message of the
+// source. start, which may be nil, gets the lane before anything is read. values has the values of the handlers' contexts.
 func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256

@@ -11,21 +11,21 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// phase says where an entry is in its lane. Only the lane's goroutine changes it.
+// entryPhase says where an entry is in its lane. Only the lane's goroutine changes it.
 type entryPhase uint8
 
 const (
-	entryRead    entryPhase = iota // and nothing was decided
+	entryRead    entryPhase = iota // nothing was decided yet
 	entryWaits                     // until its time has come
 	entryChained                   // behind another message of its key
-	entryReady                     // for a slot
+	entryReady                     // to begin
 	entryRefused                   // a gater has refused it for now
-	entryRuns                      // with a slot, until its end is known here
+	entryRuns                      // until the lane knows its end
 	entryGone                      // it was settled, returned or abandoned
 )
 
-// entry is one message in a lane, from Parse to Settle or Return. Its first Delivery is in it, so that a message that
-// succeeds costs one allocation of many entries; each further attempt in this process has a Delivery of its own.
+// entry is one message in a lane, from Parse to Settle or Return. It contains its first Delivery, so that a message that succeeds
+// needs no allocation but its part of a slab. Each further attempt in this process has a Delivery of its own.
 type entry[R any] struct {
 	driver.Message[R]
 
@@ -35,7 +35,7 @@ type entry[R any] struct {
 	phase      entryPhase
 	keyed      bool        // it has the turn of its key
 	slotted    bool        // it has a slot
-	rested     atomic.Bool // no handler of it runs: it counts no more for the Turn
+	rested     atomic.Bool // no handler of it runs: it does not count for the Turn
 	began      bool        // a handler may have it
 	lost       atomic.Bool // others may have it
 
@@ -48,7 +48,7 @@ type entry[R any] struct {
 
 var _ carrier = (*entry[any])(nil)
 
-// begin makes the delivery of the next attempt. state is nil, or what is known of the message beside its record.
+// begin makes the delivery of the next attempt. state is nil while the record has it.
 func (e *entry[R]) begin(state *redeliver.State) {
 	d := &e.first
 	if e.current.Load() != nil {
@@ -67,8 +67,8 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
-// queue is in which queue of its lane an entry stands that is ready: what needs no slot has one of its own, so it never
-// stands behind one that waits for a slot. A suspect is among those: the messages before it may wait for its turn to end.
+// queue is the index in lane.ready of an entry that is ready. Entries that need no slot have a queue of their own, so they never
+// wait behind one that needs a slot. A suspect is among them: the messages before it may wait for its end.
 func (e *entry[R]) queue() int {
 	if e.Alone || e.Step != driver.Handle {
 		return passing
@@ -132,7 +132,7 @@ func (e *entry[R]) rest() {
 	})
 }
 
-// gateEnding is how the entry ended, as gaters see it.
+// gateEnding is the entry's result, as gaters see it.
 func (e *entry[R]) gateEnding() Ending {
 	d := e.current.Load()
 	switch e.result {
@@ -156,17 +156,17 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 	e.lane.e.pool.Give(e)
 }
 
-// serve is what a worker does with a message that has a slot.
+// serve runs a message that has a slot, in a worker.
 func (e *entry[R]) serve() {
 	d, eng := e.current.Load(), e.lane.e
 	switch {
-	case d.Lost(): // it lay ready when its session ended
+	case d.Lost(): // its session ended while it was ready
 		_ = d.abandon(nil)
 	case eng.batches != nil:
 		eng.joinBatch(e, d)
 	case eng.opt.Handle != nil:
 		defer d.End(nil)
-		if ok, _ := d.Run(d, (*recordTask[R])(e)); ok { // the error is that the message was lost, which is taken care of
+		if ok, _ := d.Run(d, (*recordTask[R])(e)); ok { // the error says only that the message was lost
 			d.succeed()
 		}
 	default:
@@ -182,7 +182,7 @@ func (d *Delivery) succeed() {
 	}
 }
 
-// recordTask is a record in the hands of a handler of the broker's own records.
+// recordTask is the task of a handler of the broker's own records.
 type recordTask[R any] entry[R]
 
 // Handle implements [Task].
@@ -203,8 +203,8 @@ func (t *recordTask[R]) Expired(err error) error { return err }
 // Settled implements [Task].
 func (t *recordTask[R]) Settled() {}
 
-// handOut gives a Watermill message to whoever reads Out, and waits until it is acked or nacked. middleware.Retry, in the
-// Router's goroutine, runs the attempt and takes care of failures.
+// handOut sends a Watermill message to Out, and waits until it is acked or nacked. middleware.Retry runs the attempt in the
+// Router's goroutine, and decides about failures.
 func (e *entry[R]) handOut(d *Delivery) {
 	defer d.End(nil)
 	msg, err := e.newMessage()
@@ -225,12 +225,12 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.succeed()
 	case <-msg.Nacked():
 		d.nacked()
-	case <-eng.over: // Retry may come first, and either reports the attempt that was cut short
+	case <-eng.over: // either this or Retry reports the attempt that was cut short
 		_ = d.abandon(context.Cause(d))
 	}
 }
 
-// send gives a message to whoever reads Out. It reports false where the lane ends first.
+// send sends a message to Out. It reports false where the lane ends first.
 func (l *lane[R]) send(msg *message.Message) bool {
 	l.e.sending.RLock()
 	defer l.e.sending.RUnlock()

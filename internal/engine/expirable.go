@@ -6,18 +6,16 @@ import (
 	"time"
 )
 
-// expirableParent stands between a Lazy's parent and its standard context, so that this one
-// can end as by a deadline when it is told to: the standard library's cancel
-// functions know only Canceled, and its deadlines only timers. From a parent
-// that it does not know, though, it takes the error, through AfterFunc.
+// expirableParent stands between a Lazy's parent and its standard context, so that the latter can end with DeadlineExceeded at
+// any time. The standard library's cancel functions know only Canceled, and its deadlines only timers. From a parent of a foreign
+// type, though, it takes the error, through AfterFunc.
 type expirableParent struct {
 	context.Context // the Lazy's parent
 	expired         atomic.Pointer[context.Context]
-	cancelBelow     func() // ends the context below with the fuse's error and cause
+	cancelBelow     func() // ends the context below with this one's error and cause
 }
 
-// never is the channel of no context: the standard library must not find one of
-// its own behind the fuse.
+// never is a channel of no context of the standard library, which must not find one of its own above this one.
 var never = make(chan struct{})
 
 // expiredContext is a context with the values of parent whose deadline has passed.
@@ -28,14 +26,14 @@ func expiredContext(parent context.Context, cause error) context.Context {
 }
 
 // expire ends the context below.
-func (f *expirableParent) expire(cause error) {
-	over := expiredContext(f.Context, cause)
-	f.expired.Store(&over)
-	f.cancelBelow()
+func (p *expirableParent) expire(cause error) {
+	over := expiredContext(p.Context, cause)
+	p.expired.Store(&over)
+	p.cancelBelow()
 }
 
-// followParent ends a context whose parent has ended. The standard library does that
-// by itself, but behind a fuse a moment later, in a goroutine.
+// followParent ends a context whose parent has ended. The standard library does that by itself, but below an expirableParent a
+// moment later, in a goroutine.
 func (s *standard) followParent() {
 	if s.expirable != nil && s.expirable.Context.Err() != nil {
 		s.expirable.cancelBelow()
@@ -43,23 +41,23 @@ func (s *standard) followParent() {
 }
 
 // AfterFunc is what the standard library looks for in a parent.
-func (f *expirableParent) AfterFunc(burn func()) (stop func() bool) {
-	f.cancelBelow = burn
-	return context.AfterFunc(f.Context, burn)
+func (p *expirableParent) AfterFunc(cancel func()) (stop func() bool) {
+	p.cancelBelow = cancel
+	return context.AfterFunc(p.Context, cancel)
 }
 
 // Done implements [context.Context]. Nobody waits for it: see AfterFunc.
-func (f *expirableParent) Done() <-chan struct{} { return never }
+func (p *expirableParent) Done() <-chan struct{} { return never }
 
 // Err implements [context.Context].
-func (f *expirableParent) Err() error { return f.current().Err() }
+func (p *expirableParent) Err() error { return p.current().Err() }
 
-// Value implements [context.Context]. By it the cause of an end is found.
-func (f *expirableParent) Value(key any) any { return f.current().Value(key) }
+// Value implements [context.Context]. context.Cause finds the cause through it.
+func (p *expirableParent) Value(key any) any { return p.current().Value(key) }
 
-func (f *expirableParent) current() context.Context {
-	if over := f.expired.Load(); over != nil {
+func (p *expirableParent) current() context.Context {
+	if over := p.expired.Load(); over != nil {
 		return *over
 	}
-	return f.Context
+	return p.Context
 }

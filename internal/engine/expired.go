@@ -6,8 +6,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is what it became in this process,
-// nil while its record says it all. For a message without an end it reads no clock.
+// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this process, nil while
+// its record has it.
 func (s *Subscription) expired(state *redeliver.State, c carrier) error {
 	var first redeliver.State
 	if state == nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// extension is the end of an attempt that was extended. It is no longer in the watch's list, which is in the order of the
-// deadlines: it has a timer of its own, or its batch's. The watch's lock guards it.
+// extension is the end of an attempt that was extended. The attempt is no longer in the watch's list, which is in the order of
+// deadlines. The watch's lock guards it.
 type extension struct {
 	until time.Duration // counted from epoch
-	timer *time.Timer   // nil for the batch's
+	timer *time.Timer   // nil: the batch has one
 }
 
 func (e *extension) stop() {
@@ -20,7 +20,7 @@ func (e *extension) stop() {
 	}
 }
 
-// Extend is what redeliver.Extend asks for. An attempt in a batch has the batch's time.
+// Extend implements redeliver.Extend. For an attempt in a batch it extends the batch.
 func (d *Delivery) Extend(by time.Duration) error {
 	if t, ok := d.task.(interface{ Batch() *Batch }); ok {
 		if b := t.Batch(); b != nil {
@@ -54,18 +54,18 @@ func (d *Delivery) Extend(by time.Duration) error {
 
 var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
 
-// extended is until when an attempt may run that began at a time and is to run for so long from now. It is cut to MaxTimeout,
-// which is an error.
+// extended returns the end of an attempt that began at began and asks for by from now. Where MaxTimeout allows less, until is
+// what it allows, and err says so.
 func (s *Subscription) extended(began, by time.Duration) (until time.Duration, err error) {
 	now := time.Since(epoch)
-	most := began + s.Policy.MaxTimeout
-	if by > most-now {
-		return most, fmt.Errorf("%w by %s: MaxTimeout, %s, leaves %s", redeliver.ErrNotExtended, by, s.Policy.MaxTimeout, max(0, most-now).Round(time.Millisecond))
+	latest := began + s.Policy.MaxTimeout
+	if by > latest-now {
+		return latest, fmt.Errorf("%w by %s: MaxTimeout, %s, leaves %s", redeliver.ErrNotExtended, by, s.Policy.MaxTimeout, max(0, latest-now).Round(time.Millisecond))
 	}
 	return now + by, nil
 }
 
-// extendLocked notes that an attempt ends at until. It returns nil where it ends later anyway.
+// extendLocked moves the end of an attempt to until. It returns nil where the attempt ends later anyway.
 func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
 	if until <= d.at+d.timeoutLocked() {
 		return nil
@@ -76,10 +76,10 @@ func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
 	return d.extension
 }
 
-// runsLocked reports whether the answer of the attempt's handler would still count as in time.
+// runsLocked reports whether the handler has neither answered nor run out of time.
 func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
 
-// timeoutLocked is how long the attempt may take in all.
+// timeoutLocked is the time that the whole attempt may take.
 func (d *Delivery) timeoutLocked() time.Duration {
 	if d.extension != nil {
 		return d.extension.until - d.at
@@ -87,7 +87,7 @@ func (d *Delivery) timeoutLocked() time.Duration {
 	return d.w.timeout
 }
 
-// Extend is what redeliver.Extend asks for.
+// Extend implements redeliver.Extend for the whole batch.
 func (b *Batch) Extend(by time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

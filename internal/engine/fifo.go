@@ -8,19 +8,19 @@ type FIFO[T any] struct {
 	head  int
 }
 
-// Empty tells whether there is nothing in it.
+// Empty reports whether the queue has no items.
 func (q *FIFO[T]) Empty() bool { return q.head == len(q.items) }
 
 // Len is the number of items.
 func (q *FIFO[T]) Len() int { return len(q.items) - q.head }
 
-// Peek is the first item; there must be one.
+// Peek returns the first item; there must be one.
 func (q *FIFO[T]) Peek() T { return q.items[q.head] }
 
 // Push puts an item behind the others.
 func (q *FIFO[T]) Push(item T) { q.items = append(q.items, item) }
 
-// Pop takes the first item; there must be one.
+// Pop removes and returns the first item; there must be one.
 func (q *FIFO[T]) Pop() T {
 	var none T
 	item := q.items[q.head]
@@ -29,7 +29,7 @@ func (q *FIFO[T]) Pop() T {
 	switch {
 	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
-	case q.head >= 1024 && q.head > len(q.items)/2: // it is never empty: give back what is behind
+	case q.head >= 1024 && q.head > len(q.items)/2: // a queue that is never empty must not grow without end
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
@@ -37,7 +37,7 @@ func (q *FIFO[T]) Pop() T {
 	return item
 }
 
-// Delete takes out what gone says.
+// Delete removes the items for which gone reports true.
 func (q *FIFO[T]) Delete(gone func(T) bool) {
 	q.items, q.head = slices.DeleteFunc(q.items[q.head:], gone), 0
 }

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// AppendForeignHeader appends what is wrong with a header of a first delivery whose name begins like those of redeliver: a service
-// copied it onward, and it is not believed, for which problem is the reason. Only redeliver.HeaderExpires is, where it is a time.
+// AppendForeignHeader appends a finding about a header of a first delivery whose name has redeliver's prefix, because a service
+// copied it: it is ignored. problem says why. redeliver.HeaderExpires with a valid time is no finding.
 func AppendForeignHeader(found []redeliver.Finding, name, value, problem string) []redeliver.Finding {
 	if name == redeliver.HeaderExpires {
 		if _, ok := redeliver.ParseExpires(value); ok {

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// Gate holds back what a subscription begins while a message that must go on cannot be written: running more handlers would
-// only make more of them. The zero Gate is open. It is safe for concurrent use.
+// Gate keeps a subscription from beginning messages while a failed one cannot be written: more handlers would only cause more
+// failures. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
-	closed atomic.Bool // closes > 0, for the lanes, which ask for every message
+	closed atomic.Bool // closes > 0; lanes read it for every message
 
 	mu        sync.Mutex
 	closes    int
@@ -16,7 +16,7 @@ type Gate struct {
 	listeners map[*func()]struct{}
 }
 
-// Close shuts the gate for one message. It reports whether the gate was open.
+// Close closes the gate for one message. It reports whether the gate was open.
 func (g *Gate) Close() (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,8 +39,8 @@ func (g *Gate) Open() (changed bool) {
 	}
 	close(g.opened)
 	g.closed.Store(false)
-	for ring := range g.listeners {
-		(*ring)()
+	for wake := range g.listeners {
+		(*wake)()
 	}
 	return true
 }
@@ -59,17 +59,17 @@ func (g *Gate) Opened() <-chan struct{} {
 	return g.opened
 }
 
-// notify calls ring, which must not block, whenever the gate opens, until end is called.
-func (g *Gate) notify(ring func()) (end func()) {
+// notify calls wake, which must not block, whenever the gate opens, until end is called.
+func (g *Gate) notify(wake func()) (end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.listeners == nil {
 		g.listeners = make(map[*func()]struct{})
 	}
-	g.listeners[&ring] = struct{}{}
+	g.listeners[&wake] = struct{}{}
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.listeners, &ring)
+		delete(g.listeners, &wake)
 	}
 }

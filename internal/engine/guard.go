@@ -8,15 +8,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard tells an outage from messages that fail for themselves, and bounds dead letters, as the policy asks. It is a part of the
-// slots, whose lock guards it: while it is held, the slots let only one probe at a time begin.
+// guard detects outages and floods of dead letters, as the policy asks. It is a part of the slots, whose lock guards it. While it
+// holds messages back, the slots let only one probe at a time begin.
 type guard struct {
-	outage *outage // nil where it is not asked for, and so is flood
-	flood  *flood
+	outage *outage // nil for none
+	flood  *flood  // nil for none
 
-	probesRunning int // probes that are under way
-	lastProbe     time.Duration
-	events        []redeliver.SubscriptionChanged
+	probesRunning int
+	lastProbe     time.Duration                   // its begin
+	events        []redeliver.SubscriptionChanged // to be passed to the sink
 }
 
 // newGuard makes the guard of a policy with its defaults; nil where there is none.
@@ -34,7 +34,7 @@ func newGuard(p *redeliver.Policy) *guard {
 	return g
 }
 
-// probeTimeout is how long a probe that does not end is waited for before another.
+// probeTimeout is how long a running probe keeps the next one from beginning.
 func (g *guard) probeTimeout() time.Duration {
 	switch {
 	case g.inOutage():
@@ -46,20 +46,20 @@ func (g *guard) probeTimeout() time.Duration {
 	}
 }
 
-// held tells whether nothing may begin but probes.
+// held reports whether only probes may begin.
 func (g *guard) held() bool { return g.inOutage() || g.flood != nil && g.flood.state != breakerClosed }
 
-// inOutage tells whether there is an outage.
+// inOutage reports whether there is an outage.
 func (g *guard) inOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
 
-// mayProbe reports whether lend may succeed.
+// mayProbe reports whether beginProbe would succeed.
 func (g *guard) mayProbe(now time.Duration) bool {
 	return (g.probesRunning == 0 || now-g.lastProbe >= g.probeTimeout()) &&
 		(g.outage == nil || g.outage.state != breakerOpen || now >= g.outage.until) &&
 		(g.flood == nil || g.flood.state != breakerOpen || now >= g.flood.until)
 }
 
-// beginProbe tells whether a probe may begin now, which is one then.
+// beginProbe reports whether a probe may begin now, and counts it then.
 func (g *guard) beginProbe(now time.Duration) bool {
 	if g.probesRunning > 0 && now-g.lastProbe < g.probeTimeout() {
 		return false
@@ -78,7 +78,7 @@ func (g *guard) beginProbe(now time.Duration) bool {
 	return true
 }
 
-// nextChange is when something may change by itself; 0 for never.
+// nextChange is the time at which another probe may begin without any other event; 0 for never.
 func (g *guard) nextChange() (at time.Duration) {
 	if g.held() && g.probesRunning > 0 {
 		at = g.lastProbe + g.probeTimeout()
@@ -92,24 +92,23 @@ func (g *guard) nextChange() (at time.Duration) {
 	return at
 }
 
-// reportf notes what the sink is to be told.
+// reportf notes an event for the sink.
 func (g *guard) reportf(change redeliver.Change, err error, format string, args ...any) {
 	g.events = append(g.events, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 
-// failure is what the judges are shown of an attempt that failed.
+// failure is an attempt that failed, as the guard sees it.
 type failure struct {
 	err            error
-	cause, key, id uint64
-	probe          bool          // it was let through in an outage or a flood
-	failedBefore   bool          // it failed before, and that counted
-	sinceFirst     time.Duration // it failed first
-	dependency     bool          // it may be the dependency's fault
+	cause, key, id uint64        // hashes
+	probe          bool          // it began as a probe
+	failedBefore   bool          // an earlier failure of the message counted
+	sinceFirst     time.Duration // the first failure of the message
+	dependency     bool          // the dependency may have caused it
 	sparable       bool          // see redeliver.Decision
 }
 
-// judge is told of every attempt that failed, and reports whether its message is to be
-// postponed.
+// judge counts a failed attempt. It reports whether the message is to be postponed.
 func (g *guard) judge(f *failure, now time.Duration) (postpone bool) {
 	if g.outage == nil || !f.dependency {
 		return false
@@ -129,7 +128,7 @@ func (g *guard) judge(f *failure, now time.Duration) (postpone bool) {
 
 var errFlood = errors.New("more dead letters than the policy's DeadLetterRate")
 
-// succeeded is told of every message that succeeded.
+// succeeded counts a message that succeeded.
 func (g *guard) succeeded(probe bool, now time.Duration) {
 	if g.outage != nil {
 		o := g.outage
@@ -146,7 +145,7 @@ func (g *guard) succeeded(probe bool, now time.Duration) {
 	}
 }
 
-// deadLettered is told of every dead letter.
+// deadLettered counts a dead letter.
 func (g *guard) deadLettered(probe bool, now time.Duration) {
 	if f := g.flood; f != nil && f.deadLettered(probe, now) == tripped {
 		g.reportf(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.maxDeadLetters, f.deadLetters.part*windowParts, f.pause)

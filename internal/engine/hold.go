@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Hold is a bounded place in memory for what waits to be let go: a heap by
-// time, first in first out among equals. It is not safe for concurrent use; its
-// owner is the one goroutine that reads a partition or a queue.
+// Hold is a bounded queue of items that wait for their times: a heap by time, first in first out among equals. It is not safe for
+// concurrent use; one goroutine owns it.
 type Hold[T any] struct {
 	items []held[T]
 	limit int
@@ -22,8 +21,8 @@ type held[T any] struct {
 	value T
 }
 
-// NewHold makes a hold for at most most items, at least one.
-func NewHold[T any](most int) *Hold[T] { return &Hold[T]{limit: max(1, most)} }
+// NewHold makes a hold for at most limit items, at least one.
+func NewHold[T any](limit int) *Hold[T] { return &Hold[T]{limit: max(1, limit)} }
 
 // Put keeps value until at. It returns false, and keeps nothing, when the hold is full.
 func (h *Hold[T]) Put(at time.Time, value T) bool {
@@ -47,10 +46,10 @@ func (h *Hold[T]) Put(at time.Time, value T) bool {
 // Len is the number of items held.
 func (h *Hold[T]) Len() int { return len(h.items) }
 
-// Full tells whether Put would refuse.
+// Full reports whether Put would return false.
 func (h *Hold[T]) Full() bool { return len(h.items) >= h.limit }
 
-// Next is when the first item may go. ok is false when nothing is held.
+// Next is the time of the first item. ok is false when there is none.
 func (h *Hold[T]) Next() (at time.Time, ok bool) {
 	if len(h.items) == 0 {
 		return time.Time{}, false
@@ -58,10 +57,10 @@ func (h *Hold[T]) Next() (at time.Time, ok bool) {
 	return h.items[0].at, true
 }
 
-// Last is the time of the item that was put last; zero when there was none.
+// Last is the time of the item that was put last; zero before the first.
 func (h *Hold[T]) Last() time.Time { return h.last }
 
-// Pop takes out the first item that may go at now.
+// Pop removes and returns the first item, if its time is not after now.
 func (h *Hold[T]) Pop(now time.Time) (value T, ok bool) {
 	if len(h.items) == 0 || h.items[0].at.After(now) {
 		return value, false
@@ -69,7 +68,7 @@ func (h *Hold[T]) Pop(now time.Time) (value T, ok bool) {
 	value = h.items[0].value
 	n := len(h.items) - 1
 	h.items[0] = h.items[n]
-	h.items[n] = held[T]{} // let go of what it points to
+	h.items[n] = held[T]{} // for the garbage collector
 	h.items = h.items[:n]
 	for i := 0; ; {
 		child := 2*i + 1
@@ -88,10 +87,10 @@ func (h *Hold[T]) Pop(now time.Time) (value T, ok bool) {
 	return value, true
 }
 
-// Delete takes out what gone says. What is left keeps its times and its order.
+// Delete removes the items for which gone reports true. The others keep their times and their order.
 func (h *Hold[T]) Delete(gone func(T) bool) {
 	h.items = slices.DeleteFunc(h.items, func(i held[T]) bool { return gone(i.value) })
-	// Sorted is a heap, too.
+	// A sorted slice is a heap.
 	slices.SortFunc(h.items, func(a, b held[T]) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq, b.seq)) })
 }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// GivenID is the id of a message whose producer gave it one: the same, or what [redeliver.ShortID] makes of it. One that
-// looks like an id that redeliver derives, topic/partition/offset or derived:..., begins with "given:" instead. Else a
-// producer could take the id of somebody else's message, and a handler that is idempotent by it would skip that message.
+// GivenID returns the id of a message whose producer gave it one, shortened as by [redeliver.ShortID]. An id that looks like one
+// that redeliver derives, topic/partition/offset or derived:..., gets the prefix "given:". Otherwise a producer could take the id
+// of another message, and a handler that is idempotent by ids would skip that message.
 func GivenID(id string) string {
 	if strings.HasPrefix(id, "derived:") || isPlace(id) {
 		id = "given:" + id

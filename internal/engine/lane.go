@@ -15,57 +15,57 @@ import (
 
 var noDeadline time.Time
 
-// maxRound is how many messages a lane reads before it does everything else once.
+// maxRound is how many messages a lane reads before it does anything else.
 const maxRound = 256
 
 // slabSize is how many entries are allocated at once.
 const slabSize = 32
 
-// maxSlabRecord is the size of a record, in bytes, above which the next one gets an allocation of its own: one record in hand
-// keeps all of its slab in memory.
+// maxSlabRecord is the size of a record, in bytes, above which the next one gets an allocation of its own: one entry keeps its
+// whole slab in memory.
 const maxSlabRecord = 4 << 10
 
-// lane runs one source. Everything in it belongs to the one goroutine that runs it, but for what mu guards.
+// lane runs one source. Its goroutine owns all fields that mu does not guard and that are not atomic.
 //
-// A message goes: read -> waits, if it is not due -> takes the turn of its key, or stands behind the message that has it ->
-// ready -> begins, with a slot -> ends -> settled.
+// A message is read, waits until it is due, takes the turn of its key or waits behind the message that has it, is ready, begins
+// with a slot, ends, and is settled.
 type lane[R any] struct {
 	e   *Engine[R]
 	src driver.Source[R]
 	opt LaneOptions[R]
 
-	ctx      context.Context // its end: the messages are lost to this process
+	ctx      context.Context // when it ends, the messages are lost to this process
 	cancel   context.CancelCauseFunc
-	lost     <-chan struct{} // the source's
-	draining chan struct{}   // closed when the lane begins nothing more
+	lost     <-chan struct{} // the source is lost
+	draining chan struct{}   // closed when the lane begins no more messages
 
 	slab        []entry[R]
 	large       bool      // the latest record is larger than maxSlabRecord
-	first, last *entry[R] // all in hand, in the order of their arrival
+	first, last *entry[R] // all entries, in the order of arrival
 	inHand      int
 	bytes       int
-	held        int                  // wait for their time, or stand behind another message of their key
-	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
+	held        int                  // entries that wait for their time, or behind another message of their key
+	waits       *Hold[*entry[R]]     // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
-	refused     []*entry[R]          // by a gater, until something was posted
+	refused     []*entry[R]          // by a gater, until the next Post
 	running     int
 	waiters     [2]slotWaiter
-	waiting     [2]bool // the waiter stands in the queue for slots, or has a turn
+	waiting     [2]bool // the waiter is in the queue for slots, or has a turn
 	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
 	timer       *time.Timer
 
-	wakeups  chan struct{} // rung when there is something to do
-	runCount atomic.Int64  // running and inHand, for others
-	allCount atomic.Int64
-	drainEnd atomic.Int64 // when what is in flight is given up, counted from epoch; 0 while the lane does not drain
+	wakeups  chan struct{} // something is to be done
+	runCount atomic.Int64  // running, for other goroutines
+	allCount atomic.Int64  // inHand, likewise
+	drainEnd atomic.Int64  // the end of the drain timeout, counted from epoch; 0 while the lane does not drain
 
 	mu     sync.Mutex
 	ended  []*entry[R]
 	posted []func()
-	closed bool // nobody reads them any more
+	closed bool // the lane has ended and reads neither
 	spare  []*entry[R]
 }
 
@@ -101,7 +101,7 @@ func (l *lane[R]) Post(f func()) bool {
 	return true
 }
 
-// report says that a message has ended. The lane's goroutine does the rest; after the lane's end the caller does.
+// report hands a message that has ended to the lane's goroutine, or releases it after the lane's end.
 func (l *lane[R]) report(e *entry[R]) {
 	l.mu.Lock()
 	if !l.closed {
@@ -116,13 +116,13 @@ func (l *lane[R]) report(e *entry[R]) {
 	l.releaseLate(e)
 }
 
-// load is what the lane has in hand.
+// load counts the messages of the lane.
 func (l *lane[R]) load() redeliver.Load {
 	running := int(l.runCount.Load())
 	return redeliver.Load{InFlight: running, Held: max(0, int(l.allCount.Load())-running)}
 }
 
-// run reads the source until ctx ends, it closes or it is lost, and then waits for what is in flight.
+// run reads the source until ctx ends, the source closes or is lost. Then it waits for the messages in flight.
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.Carry(l.load)()
@@ -159,14 +159,13 @@ func (l *lane[R]) run(ctx context.Context) {
 	l.drain(messages)
 }
 
-// isOver reports whether the drain timeout is over. The lanes of a subscriber that closes come to that at one time, and each
-// notices it a moment later: whoever asks about a message must not go on with one of a lane that has not noticed yet.
+// isOver reports whether the drain timeout is over, also before the lane's goroutine has noticed that.
 func (l *lane[R]) isOver() bool {
 	end := l.drainEnd.Load()
 	return end != 0 && time.Since(epoch) >= time.Duration(end)
 }
 
-// isLost reports whether nothing of the source can be settled any more.
+// isLost reports whether no message of the source can be settled any more.
 func (l *lane[R]) isLost() bool {
 	select {
 	case <-l.lost:
@@ -176,7 +175,7 @@ func (l *lane[R]) isLost() bool {
 	}
 }
 
-// readMessages admits what the source has, without waiting. It reports whether the source has closed.
+// readMessages admits the messages that the source has ready. It reports whether the source has closed.
 func (l *lane[R]) readMessages(messages <-chan R) (closed bool) {
 	for range maxRound {
 		select {
@@ -193,7 +192,7 @@ func (l *lane[R]) readMessages(messages <-chan R) (closed bool) {
 	return false
 }
 
-// readReports does what others have reported and posted.
+// readReports finishes the messages that have ended, and calls the posted functions.
 func (l *lane[R]) readReports() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
@@ -212,7 +211,7 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes ready again what a gater has refused.
+// retryRefused makes the messages ready again that a gater has refused.
 func (l *lane[R]) retryRefused() {
 	for class := range l.ready {
 		q := &l.ready[class]
@@ -226,7 +225,7 @@ func (l *lane[R]) retryRefused() {
 		if again.Empty() {
 			continue
 		}
-		for !q.Empty() { // they were first
+		for !q.Empty() { // the refused ones were first
 			again.Push(q.Pop())
 		}
 		*q = again
@@ -235,7 +234,7 @@ func (l *lane[R]) retryRefused() {
 	l.refused = l.refused[:0]
 }
 
-// admit takes a record in hand.
+// admit makes an entry of a record, and lets it wait or makes it ready.
 func (l *lane[R]) admit(rec R) {
 	e := l.parse(rec)
 	if e == nil {
@@ -243,7 +242,7 @@ func (l *lane[R]) admit(rec R) {
 	}
 	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
-			l.chain(e) // passTurn looks at Until
+			l.chain(e) // passTurn checks Until
 			return
 		}
 		l.wait(e)
@@ -252,13 +251,13 @@ func (l *lane[R]) admit(rec R) {
 	l.enqueue(e)
 }
 
-// chain notes that an entry stands behind another one of its key.
+// chain notes that an entry waits behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
 	l.held++
 }
 
-// parse makes the entry of a record; nil for one that the engine passes over.
+// parse makes the entry of a record. It returns nil for a record that Parse refuses.
 func (l *lane[R]) parse(rec R) *entry[R] {
 	if len(l.slab) == 0 {
 		n := slabSize
@@ -269,7 +268,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
-	l.accepted = -1 // the source hears again what is left, also where this is passed over
+	l.accepted = -1 // calls Accept again, also after an error of Parse
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -293,7 +292,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	return e
 }
 
-// remove takes an entry out of the lane.
+// remove removes an entry from the lane.
 func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
@@ -318,17 +317,17 @@ func (l *lane[R]) remove(e *entry[R]) {
 	l.allCount.Store(int64(l.inHand))
 }
 
-// wait keeps an entry until its time has come.
+// wait keeps an entry until it is due.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
 	l.held++
-	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: drop them, not only when they would have been due
+	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: do not keep them until they would have been due
 		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
 	}
 	l.waits.Put(e.Until, e)
 }
 
-// enqueue makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
+// enqueue makes a due entry ready, or puts it behind the message that has the turn of its key.
 func (l *lane[R]) enqueue(e *entry[R]) {
 	if l.takeTurn(e) {
 		l.pushReady(e)
@@ -343,7 +342,7 @@ func (l *lane[R]) pushReady(e *entry[R]) {
 	l.ready[e.queue()].Push(e)
 }
 
-// takeTurn reports whether an entry has the turn of its key; else it stands behind the last one that wants it.
+// takeTurn reports whether an entry has the turn of its key. Otherwise the entry waits behind the last one of the key.
 func (l *lane[R]) takeTurn(e *entry[R]) bool {
 	if e.Key == 0 || e.keyed {
 		return true
@@ -371,7 +370,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		next.keyed = true
 		if next.phase != entryGone {
 			l.held--
-			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place, behind an earlier delivery of its own
 				l.wait(next)
 			} else {
 				l.pushReady(next)
@@ -382,21 +381,21 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 	}
 }
 
-// begin has everything begin that is due and may.
+// begin begins the messages that are due and may begin.
 func (l *lane[R]) begin(now time.Time) {
 	for {
 		e, ok := l.waits.Pop(now)
 		if !ok {
 			break
 		}
-		if e.phase == entryWaits { // else it was abandoned meanwhile
+		if e.phase == entryWaits { // not abandoned meanwhile
 			l.held--
 			l.enqueue(e)
 		}
 	}
 	sub := l.e.sub
 	blocked := [3]bool{}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
+	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn began while the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break
@@ -437,7 +436,7 @@ func (l *lane[R]) yield(class int) {
 	}
 }
 
-// choose returns the next ready entry, of all queues in turn.
+// choose returns the next ready entry. The queues take turns.
 func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	for range l.ready {
 		l.lastClass = (l.lastClass + 1) % len(l.ready)
@@ -453,13 +452,13 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. A message that
-// runs alone needs neither slot nor turn: the messages that would give them wait for it. A message that is only written
-// elsewhere needs none either: it may have to leave its source while others run.
+// mayBegin asks for everything that a message needs to begin: a slot, the gaters' consent, and a Turn in which no suspect runs. A
+// message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A message that is only written
+// elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
-	if sub.slots.rate != nil && e.Step == driver.Handle { // what never runs does not use up the rate
+	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
 		if err := sub.expired(e.State, e); err != nil {
 			e.Step, e.Err = driver.Bury, err
 		}
@@ -509,7 +508,7 @@ func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
 	}
 }
 
-// start has a message handled, or passed on.
+// start gives a message to a worker, or writes it to its next place.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
 	l.running++
@@ -562,7 +561,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 		if l.isLost() {
 			break
 		}
-		if e.result == resultAcked { // first: a message that is settled has no events any more
+		if e.result == resultAcked { // before Settle: a settled message has no events
 			l.e.sub.Committed(d)
 		}
 		l.src.Settle(&e.Message)
@@ -601,7 +600,7 @@ func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
 	}
 }
 
-// releaseLate is the end of a message that the lane did not live to see.
+// releaseLate releases a message that ended after its lane.
 func (l *lane[R]) releaseLate(e *entry[R]) {
 	l.release(e)
 	for _, g := range l.opt.Gates {
@@ -618,7 +617,7 @@ func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
 		return
 	}
 	e.lost.Store(true)
-	if e.phase == entryRuns { // it keeps its slot and its turn until its handler has answered
+	if e.phase == entryRuns { // it keeps its slot and its turn until its handler answers
 		e.current.Load().End(cause)
 		l.remove(e)
 		return
@@ -634,11 +633,11 @@ func (l *lane[R]) commit() {
 	}
 }
 
-// accept tells the source how much more it may read.
+// accept calls Accept with the number of messages that the lane has room for.
 func (l *lane[R]) accept() {
 	sub := l.e.sub
 	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
-	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
+	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // another process can begin the messages
 		n = 0
 	}
 	if l.opt.MaxBytes > 0 && l.bytes >= l.opt.MaxBytes {
@@ -650,7 +649,7 @@ func (l *lane[R]) accept() {
 	}
 }
 
-// sleep is how long the lane may wait for something to happen.
+// sleep is the time until the next message is due.
 func (l *lane[R]) sleep(now time.Time) time.Duration {
 	if at, ok := l.waits.Next(); ok {
 		return max(0, at.Sub(now))
@@ -667,8 +666,8 @@ func (l *lane[R]) isDraining() bool {
 	}
 }
 
-// drain is the end of a lane: what was not begun is returned, and what is in flight may finish within the drain timeout. A
-// source that is lost is given up at once: nothing of it can be settled any more.
+// drain ends the lane: it returns the messages that have not begun, and waits for those in flight, for the drain timeout at most.
+// It does not wait where the source is lost, because nothing can be settled any more.
 func (l *lane[R]) drain(messages <-chan R) {
 	sub := l.e.sub
 	sub.Drain.Begin()
@@ -706,7 +705,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.allCount.Store(0)
 }
 
-// closeReports does what was reported and posted until now. What ends later gives its slot back by itself.
+// closeReports handles the last reports and posted functions. A message that ends later releases its slot itself, see report.
 func (l *lane[R]) closeReports() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
@@ -720,7 +719,8 @@ func (l *lane[R]) closeReports() {
 	}
 }
 
-// finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.
+// finishRunning waits until no message is in flight and the source has stopped. It returns the cause of the end of the contexts
+// that are left.
 func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
 	for l.running > 0 || stopped != nil {
 		select {
@@ -754,7 +754,7 @@ func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, dead
 	}
 }
 
-// returnRecord returns a record that came when the lane was ending.
+// returnRecord returns a record that came while the lane drains.
 func (l *lane[R]) returnRecord(rec R) {
 	if e := l.parse(rec); e != nil {
 		l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
@@ -762,7 +762,7 @@ func (l *lane[R]) returnRecord(rec R) {
 	}
 }
 
-// ReturnUnrun implements [driver.Lane]. The last comes first: so a broker that gives them out in order keeps that.
+// ReturnUnrun implements [driver.Lane]. It returns the last message first: a broker that puts each one at the head keeps the order.
 func (l *lane[R]) ReturnUnrun(which func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev

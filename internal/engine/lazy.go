@@ -6,30 +6,28 @@ import (
 	"time"
 )
 
-// Lazy is a cancellable context that makes its channel when somebody asks for
-// it: most handlers never do. With contexts of the standard library a message that
-// succeeds would cost 3 allocations more in BenchmarkRetrySuccess of package
-// middleware, and 9 and not 0 in BenchmarkConsumeSuccess of adapters/kafka, which takes
-// 3 times as long then. Embed it, Init it once, End it always.
+// Lazy is a cancellable context that makes its channel at the first call of Done, which most handlers never make. Contexts of the
+// standard library would cost 3 more allocations in middleware's BenchmarkRetrySuccess, and 9 instead of 0 in adapters/kafka's
+// BenchmarkConsumeSuccess, which would take 3 times as long. Embed it, call Init once, and always call End.
 type Lazy struct {
 	parent   context.Context
-	deadline *time.Time // nil for none; only told, the owner calls End
+	deadline *time.Time // nil for none; the owner calls End then
 	mu       sync.Mutex
-	std      *standard // made on demand
+	std      *standard // made when it is needed
 	cause    error     // not nil once ended
-	expires  bool      // Expire may be called
-	expired  bool      // it was, and ended the context
+	expires  bool      // see Expires
+	expired  bool      // Expire has ended the context
 }
 
-// standard is the standard library's context that stands for a Lazy.
+// standard is the context of the standard library that a Lazy delegates to.
 type standard struct {
 	context.Context
 	cancel    context.CancelCauseFunc
-	expirable *expirableParent // what it stands below, where it may expire
+	expirable *expirableParent // its parent, where it may expire
 }
 
-// Init sets the context's parent, and the deadline that it tells (zero: the
-// parent's). It must be called once, before anybody else sees the context.
+// Init sets the parent and the answer of Deadline; a zero deadline is the parent's. It must be called once, before the context is
+// shared.
 func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	c.parent = parent
 	if !deadline.IsZero() {
@@ -38,8 +36,7 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	}
 }
 
-// Expires says that the context may Expire, which costs something once somebody
-// asks for its channel. It must be called right after Init.
+// Expires prepares for Expire, at some cost when Done is called. It must be called right after Init.
 func (c *Lazy) Expires() { c.expires = true }
 
 // End cancels the context. A nil cause is context.Canceled.
@@ -50,8 +47,8 @@ func (c *Lazy) End(cause error) {
 	c.end(cause, false)
 }
 
-// Expire ends the context as a deadline does: its error, and that of the
-// contexts below it, is context.DeadlineExceeded. Without Expires it is End.
+// Expire ends the context like a deadline: its error, and that of the contexts below it, is context.DeadlineExceeded. Without
+// Expires it is End.
 func (c *Lazy) Expire(cause error) { c.end(cause, c.expires) }
 
 func (c *Lazy) end(cause error, expired bool) {
@@ -60,7 +57,7 @@ func (c *Lazy) end(cause error, expired bool) {
 	if c.cause != nil {
 		return
 	}
-	if c.parent.Err() != nil { // it ended first, so its error and cause stand
+	if c.parent.Err() != nil { // the parent ended first, so its error and cause count
 		if c.std == nil {
 			c.makeLocked(c.parent)
 		}
@@ -77,7 +74,7 @@ func (c *Lazy) end(cause error, expired bool) {
 	}
 }
 
-// makeLocked makes std below parent. The caller holds mu.
+// makeLocked makes std below parent.
 func (c *Lazy) makeLocked(parent context.Context) {
 	c.std = &standard{}
 	if c.expires && parent.Err() == nil {
@@ -87,14 +84,14 @@ func (c *Lazy) makeLocked(parent context.Context) {
 	c.std.Context, c.std.cancel = context.WithCancelCause(parent)
 }
 
-// standard returns the standard library's context that stands for this one.
+// standard returns std, which it makes where there is none.
 func (c *Lazy) standard() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.std != nil:
 		c.std.followParent()
-	case c.expired: // before the parent, whatever became of that since
+	case c.expired: // before the parent, whose later end does not count
 		c.std = &standard{Context: expiredContext(c.parent, c.cause)}
 	case c.cause != nil: // likewise
 		c.makeLocked(context.WithoutCancel(c.parent))
@@ -135,8 +132,7 @@ func (c *Lazy) Deadline() (time.Time, bool) {
 	return d, ok
 }
 
-// Value implements [context.Context]. Once the channel is made, the standard
-// library finds its own context here and needs no goroutine to watch this one.
+// Value implements [context.Context]. The standard library finds std through it, and needs no goroutine to watch this context.
 func (c *Lazy) Value(key any) any {
 	c.mu.Lock()
 	std, ended := c.std, c.cause != nil

@@ -6,14 +6,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// loads are what a subscription has in hand, by the parts that read for it.
+// loads are the loads of the parts of a subscription: partitions or queues.
 type loads struct {
 	mu    sync.Mutex
 	parts map[*func() redeliver.Load]struct{}
 }
 
-// Load is what the subscription has in hand now. Its parts are asked one after another,
-// while they go on: the numbers are exact only where nothing moves.
+// Load returns the number of messages that the subscription has in hand. It asks the parts one after another while they go on, so
+// the numbers are exact only where nothing moves.
 func (s *Subscription) Load() redeliver.Load {
 	s.loads.mu.Lock()
 	defer s.loads.mu.Unlock()
@@ -26,8 +26,7 @@ func (s *Subscription) Load() redeliver.Load {
 	return all
 }
 
-// Carry has what a part of the subscription has in hand, a partition or a queue, count in
-// Load until end is called. load is called from any goroutine.
+// Carry adds the load of a part of the subscription to Load until end is called. Any goroutine calls load.
 func (s *Subscription) Carry(load func() redeliver.Load) (end func()) {
 	s.loads.mu.Lock()
 	defer s.loads.mu.Unlock()
@@ -42,10 +41,10 @@ func (s *Subscription) Carry(load func() redeliver.Load) (end func()) {
 	}
 }
 
-// Watched has a sink that watches subscriptions watch this one until end is called. An
-// adapter calls it once, when it begins to read.
+// Watched reports the subscription to a sink that is a redeliver.Watching, until end is called. An adapter calls it once, when it
+// begins to read.
 func (s *Subscription) Watched() (end func()) {
-	// Sinks bear one that is nil, or watches nothing, or panics.
+	// Sinks allows for a sink that is nil, watches nothing, or panics.
 	if w, ok := redeliver.Sinks(s.Sink).(redeliver.Watching); ok {
 		return w.Watch(s.Origin, s.Group, s.Load)
 	}

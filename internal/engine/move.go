@@ -20,24 +20,24 @@ const (
 	maxWritePause = 10 * time.Second
 )
 
-// move is one message on its way to where it waits, to the DLQ or to its topic. Nothing blocks: the store calls Confirmed, and
-// a timer tries again. While an outage keeps a message from being written, the subscription's gate is closed.
+// move writes one message to its next place: a level, the DLQ or its topic. Nothing blocks: the store calls Confirmed, and a timer
+// tries again. While an outage of the broker lasts, the subscription's gate is closed.
 type move struct {
 	d     *Delivery
 	to    driver.Place
-	dec   *redeliver.Decision // of a message that failed; its State is what is written
-	cause error               // what failed
-	hops  bool                // no handler failed: the message is only passed on
+	dec   *redeliver.Decision // its State is written
+	cause error               // of the failure
+	hops  bool                // the message is only passed on: no handler failed
 	from  string              // with hops, for the event
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
-	closed bool            // the gate, for this message
+	closed bool            // this message has closed the gate
 	doubt  doubtfulWrite
 	wait   atomic.Pointer[writePause]
 }
 
-// writePause is a pause between two tries. It ends after its time, or when the lane does.
+// writePause is a pause between two tries. It ends early when the lane ends.
 type writePause struct {
 	ended atomic.Bool
 	timer *time.Timer
@@ -54,11 +54,11 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	m.start()
 }
 
-// passOn writes a message that no handler is to see now to another place. The caller has claimed it.
+// passOn writes a message to another place without calling its handler. The caller has claimed it.
 func (d *Delivery) passOn(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
-		m.dec.State.Policy = d.sub.Fingerprint() // the level is one of this policy's now
+		m.dec.State.Policy = d.sub.Fingerprint() // the level is now one of this policy's
 	}
 	m.start()
 }
@@ -106,35 +106,35 @@ func (m *move) Unanswered(where string, err error) {
 	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
-// finish is the end of a message that is where it should be.
+// finish ends a message whose copy is confirmed.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)
 	m.release()
-	buried := m.dec.Action == redeliver.DeadLetter
+	isDead := m.dec.Action == redeliver.DeadLetter
 	switch {
-	case m.hops && !buried && m.to == driver.Topic:
+	case m.hops && !isDead && m.to == driver.Topic:
 		s.Tell(redeliver.Published{State: m.dec.State, Topic: where})
-	case m.hops && !buried:
+	case m.hops && !isDead:
 		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
 		d.signal = signalOf(m.dec, m.cause)
-		if buried {
+		if isDead {
 			s.slots.deadLettered(d)
 		}
 		s.written(m.dec, where, m.cause)
-		if buried && s.Tracer != nil {
+		if isDead && s.Tracer != nil {
 			d.traceDeadLetter(m.dec, where, m.cause)
 		}
 	}
 	d.wrote, d.written = Moved, &m.dec.State
-	if buried {
+	if isDead {
 		d.wrote = Buried
 	}
 	d.c.end(resultForwarded)
 }
 
-// discard is the end of a message that nobody wants to have in a DLQ.
+// discard ends a dead letter of a subscription without a DLQ.
 func (m *move) discard() {
 	m.release()
 	m.d.signal = signalOf(m.dec, m.cause)
@@ -143,7 +143,7 @@ func (m *move) discard() {
 	m.d.c.end(resultForwarded)
 }
 
-// release opens the gate, where this message has closed it, and ends its part in a doubt.
+// release opens the gate, where this message has closed it, and forgets its doubtful write.
 func (m *move) release() {
 	m.d.sub.doubts.forget(&m.doubt)
 	if m.closed {
@@ -157,8 +157,8 @@ func (m *move) abandon() {
 	m.d.abandoned(m.cause)
 }
 
-// fail decides what a failed write means: a refusal concerns this one message, which goes to the next place; everything else
-// is an outage, which is waited for.
+// fail handles a failed write. A refusal concerns this one message, which goes to the DLQ, there without its body if need be.
+// Every other error is an outage: the write is tried again.
 func (m *move) fail(where string, err error) {
 	s := m.d.sub
 	err = s.doubts.classify(where, err, &m.doubt)

@@ -10,14 +10,12 @@ import (
 )
 
 const (
-	// overlapMargin is how much later than the first message of another policy was met here one
-	// must have failed, by the clock of who wrote that, to have been written beside this
-	// process: what an older version wrote in its last moments is no finding, nor is a
-	// clock that is ahead.
+	// overlapMargin is by how much a message of another policy must have failed after the first one was met here, to count
+	// as written at the same time. It allows for an older version's last messages, and for clocks that differ.
 	overlapMargin = time.Minute
-	// reportInterval is how often the same other policy is told of, for as long as it is seen.
+	// reportInterval is the time after which the same other policy is reported again.
 	reportInterval = time.Hour
-	// maxOtherPolicies bounds the memory of what was told.
+	// maxOtherPolicies bounds the other policies that are remembered.
 	maxOtherPolicies = 100
 )
 
@@ -25,16 +23,15 @@ const (
 // depends on the instance that gets a message.
 var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
 
-// otherPolicies are the other policies under which messages of a subscription are written.
+// otherPolicies are the policies of other instances, which write messages of the subscription.
 type otherPolicies struct {
 	mu       sync.Mutex
-	since    time.Time            // the first message of another policy was met
+	since    time.Time            // when the first message of another policy was met
 	reported map[string]time.Time // by fingerprint
 }
 
-// Met looks at a message that has come back: whether somebody else writes here under
-// another policy, now. An adapter calls it with the state of every message that
-// comes from where redeliver writes. It may be called by many goroutines at once.
+// Met looks at the state of a message that has come back, and reports an instance that now runs another policy. An adapter calls
+// it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) Met(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.Fingerprint() {
 		return
@@ -44,15 +41,15 @@ func (s *Subscription) Met(st *redeliver.State) {
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
-	beside := st.LastFailed.After(r.since.Add(overlapMargin))
+	overlaps := st.LastFailed.After(r.since.Add(overlapMargin))
 	r.mu.Unlock()
-	if beside {
+	if overlaps {
 		s.Differs(st.Policy, fmt.Sprintf("a message that failed at %s was written by it", st.LastFailed.UTC().Format(time.RFC3339)))
 	}
 }
 
-// Differs tells that somebody runs another policy, the one with this fingerprint: once,
-// and again after an hour for as long as it is seen. how says where it was seen.
+// Differs reports that an instance runs the policy with this fingerprint: once, and again after each hour in which it is seen.
+// how says where it was seen.
 func (s *Subscription) Differs(fingerprint, how string) {
 	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		return
@@ -63,15 +60,15 @@ func (s *Subscription) Differs(fingerprint, how string) {
 	})
 }
 
-// Agrees tells that all instances run this policy, where others were told of before. An
-// adapter calls it whose broker says who runs what.
+// Agrees reports that all instances run this policy, where others were reported before. An adapter calls it whose broker knows
+// the policies of all instances.
 func (s *Subscription) Agrees() {
 	r := &s.otherPolicies
 	r.mu.Lock()
 	n := len(r.reported)
 	r.reported = nil
 	if n > 0 {
-		r.since = time.Now() // what others have written until now says nothing of who writes
+		r.since = time.Now() // older messages of others are no sign of another instance
 	}
 	r.mu.Unlock()
 	if n > 0 {

@@ -6,27 +6,25 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// outage is the judge of redeliver.Outage. A message goes through it like this: closed,
-// its failure is counted in spread, and counts for the message. The failure that makes
-// the causes spread trips the breaker: from then on, this one included, failures do not
-// count. The messages that were in flight come back one after another, postponed. After
-// the pause one message is let through. If it fails for what the others failed for, the
-// next pause is longer. If it fails for something else, it may be poison, and says
-// nothing of the others, unless several say the same; if it is the only one that fails
-// any more, time after time, there is no outage. If it succeeds, so may the next.
+// outage detects an outage as redeliver.Outage defines it, and its end.
 //
-// What fails again that failed while others succeeded is poison, as far as anybody can
-// tell. When the others are done only that is left to run, and all of it fails: it says
-// nothing, for as long as the others' successes are in the window.
+// While the breaker is closed, failures count for their messages, and spread counts them by cause. The failure that makes a
+// cause spread trips the breaker. From then on failures do not count, this one included, and messages are postponed.
+//
+// A probe that fails with the outage's error makes the next pause longer. Another error concerns this message alone, unless
+// several probes fail with it. When one message fails every probe in a row, there is no outage.
+//
+// A message is poison when it has failed before while others succeeded. It does not count towards an outage while the successes
+// of the others are in the window: when they are done, only poison is left to run, and all of it fails.
 type outage struct {
 	breaker
 	spread
 	recentSuccesses, recentFailures windowCount
-	probeErrors                     []probeError // what messages say while it lasts
-	lastFailedProbe                 uint64       // the message of the probe that failed last
-	sameFailedProbe                 int          // how often in a row
-	began                           time.Duration
-	probes                          int
+	probeErrors                     []probeError  // that probes of this outage have failed with
+	lastFailedProbe                 uint64        // the message whose probe failed last
+	sameFailedProbe                 int           // how many probes in a row it has failed
+	began                           time.Duration // this outage
+	probes                          int           // of this outage
 }
 
 // probeError is an error that probes have failed with.
@@ -37,9 +35,9 @@ type probeError struct {
 
 const (
 	maxProbeErrors = 16
-	// minProbeMessages is how many probes' messages must fail with an error for it to be the outage's.
+	// minProbeMessages is how many messages' probes must fail with an error to make it the outage's.
 	minProbeMessages = 3
-	// maxSameProbe is how many probes in a row one message may fail before it is no outage.
+	// maxSameProbe is how many probes in a row one message may fail before the outage is unfounded.
 	maxSameProbe = 5
 )
 
@@ -50,20 +48,20 @@ func newOutage(o redeliver.Outage) *outage {
 	}
 }
 
-// transition is what an outage makes of an attempt's end.
+// transition is what the end of an attempt changes about an outage or a flood.
 type transition uint8
 
 const (
-	unchanged  transition = iota
-	tripped               // an outage
-	stillOpen             // it does
-	relapsed              // it lasts, although a probe has succeeded before
-	recovering            // a probe has succeeded, the first since one failed
-	recovered             // the outage
-	unfounded             // it ends, because it is none
+	unchanged  transition = iota // closed
+	tripped                      // it begins
+	stillOpen                    // it goes on
+	relapsed                     // a probe failed after others had succeeded
+	recovering                   // a probe has succeeded, the first since one failed
+	recovered                    // it ends
+	unfounded                    // it ends, because only one message fails
 )
 
-// failed is told of a failure that may be the dependency's.
+// failed counts a failure that the dependency may have caused.
 func (o *outage) failed(f *failure, now time.Duration) transition {
 	if o.state == breakerClosed {
 		if f.failedBefore && o.othersSucceeded(f.sinceFirst, now) {
@@ -91,40 +89,40 @@ func (o *outage) failed(f *failure, now time.Duration) transition {
 		o.close()
 		return unfounded
 	}
-	faltered := o.successes > 0
-	o.again(now, o.isCause(f.cause, !same))
-	if faltered && o.successes == 0 {
+	hadSuccesses := o.successes > 0
+	o.probeFailed(now, o.countProbeError(f.cause, !same))
+	if hadSuccesses && o.successes == 0 {
 		return relapsed
 	}
 	return stillOpen
 }
 
-// othersSucceeded tells whether others have succeeded since a message failed first.
+// othersSucceeded reports whether enough others have succeeded since a message failed first.
 func (o *outage) othersSucceeded(since, now time.Duration) bool {
 	from := now - min(max(since, 0), o.window)
-	well, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)
-	return well > 0 && float64(well) >= (1-o.share)*float64(well+bad)
+	good, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)
+	return good > 0 && float64(good) >= (1-o.share)*float64(good+bad)
 }
 
-// isCause counts a voice, and tells whether it is the outage's.
-func (o *outage) isCause(what uint64, another bool) bool {
+// countProbeError counts an error of a probe. It reports whether the error is the outage's.
+func (o *outage) countProbeError(cause uint64, anotherMessage bool) bool {
 	for i := range o.probeErrors {
-		v := &o.probeErrors[i]
-		if v.cause != what {
+		e := &o.probeErrors[i]
+		if e.cause != cause {
 			continue
 		}
-		if another {
-			v.messages++
+		if anotherMessage {
+			e.messages++
 		}
-		return v.messages >= minProbeMessages
+		return e.messages >= minProbeMessages
 	}
 	if len(o.probeErrors) < maxProbeErrors {
-		o.probeErrors = append(o.probeErrors, probeError{what, 1})
+		o.probeErrors = append(o.probeErrors, probeError{cause, 1})
 	}
 	return false
 }
 
-// succeeded is told of a success.
+// succeeded counts a success.
 func (o *outage) succeeded(probe bool, now time.Duration) transition {
 	switch {
 	case o.state == breakerClosed:

@@ -8,14 +8,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// rateLimiter is a policy's Rate. It is a part of the slots, whose lock guards it: a lane that may not begin a message yet stands in
-// their queue like one that waits for a slot, and holds none meanwhile.
+// rateLimiter keeps to a policy's Rate. It is a part of the slots, whose lock guards it: a lane that may not begin a message yet
+// waits in their queue, without a slot.
 type rateLimiter struct {
 	limiter *xrate.Limiter
-	unused  int // attempts that were counted and did not begin
+	unused  int // attempts that were counted but did not begin
 }
 
-// newRateLimiter makes the pace of a policy; nil where it has none.
+// newRateLimiter makes the limiter of a policy; nil where it has no Rate.
 func newRateLimiter(r redeliver.Rate) *rateLimiter {
 	if !r.On() {
 		return nil
@@ -24,27 +24,27 @@ func newRateLimiter(r redeliver.Rate) *rateLimiter {
 }
 
 // wait is how long it takes until an attempt may begin; 0 where one may begin now.
-func (p *rateLimiter) wait(now time.Time) time.Duration {
-	if p.unused > 0 {
+func (r *rateLimiter) wait(now time.Time) time.Duration {
+	if r.unused > 0 {
 		return 0
 	}
-	missing := 1 - p.limiter.TokensAt(now)
+	missing := 1 - r.limiter.TokensAt(now)
 	if missing <= 0 {
 		return 0
 	}
-	return time.Duration(missing / float64(p.limiter.Limit()) * float64(time.Second)) // as the limiter rounds it
+	return time.Duration(missing / float64(r.limiter.Limit()) * float64(time.Second)) // as the limiter rounds it
 }
 
-// take counts an attempt that begins. One that does not ask before makes the next ones wait for longer.
-func (p *rateLimiter) take(now time.Time) {
-	if p.unused > 0 {
-		p.unused--
+// take counts an attempt that begins. One that does not call wait before makes the next ones wait for longer.
+func (r *rateLimiter) take(now time.Time) {
+	if r.unused > 0 {
+		r.unused--
 		return
 	}
-	p.limiter.ReserveN(now, 1)
+	r.limiter.ReserveN(now, 1)
 }
 
-// cancel gives back the slot of a message that does not begin after all.
+// cancel gives back the slot of a message that did not begin after all.
 func (s *slots) cancel(class int, probe bool) {
 	if s.rate != nil {
 		s.mu.Lock()
@@ -54,7 +54,7 @@ func (s *slots) cancel(class int, probe bool) {
 	s.give(class, probe, signalNone)
 }
 
-// began counts an attempt that begins without a slot of its own: one that is made at once, or alone.
+// began counts an attempt that begins without taking a slot: an immediate retry, or one that runs alone.
 func (s *slots) began() {
 	if s.rate != nil {
 		s.mu.Lock()

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Readers are what the calls of one subscriber's Subscribe have begun: they end
-// with its Close, which waits for them. Safe for concurrent use.
+// Readers are the goroutines that one subscriber's calls of Subscribe have begun. Close ends them and waits for them. It is safe
+// for concurrent use.
 type Readers struct {
-	refusal error // of Begin after Close
+	refusal error // the answer of Begin after Close
 
 	mu     sync.Mutex
 	closed bool
@@ -17,26 +17,23 @@ type Readers struct {
 	group  sync.WaitGroup
 }
 
-// NewReaders makes those of a subscriber that answers with refusal when it is
-// closed.
+// NewReaders makes the readers of a subscriber whose Begin returns refusal after Close.
 func NewReaders(refusal error) *Readers {
 	r := &Readers{refusal: refusal}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
 }
 
-// Begin has open, which may take its time, make a reader, and then has that run in
-// a goroutine of its own, until it returns. What both are given has the values of ctx,
-// and ends with it or with Close, whose cause is the refusal. Close waits for open:
-// what that waits for must heed its context. The error is open's own, or that the
-// readers are closed.
+// Begin calls open, and then runs the reader that open returns in a goroutine of its own. The context of both has the values of
+// ctx. It ends with ctx, or with Close, whose cause is the refusal. Close waits for open, which must heed its context. The error is
+// open's, or the refusal after Close.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		return r.refusal
 	}
-	r.group.Add(1) // Close waits for us from here on
+	r.group.Add(1) // from here on Close waits
 	r.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(r.ctx, func() { cancel(r.refusal) })
@@ -57,8 +54,7 @@ func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run fun
 	return nil
 }
 
-// Close ends all readers and waits until they have returned. It tells whether it
-// is the first to be called.
+// Close ends all readers and waits until they have returned. It reports whether this was the first call.
 func (r *Readers) Close() (first bool) {
 	r.mu.Lock()
 	first, r.closed = !r.closed, true
@@ -68,9 +64,8 @@ func (r *Readers) Close() (first bool) {
 	return first
 }
 
-// CloseAll closes the subscribers of a client, all at once, and then does last. It
-// waits for that until ctx ends, and then returns ctx's error while it goes on in
-// the background. A ctx that has ended before bounds nothing.
+// CloseAll closes the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's error and
+// goes on in the background. A ctx that has ended before the call does not count.
 func CloseAll[S any](ctx context.Context, subscribers []S, shut func(S), last func()) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Schedule is [redeliver.Policy.Schedule] of the policy, reckoned once.
+// Schedule is [redeliver.Policy.Schedule] of the policy, computed once.
 func (s *Subscription) Schedule() string {
 	if p := s.schedule.Load(); p != nil {
 		return *p
@@ -16,8 +16,8 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
-// Notes are what a plan says of a policy on every broker: that its rule does not travel with the messages that wait, and that
-// some waits are cut.
+// Notes returns the notes about a policy that a plan has on every broker: its rule does not travel with waiting messages, or some
+// waits are cut.
 func Notes(p redeliver.Policy) (notes []string) {
 	if p.Schedule() == "" {
 		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one")
@@ -29,10 +29,8 @@ func Notes(p redeliver.Policy) (notes []string) {
 	return notes
 }
 
-// rule is what decides about a message: the rule that it brought, where that is
-// another than the policy's, else the policy. st says afterwards which one, and so do
-// the headers with which the message goes on. Either way what the rule does not say is
-// the policy's: its Timeout, its functions, its order, its levels.
+// rule returns the policy that decides about a message: the subscription's, with the schedule that the message brought, where it
+// brought another one. It notes the schedule in st, whose headers the message takes along.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	rule := s.ruleOf(st.Schedule)
 	if rule == &s.Policy {
@@ -51,7 +49,7 @@ func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	return &s.Policy
 }
 
-// takes reports whether a rule that a message brought may decide about it. Where strangers write, it gives the message no
+// takes reports whether a rule that a message brought may decide about it. From untrusted producers it must give the message no
 // more retries and no more time than the policy does.
 func (s *Subscription) takes(old *redeliver.Policy) bool {
 	if !s.UntrustedProducers {

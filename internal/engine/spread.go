@@ -7,23 +7,19 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// spread tells failures that are spread over many keys from those of a few messages.
-// It keeps, for each cause, the latest failure of each of the MinKeys keys that failed
-// last: when that many are there, and the oldest is not older than the window, they are
-// spread. What was counted when the oldest failed says how many of all attempts have
-// failed since. So a success costs one addition, and memory is bounded. Time is given
-// in, as everywhere here, since whatever the caller counts from, who has a lock.
+// spread finds out whether failures with one cause are spread over many keys. For each cause it keeps the latest failure of each
+// of the minKeys keys that failed last. The cause is spread when there are so many, none older than the window, and when the
+// share of all attempts has failed since the oldest. A success costs one addition, and memory is bounded.
 type spread struct {
 	minKeys int
 	share   float64
 	window  time.Duration
 
 	attempts, failures int64
-	causes             []cause // the one that was seen last at the end
+	causes             []cause // the latest at the end
 }
 
-// maxCauses is how many causes are known; the one that has not been seen for longest
-// is forgotten for another.
+// maxCauses bounds the causes that are kept. A new one replaces the one that was not seen for longest.
 const maxCauses = 16
 
 type cause struct {
@@ -31,10 +27,11 @@ type cause struct {
 	keys []keyFailure // the latest of each key, oldest first
 }
 
+// keyFailure is the latest failure of a key, with the counts of all keys, this failure included.
 type keyFailure struct {
 	key                uint64
 	at                 time.Duration
-	attempts, failures int64 // this failure included
+	attempts, failures int64
 }
 
 func newSpread(o redeliver.Outage) spread {
@@ -47,11 +44,11 @@ func (s *spread) reset() { s.causes = nil }
 // addSuccess counts an attempt that succeeded.
 func (s *spread) addSuccess() { s.attempts++ }
 
-// addFailure counts an attempt that failed, and tells whether its cause is an outage.
-func (s *spread) addFailure(what, key uint64, now time.Duration) bool {
+// addFailure counts an attempt that failed. It reports whether its cause is spread.
+func (s *spread) addFailure(hash, key uint64, now time.Duration) bool {
 	s.attempts++
 	s.failures++
-	c := s.cause(what)
+	c := s.latestCause(hash)
 	if i := slices.IndexFunc(c.keys, func(f keyFailure) bool { return f.key == key }); i >= 0 {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	} else if len(c.keys) == s.minKeys {
@@ -66,10 +63,10 @@ func (s *spread) addFailure(what, key uint64, now time.Duration) bool {
 	return float64(failures) >= s.share*float64(attempts)
 }
 
-// cause returns what is known of a cause, which is the one that was seen last now.
-func (s *spread) cause(what uint64) *cause {
-	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.hash == what })
-	c := cause{hash: what}
+// latestCause makes a cause the latest one, and returns it.
+func (s *spread) latestCause(hash uint64) *cause {
+	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.hash == hash })
+	c := cause{hash: hash}
 	switch {
 	case i >= 0:
 		c = s.causes[i]

@@ -6,13 +6,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// States is what this process knows of messages that have failed and were not
-// written anew: they wait in hand, or keep their place in their queue, and their
-// headers cannot tell. It is in memory, for what comes back to this process. Safe
-// for concurrent use.
+// States keeps in memory the states of messages that have failed and were not written with new headers, because they wait in this
+// process or keep their place in their queue. It is safe for concurrent use.
 type States[K comparable] struct {
-	// MaxMessages is how many messages are known; above that all are forgotten, and begin
-	// anew. There are hardly more than in hand.
+	// MaxMessages bounds the states. Above it all are forgotten, and the messages begin anew.
 	MaxMessages int
 
 	mu     sync.Mutex
@@ -29,8 +26,7 @@ func (s *States[K]) Put(message K, st *redeliver.State) {
 	s.states[message] = st
 }
 
-// Take returns what is known of a message that came back, or nil, and forgets it:
-// another one may have the same id.
+// Take returns the state of a message that came back, or nil, and forgets it: another message may have the same id.
 func (s *States[K]) Take(message K) *redeliver.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,18 +30,18 @@ type Subscription struct {
 	Tracer redeliver.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
-	// NackDelay is when a message runs again that was nacked without an error. Default: what the policy says.
+	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
 	NackDelay time.Duration
-	// MaxInFlight is how many first deliveries may be with handlers at once, MaxRetriesInFlight how many retries beside
-	// them. While messages fail both shrink together, down to MinInFlight; 0 means that they do not.
+	// MaxInFlight bounds the first deliveries that are with handlers at once, MaxRetriesInFlight the retries. 0 means no bound.
+	// While messages fail both shrink together, down to MinInFlight; they do not where it is 0.
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
-	// Blocking says that a failed message keeps its place: it waits here, and what has the same key waits behind it.
+	// Blocking says that a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
 	// redeliver.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
-	// UntrustedProducers says that producers can write where retries come back from, so that the rule a message brings may be
-	// forged: it then gives the message no more retries and no more time than Policy.
+	// UntrustedProducers says that producers can write to the queues of retries, so that the rule of a message may be forged. Such
+	// a rule gives the message no more retries and no more time than Policy.
 	UntrustedProducers bool
 	// Discards says that there is no DLQ: a message that would go there is acked and reported as discarded.
 	Discards bool
@@ -49,9 +49,9 @@ type Subscription struct {
 	Values context.Context
 	// Turn lets messages that may crash their process run alone. Nil where there are none.
 	Turn *Turn
-	// Drain reports that some of what is in flight is waited for.
+	// Drain is set while a part of the subscription drains.
 	Drain Drain
-	// Gate is closed while a write that must succeed fails: nothing new begins.
+	// Gate is closed while a write fails that must succeed: nothing new begins.
 	Gate Gate
 
 	slots         slots
@@ -63,18 +63,18 @@ type Subscription struct {
 	firsts        atomic.Pointer[firsts]
 	otherPolicies otherPolicies             // other policies under which messages are written
 	writeWindow   atomic.Pointer[tryWindow] // the context of writes that begin now
-	eventMu       sync.Mutex                // keeps the events of changes in their order
-	gathers       atomic.Bool               // its handler is one of batches
+	eventMu       sync.Mutex                // keeps the events of changes in order
+	gathers       atomic.Bool               // its handler gathers batches
 	loads         loads
 	stuck         atomic.Int64 // handlers that still run although their message has moved on
-	answered      atomic.Bool  // a middleware of ours sees its messages
-	unanswered    atomic.Bool  // the sink knows that none does
+	answered      atomic.Bool  // a middleware of redeliver sees its messages
+	unanswered    atomic.Bool  // the sink has heard that none does
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
 func (s *Subscription) Start() { s.slots.init(s) }
 
-// Held reports whether the policy holds back all but probes, because of an outage or of too many dead letters.
+// Held reports whether only probes may begin, because of an outage or of too many dead letters.
 func (s *Subscription) Held() bool {
 	if s.slots.guard == nil {
 		return false
@@ -84,19 +84,19 @@ func (s *Subscription) Held() bool {
 	return s.slots.guard.held()
 }
 
-// Answers notes that a middleware of ours sees the messages of the subscription and hears what handlers answer.
+// Answers notes that a middleware of redeliver sees the subscription's messages and their handlers' errors.
 func (s *Subscription) Answers() {
-	if !s.answered.Load() { // a load is cheaper than a store that all cores see
+	if !s.answered.Load() { // a load is cheaper than a store
 		s.answered.Store(true)
 	}
 }
 
-// errNoRetry is the failure of a nacked message where no middleware of ours heard the handler's error.
+// errNoRetry is the failure of a nacked message where no middleware of redeliver saw the handler's error.
 var errNoRetry = fmt.Errorf("%w, and no middleware.Retry saw the message: its error, Permanent and RetryAfter are lost. "+
 	"Add router.AddMiddleware(middleware.Retry())", redeliver.ErrNacked)
 
-// nackError is the failure of a message that was nacked without an error. The sink hears once that no middleware of ours
-// sees the subscription's messages.
+// nackError is the failure of a message that was nacked without an error. Where no middleware of redeliver sees the messages, the
+// sink hears that once.
 func (s *Subscription) nackError() error {
 	if s.answered.Load() {
 		return redeliver.ErrNacked
@@ -107,8 +107,7 @@ func (s *Subscription) nackError() error {
 	return errNoRetry
 }
 
-// Tell passes an event to the sink, if there is one. A panic of the sink is ignored: it must not take the message, or the
-// process, along.
+// Tell passes an event to the sink, if there is one. A panic of the sink is ignored: it must not end the message or the process.
 func (s *Subscription) Tell(e redeliver.Event) {
 	if s.Sink != nil {
 		emit(s.Sink, e)
@@ -125,7 +124,7 @@ func (s *Subscription) TellChange(change redeliver.Change, detail string, err er
 	s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
 }
 
-// Wants reports whether the sink wants events of e's type, which every message has. See [redeliver.Selective].
+// Wants reports whether the sink wants events of e's type. See [redeliver.Selective].
 func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 	if s.Sink == nil {
 		return false
@@ -154,7 +153,7 @@ func (s *Subscription) decide(st redeliver.State, err error, now time.Time) rede
 	return dec
 }
 
-// postpone decides about a failure that is an outage's.
+// postpone decides about a failure in an outage.
 func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) redeliver.Decision {
 	rule := s.rule(&st)
 	dec := rule.Postpone(st, err, now)
@@ -172,15 +171,15 @@ func (s *Subscription) Fingerprint() string {
 	return name
 }
 
-// tryWindow is the context of all writes that begin within a short while: a timer for each would double the cost of a
-// failure (BenchmarkFailure).
+// tryWindow is the context of all writes that begin within a short time: a timer for each would double the cost of a failure
+// (BenchmarkFailure).
 type tryWindow struct {
 	ctx    context.Context
 	closes time.Time // writes that begin later get another one
 }
 
-// tryContext returns the context for a write that begins now. It ends after SendTimeout, or up to a 64th of that before, and
-// not with the handler's: a handler that was cancelled has still failed, and its message must go on.
+// tryContext returns the context for a write that begins now. It ends after SendTimeout, or up to a 64th of that earlier. It does
+// not end with the handler's context: the message of a cancelled handler must still be written.
 func (s *Subscription) tryContext(now time.Time) context.Context {
 	if w := s.writeWindow.Load(); w != nil && now.Before(w.closes) {
 		return w.ctx
@@ -190,16 +189,15 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 		timeout = DefaultSendTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	context.AfterFunc(ctx, cancel) // nothing can say sooner that no write needs it
+	context.AfterFunc(ctx, cancel) // nothing knows sooner that no write needs it
 	s.writeWindow.Store(&tryWindow{ctx, now.Add(timeout / 64)})
 	return ctx
 }
 
-// The events of what is now and was not before (a closed gate, one stuck handler more) reach the sink in the order in which
-// they came to be: a gauge that keeps the last one would otherwise keep an older state for ever. So each change and its
-// event are one step under the lock.
+// The events of changes (a closed gate, one more stuck handler) must reach the sink in order: a gauge that keeps the last one would
+// otherwise keep an older state. So a change and its event are one step under eventMu.
 
-// pause closes the gate for a message that cannot be written to where.
+// pause closes the gate for a message that cannot be written to where, a topic or queue.
 func (s *Subscription) pause(where string, err error) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
@@ -217,14 +215,14 @@ func (s *Subscription) resume() {
 	}
 }
 
-// emitStuck counts n more handlers as stuck, and passes on the event that is made of their number.
+// emitStuck counts n more stuck handlers, and passes to the sink the event that is made of their number.
 func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Event) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	s.Tell(event(s.stuck.Add(n)))
 }
 
-// written tells the sink that the broker has confirmed what dec says.
+// written reports to the sink that the broker has confirmed the write of a decision.
 func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {
 	if s.Sink == nil {
 		return

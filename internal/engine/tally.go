@@ -6,15 +6,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// successSinks are who is told of messages that succeed at once, which are as many as there
-// are messages: who counts, and who hears events.
+// successSinks are the parts of the sink for messages that succeed at the first attempt: nearly all messages, so most sinks only
+// count them.
 type successSinks struct {
 	tally     redeliver.Tally     // nil for none
-	rest      redeliver.Sink      // nil for nobody
+	rest      redeliver.Sink      // gets events; nil for none
 	selective redeliver.Selective // rest, where it is one
 }
 
-// successSinks are asked for with the first message. There must be a sink.
+// successSinks makes the parts with the first message. The subscription must have a sink.
 func (s *Subscription) successSinks() *successSinks {
 	if h := s.resolvedSinks.Load(); h != nil {
 		return h
@@ -34,9 +34,8 @@ func (s *Subscription) successSinks() *successSinks {
 	return s.resolvedSinks.Load()
 }
 
-// wants tells whether somebody is to be told of an event of e's type. Where nobody says
-// beforehand what he wants, everybody does.
-func (h *successSinks) wants(e redeliver.Event) (want bool) {
+// wants reports whether rest wants events of e's type.
+func (h *successSinks) wants(e redeliver.Event) (wants bool) {
 	if h.selective == nil {
 		return h.rest != nil
 	}
@@ -44,8 +43,8 @@ func (h *successSinks) wants(e redeliver.Event) (want bool) {
 	return h.selective.Wants(e)
 }
 
-// WantsSuccesses tells whether an event is made of a message that succeeds at once: then
-// its State is asked for, with an id that may have to be composed.
+// WantsSuccesses reports whether the sink wants events of messages that succeed at the first attempt. Then their states are needed,
+// with ids that may have to be composed.
 func (s *Subscription) WantsSuccesses() bool {
 	if s.Sink == nil {
 		return false
@@ -53,7 +52,7 @@ func (s *Subscription) WantsSuccesses() bool {
 	return s.successSinks().wants(redeliver.Attempted{})
 }
 
-// Committed tells the sink that a message was handled and acked.
+// Committed reports to the sink that a message was handled and acked.
 func (s *Subscription) Committed(d *Delivery) {
 	if s.Sink == nil {
 		return
@@ -71,15 +70,13 @@ func (s *Subscription) Committed(d *Delivery) {
 	emitCommitted(to, d)
 }
 
-// emitCommitted and tellAttempted stand apart because events are large: in the frames of
-// those who call them they would make a message in BenchmarkObserved/prometheus of
-// package observe/otel three times as dear.
+// emitCommitted and emitAttempted are functions of their own because events are large: in the stack frames of their callers they
+// would make a message three times as expensive in observe/otel's BenchmarkObserved/prometheus.
 func emitCommitted(to redeliver.Sink, d *Delivery) {
 	emit(to, redeliver.Committed{State: d.State()})
 }
 
-// attempted tells the sink, of which there must be one, that an attempt has ended: with
-// err, after what the clock of attempts had at began.
+// attempted reports to the sink, which must not be nil, that an attempt has ended with err. began is counted from epoch.
 func (s *Subscription) attempted(d *Delivery, err error, began time.Duration) {
 	h, to := s.successSinks(), s.Sink
 	if err == nil && h.tally != nil && d.isFirst() {
@@ -95,14 +92,13 @@ func (s *Subscription) attempted(d *Delivery, err error, began time.Duration) {
 }
 
 func emitAttempted(to redeliver.Sink, d *Delivery, err error, began time.Duration) {
-	// In this order: who is held up between two looks at clocks takes the attempt for
-	// later than it was, and not for earlier than it may be.
+	// In this order, a delay between the two makes Start late, and never earlier than the attempt can have begun.
 	took := time.Since(epoch) - began
 	now := time.Now()
 	emit(to, redeliver.Attempted{State: d.State(), Err: err, Start: now.Add(-took), Took: took})
 }
 
-// The tallies are called as sinks are, see Tell.
+// committed and attempted ignore a panic of the tally, as Tell does of a sink.
 
 func (h *successSinks) committed() {
 	defer func() { _ = recover() }()

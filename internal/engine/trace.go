@@ -7,17 +7,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// traced is the latest run of a message's handler as a tracer has it. The first
-// delivery of a message keeps it, whichever the attempt is of; without a tracer there is
-// none, and a message that succeeds pays for no more than to see that.
+// traced is the span of a run of a handler. A delivery has none without a tracer.
 type traced struct {
-	ctx   context.Context // that the handler's is below
+	ctx   context.Context // the parent of the handler's
 	span  redeliver.Span  // nil for none
 	ended atomic.Bool
 }
 
-// BeginSpan begins a span for a message that no attempt runs, where the subscription has a tracer, and returns the context
-// below it. EndSpan ends it, unless a failure of the message does.
+// BeginSpan begins a span for a message that Run does not run, where the subscription has a tracer, and returns the context with
+// the span. EndSpan ends it, unless a failure of the message does.
 func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	if d.sub.Tracer == nil {
 		return ctx
@@ -25,11 +23,11 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	return d.beginSpan(ctx)
 }
 
-// EndSpan ends the span of a message about which no policy is asked.
+// EndSpan ends the span of a message that has not failed.
 func (d *Delivery) EndSpan(o redeliver.Outcome, err error) { d.endSpan(o, err) }
 
-// beginSpan has the subscription's tracer, of which there must be one, begin a span for the handler of d, and returns the
-// context that the handler gets: outer, or one below it.
+// beginSpan begins a span for the handler of d. The subscription must have a tracer. It returns the handler's context: outer, or
+// one below it.
 func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	headers, _ := d.describe()
 	if f := d.sub.firstRuns(); f != nil && d.isFirst() {
@@ -47,7 +45,7 @@ func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	return again.ctx
 }
 
-// span asks the tracer for a span. One that panics has none.
+// span asks the tracer for a span; nil where the tracer panics.
 func (s *Subscription) span(ctx context.Context, run *redeliver.TracedRun) (below context.Context, span redeliver.Span) {
 	defer func() {
 		if recover() != nil || below == nil {
@@ -66,7 +64,7 @@ func (t *traced) end(e redeliver.RunEnd) {
 	t.span.End(e)
 }
 
-// traceparent names the run. It is "" where nobody can.
+// traceparent is the traceparent of the span; "" for none.
 func (t *traced) traceparent() (name string) {
 	if t.span == nil {
 		return ""
@@ -75,15 +73,14 @@ func (t *traced) traceparent() (name string) {
 	return t.span.Traceparent()
 }
 
-// endSpan ends the span of the attempt, where there is one that has not ended and no policy was asked.
+// endSpan ends the span of an attempt that the policy does not decide about.
 func (d *Delivery) endSpan(o redeliver.Outcome, err error) {
 	if t := d.span.Load(); t != nil {
 		t.end(redeliver.RunEnd{Outcome: o, Err: err})
 	}
 }
 
-// decided ends the span of the attempt that has failed, and has its name travel with the
-// message.
+// decided ends the span of an attempt that has failed, and puts its traceparent into the message's state.
 func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 	t := d.span.Load()
 	if t == nil {
@@ -106,7 +103,7 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 	t.end(e)
 }
 
-// traceDeadLetter tells the tracer that the message rests in the DLQ.
+// traceDeadLetter reports to the tracer that the message is in the DLQ.
 func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause error) {
 	b := &redeliver.Burial{Where: where, Began: dec.State.LastFailed, Err: cause}
 	b.Message.State = dec.State
@@ -117,35 +114,33 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	if t := d.span.Load(); t != nil {
 		ctx = t.ctx
 	}
-	if msg, err := d.c.newMessage(); err == nil { // its own: a handler that is out of time may still write to what it got
+	if msg, err := d.c.newMessage(); err == nil { // a new message: a stuck handler may still write to the old one
 		b.Message.Headers = msg.Metadata
 	}
 	defer func() { _ = recover() }()
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }
 
-// Gathers says that the handler has d wait for a batch: from then on the subscription's
-// runs are those of batch functions, see Batch. The span of the handler's own, which the
-// first messages of a subscription have, ends here.
+// Gathers notes that the handler of d gathers batches: from then on the subscription's spans are those of batch functions, see
+// Batch. It ends the span of the handler, which only the first messages have.
 func (d *Delivery) Gathers() {
 	if d.sub.Tracer == nil {
 		return
 	}
-	if !d.sub.gathers.Load() { // as a rule: others read it at the same time
+	if !d.sub.gathers.Load() { // a load is cheaper than a store
 		d.sub.gathers.Store(true)
 	}
 	d.endSpan(redeliver.OutcomeGathered, nil)
 }
 
-// beginSpan has the tracer begin the span of a batch function, and returns the context
-// that the function's is to be below.
+// beginSpan begins the span of a batch function, and returns the parent of the function's context.
 func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	sub := b.queue.sub
 	if sub == nil || sub.Tracer == nil {
 		return ctx
 	}
 	run := &redeliver.TracedRun{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]redeliver.TracedMessage, len(all))}
-	for i, m := range all { // all have a delivery: the queue is their subscription's
+	for i, m := range all { // none is nil: the queue belongs to their subscription
 		run.Messages[i].State = m.d.State()
 		run.Messages[i].Headers, _ = m.d.describe()
 	}
@@ -154,13 +149,13 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	b.span.Store(of)
 	for _, m := range all {
 		t := &traced{ctx: of.ctx, span: of.span}
-		t.ended.Store(true) // it is the batch's to end
+		t.ended.Store(true) // the batch ends it
 		m.d.span.Store(t)
 	}
 	return of.ctx
 }
 
-// endSpan ends the span of the function.
+// endSpan ends the span of the batch function.
 func (b *Batch) endSpan(err error) {
 	if t := b.span.Load(); t != nil {
 		t.end(redeliver.RunEnd{Outcome: redeliver.OutcomeAnswered, Err: err})

@@ -6,11 +6,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// firsts is what begins the spans of a subscription's messages that come for the first
-// time, nil where the tracer has nothing of its own for them.
+// firsts has the FirstRuns of a subscription's tracer, nil where it has none.
 type firsts struct{ runs redeliver.FirstRuns }
 
-// firstRuns are asked for with the first message. There must be a tracer.
+// firstRuns asks the tracer with the first message. The subscription must have a tracer.
 func (s *Subscription) firstRuns() redeliver.FirstRuns {
 	if f := s.firsts.Load(); f != nil {
 		return f.runs
@@ -18,7 +17,7 @@ func (s *Subscription) firstRuns() redeliver.FirstRuns {
 	f := new(firsts)
 	if t, ok := s.Tracer.(redeliver.FirstTracer); ok {
 		func() {
-			defer func() { _ = recover() }() // one that panics is as none
+			defer func() { _ = recover() }() // a tracer that panics has none
 			f.runs = t.First(s.Tracer, s.Origin, s.Group)
 		}()
 	}
@@ -26,8 +25,8 @@ func (s *Subscription) firstRuns() redeliver.FirstRuns {
 	return s.firsts.Load().runs
 }
 
-// beginFirst is beginSpan for a message that comes for the first time. Its state, which is large, is made only when the
-// tracer asks for it.
+// beginFirst is beginSpan for a message that comes for the first time. Its state, which is large, is made only when the tracer
+// asks for it.
 func (d *Delivery) beginFirst(outer context.Context, f redeliver.FirstRuns, headers redeliver.Headers) context.Context {
 	first := &struct {
 		traced

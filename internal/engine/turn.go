@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Turn lets one message at a time run while nothing else of a client does: a suspect, which may have crashed its process
-// before. A process that dies meanwhile died of it. It is safe for concurrent use; make it with [NewTurn].
+// Turn lets a suspect, a message that may have crashed its process before, run while no other message of the client does. If the
+// process dies then, the suspect is the cause. It is safe for concurrent use; make it with [NewTurn].
 type Turn struct {
-	taken chan struct{} // has one while a suspect runs, or is about to
+	taken chan struct{} // full while a suspect has the turn
 
 	mu        sync.Mutex
-	busy      int           // messages that run and are no suspects
-	closed    bool          // nothing else may begin
-	calm      chan struct{} // closed when busy is 0; nil where nobody waits for it
+	busy      int           // running messages that are no suspects
+	closed    bool          // only the suspect may begin
+	calm      chan struct{} // closed when busy is 0; nil where nothing waits for that
 	listeners map[*func()]struct{}
 }
 
@@ -23,7 +23,8 @@ func NewTurn() *Turn {
 	return &Turn{taken: make(chan struct{}, 1), listeners: make(map[*func()]struct{})}
 }
 
-// Begin counts a message that is no suspect until Rest. It reports false, and counts nothing, while a suspect has the turn.
+// Begin counts a running message that is no suspect, until Rest. It reports false, and counts nothing, while a suspect has the
+// turn.
 func (t *Turn) Begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,7 +35,7 @@ func (t *Turn) Begin() bool {
 	return true
 }
 
-// Rest takes one Begin back.
+// Rest ends a Begin: no handler of the message runs any more.
 func (t *Turn) Rest() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,23 +46,23 @@ func (t *Turn) Rest() {
 	}
 }
 
-// Closed reports whether a suspect runs or waits for its turn: what is read meanwhile would only lie here.
+// Closed reports whether a suspect runs or waits for the others: no message should be read meanwhile.
 func (t *Turn) Closed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
 }
 
-// While a suspect waits for what still runs, nothing begins. When something runs on (a handler without a timeout) the others
-// go on for as long as they have waited, and then the suspect waits again, twice as long.
+// While a suspect waits for the running messages, nothing begins. If one runs on (a handler without a timeout), the others go on for
+// as long as they have waited, and then the suspect waits again, twice as long.
 const (
 	minQuiet = 30 * time.Second
 	maxQuiet = 10 * time.Minute
 )
 
-// Take waits until nothing else runs and the gate of the suspect's subscription is open; then nothing begins until Give. It
-// reports false when ctx ends before. While the gate is closed it leaves the turn to others: a suspect that lay ready behind a
-// closed gate would count as a crash if its process died meanwhile.
+// Take waits until nothing else runs and the gate of the suspect's subscription is open. Then nothing else begins until Give. It
+// reports false when ctx ends before. It does not keep the turn while the gate is closed: if the process died then, the waiting
+// suspect would count as the cause.
 func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	for ctx.Err() == nil && t.reserve(ctx, gate) {
 		for quiet := minQuiet; !gate.Closed() && ctx.Err() == nil; quiet = min(2*quiet, maxQuiet) {
@@ -79,7 +80,7 @@ func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	return false
 }
 
-// reserve waits for the gate, and then until no other suspect has the turn or waits for it. It reports false when ctx ends before.
+// reserve waits for the gate, and then for the turn. It reports false when ctx ends before.
 func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 	select {
 	case <-gate.Opened():
@@ -104,7 +105,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// becomesQuiet has nothing begin, and waits until nothing runs. It reports false when that takes too long.
+// becomesQuiet closes the turn to other messages, and waits until none runs. It reports false after quiet, or when ctx ends.
 func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
@@ -144,19 +145,19 @@ func (t *Turn) open() {
 }
 
 func (t *Turn) notifyLocked() {
-	for ring := range t.listeners {
-		(*ring)()
+	for wake := range t.listeners {
+		(*wake)()
 	}
 }
 
-// notify calls ring, which must not block, whenever a turn begins or ends, until end is called.
-func (t *Turn) notify(ring func()) (end func()) {
+// notify calls wake, which must not block, whenever the turn closes or opens, until end is called.
+func (t *Turn) notify(wake func()) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.listeners[&ring] = struct{}{}
+	t.listeners[&wake] = struct{}{}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		delete(t.listeners, &ring)
+		delete(t.listeners, &wake)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watch ends the attempts of one subscription that take too long. They start in order, so its list is in the order of their
-// deadlines: one timer serves all, and a successful attempt costs two short locks.
+// watch ends the attempts of one subscription that exceed its timeout. Attempts are added as they start, so the list is in the
+// order of deadlines: one timer serves all, and a successful attempt costs two short locks.
 type watch struct {
 	timeout    time.Duration
 	mu         sync.Mutex
@@ -16,8 +16,8 @@ type watch struct {
 	armed      bool
 }
 
-// watchOf returns the watch over a subscription's attempts, nil where they have no timeout. It is made with the first attempt:
-// a timer that is made in a bubble of testing/synctest ends with that.
+// watchOf returns the watch of a subscription, nil where attempts have no timeout. It is made with the first attempt, because a
+// timer belongs to the testing/synctest bubble in which it is made.
 func watchOf(sub *Subscription) *watch {
 	if sub.Policy.Timeout <= 0 {
 		return nil
@@ -31,7 +31,7 @@ func watchOf(sub *Subscription) *watch {
 }
 
 func (w *watch) add(d *Delivery) {
-	at := time.Since(epoch) // before the lock, which all workers want; one that is overtaken on the way ends microseconds late
+	at := time.Since(epoch) // before the lock, which all workers contend for; one that is overtaken ends microseconds late
 	w.mu.Lock()
 	d.at = at
 	w.appendLocked(d)
@@ -53,7 +53,7 @@ func (w *watch) appendLocked(d *Delivery) {
 	}
 }
 
-// remove takes an attempt out whose handler has answered. From then on its over does not change.
+// remove removes an attempt whose handler has answered. From then on d.over does not change.
 func (w *watch) remove(d *Delivery) {
 	w.mu.Lock()
 	w.unlinkLocked(d)
@@ -62,7 +62,7 @@ func (w *watch) remove(d *Delivery) {
 	w.mu.Unlock()
 }
 
-// unlinkLocked takes an attempt out of the list, if it is there. It reports whether it was.
+// unlinkLocked removes an attempt from the list. It reports whether it was there.
 func (w *watch) unlinkLocked(d *Delivery) bool {
 	if d.prev == nil && w.head != d {
 		return false
@@ -81,7 +81,7 @@ func (w *watch) unlinkLocked(d *Delivery) bool {
 	return true
 }
 
-// tick ends what is over time and sleeps until the next attempt is.
+// tick ends the attempts whose time is over, and sets the timer for the next.
 func (w *watch) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,12 +97,12 @@ func (w *watch) tick() {
 	w.armed = false
 }
 
-// endLocked ends an attempt that is over time. A message that keeps its place is taken out of its handler's hands only when
-// the handler is stuck: the next attempt must not run beside this one.
+// endLocked ends an attempt whose time is over. In Blocking order it settles the message only when the handler is stuck: until then
+// the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
 	timeout := d.timeoutLocked()
 	if !d.sub.Blocking {
-		if d.takeOver() {
+		if d.takeOverLocked() {
 			go d.expire(timeout)
 		}
 		return
@@ -112,13 +112,13 @@ func (w *watch) endLocked(d *Delivery) {
 	time.AfterFunc(StuckAfter, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !d.answered && d.takeOver() {
+		if !d.answered && d.takeOverLocked() {
 			go d.expire(timeout)
 		}
 	})
 }
 
-// overtime ends one attempt now, unless it has answered or was ended before.
+// overtime ends one attempt now, unless its handler has answered or it was ended before.
 func (d *Delivery) overtime() {
 	if d.w == nil {
 		return

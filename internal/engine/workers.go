@@ -2,10 +2,8 @@ package engine
 
 import "sync"
 
-// Workers run what they are given, each in one of a few goroutines that live on:
-// a young goroutine has to grow its stack, and to wake a sleeping one for every
-// message costs more than a short handler. There are as many as there is work at
-// once, so whoever gives bounds them. Safe for concurrent use; make it with
+// Workers is a pool of goroutines, as many as there was work at once. A new goroutine for each item would have to grow its stack,
+// and waking a sleeping one for each item costs more than a short handler. It is safe for concurrent use; make it with
 // [NewWorkers].
 type Workers[E any] struct {
 	do func(E)
@@ -14,10 +12,8 @@ type Workers[E any] struct {
 	more  sync.Cond
 	queue FIFO[E]
 	idle  int
-	// coming says that a worker is on its way to the queue. While there is work
-	// one is, and only one: it fetches the next when it has taken something. A
-	// worker that finds work when it returns from some takes it before, so short
-	// ones are done by few.
+	// coming says that a worker was woken and has not reached the queue. There is at most one: when it has taken an item, it
+	// wakes the next. A worker that has finished an item may take the next one first, so few workers do short work.
 	coming bool
 	closed bool
 }
@@ -29,7 +25,7 @@ func NewWorkers[E any](do func(E)) *Workers[E] {
 	return w
 }
 
-// Give has a worker run e soon. It does not block.
+// Give makes a worker call do with e soon. It does not block.
 func (w *Workers[E]) Give(e E) {
 	w.mu.Lock()
 	w.queue.Push(e)
@@ -37,17 +33,16 @@ func (w *Workers[E]) Give(e E) {
 	w.mu.Unlock()
 }
 
-// Close lets the workers end that have nothing to do, and the others when they
-// have done what there is. It does not wait for them.
+// Close ends the workers when the queue is empty. It does not wait for them.
 func (w *Workers[E]) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	w.idle = 0 // they are all on their way
+	w.idle = 0 // all are woken
 	w.more.Broadcast()
 }
 
-// wakeWorkerLocked gets a worker on its way. The caller holds mu.
+// wakeWorkerLocked wakes a worker, or starts one, unless one is coming.
 func (w *Workers[E]) wakeWorkerLocked() {
 	switch {
 	case w.coming:
@@ -61,18 +56,18 @@ func (w *Workers[E]) wakeWorkerLocked() {
 	w.coming = true
 }
 
-// work is one worker. It begins as the one that is coming.
+// work is one worker. At first it is the one that is coming.
 func (w *Workers[E]) work() {
 	for coming := true; ; coming = false {
 		e, ok := w.next(coming)
 		if !ok {
 			return
 		}
-		w.do(e) // which may end the goroutine (runtime.Goexit): nobody counts on it meanwhile
+		w.do(e) // it may end the goroutine (runtime.Goexit), which nothing counts on meanwhile
 	}
 }
 
-// next waits for work. It is false when there will be none.
+// next waits for an item. ok is false after Close, when there are no more.
 func (w *Workers[E]) next(coming bool) (e E, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
