@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// How messages end, and what the engine writes and reports on the way.
-func TestWhatBecomesOfAMessage(t *testing.T) {
+// The engine writes and reports every way in which a message ends.
+func TestEndsOfAMessage(t *testing.T) {
 	var j *journal
 	lose := func() {
 		close(j.lost)
@@ -78,9 +78,9 @@ func TestWhatBecomesOfAMessage(t *testing.T) {
 	}
 }
 
-// A retry at once runs in this process: it knows of the first attempt, has the values of the message's own context, and its
-// context lives until the message has its end.
-func TestARetryAtOnceKnowsOfTheFirstAttempt(t *testing.T) {
+// An immediate retry knows of the first attempt, has the values of the message's own context, and its context lives until the
+// message ends.
+func TestAnImmediateRetryKnowsOfTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 2})
 		j.values = context.WithValue(context.Background(), key{}, "value")
@@ -103,8 +103,8 @@ func TestARetryAtOnceKnowsOfTheFirstAttempt(t *testing.T) {
 	})
 }
 
-// A message without a body may be invalid, as a tombstone of Kafka. A message of which nothing can be said is not asked about.
-func TestWhatIsAskedWhetherItIsInvalid(t *testing.T) {
+// Policy.Invalid sees a message without a body, such as a tombstone of Kafka, but none that cannot be read.
+func TestInvalidIsAskedAboutReadableMessages(t *testing.T) {
 	headers := message.Metadata{"kind": "tombstone"}
 	for _, c := range []struct {
 		headers redeliver.Headers
@@ -132,7 +132,7 @@ func TestWhatIsAskedWhetherItIsInvalid(t *testing.T) {
 	}
 }
 
-// described is a task that says this of its message.
+// described is a task with this description of its message.
 type described struct {
 	*succeeds
 	headers redeliver.Headers
@@ -141,8 +141,8 @@ type described struct {
 
 func (d described) Describe() (redeliver.Headers, []byte) { return d.headers, d.body }
 
-// A handler that has settled its message itself has answered: what it returns does not count.
-func TestWhatAHandlerSettledIsNotSettledAgain(t *testing.T) {
+// The return value of a handler that has settled its message itself does not count.
+func TestAMessageThatItsHandlerSettledIsNotSettledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		out := make(chan *message.Message)
@@ -158,7 +158,7 @@ func TestWhatAHandlerSettledIsNotSettledAgain(t *testing.T) {
 	})
 }
 
-// The end of its subscription may be why a message is nacked without an error: it comes back, and that is no attempt.
+// A message that is nacked while its subscription ends comes back without an attempt: the end may be the cause.
 func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -185,7 +185,7 @@ type acks struct {
 func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
 func (acks) Answered() bool                 { return true }
 
-// A message that fails once, where messages wait in place.
+// In Blocking order a message that fails waits in place.
 func TestWaitingInPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxInPlace, delay time.Duration
@@ -244,8 +244,7 @@ func TestWaitingInPlace(t *testing.T) {
 	}
 }
 
-// An attempt that has answered is watched no more, wherever it stands among those that run: nothing is reported of it when its
-// time would have been over.
+// The watch removes an attempt that has answered from any position in its list, and reports nothing when its time would be over.
 func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)})

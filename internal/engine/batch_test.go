@@ -18,7 +18,7 @@ import (
 
 type members = []*engine.BatchMember[*record]
 
-// batches notes the batches that a function gets, which then does fn.
+// batches records the batches that a function gets before it calls fn.
 type batches struct {
 	mu  sync.Mutex
 	all []string
@@ -40,7 +40,7 @@ func (bs *batches) options(c engine.BatchConfig, fn func(b *engine.Batch, all me
 	}}
 }
 
-// take returns the batches since it was called last.
+// take returns the batches since its last call.
 func (bs *batches) take() []string {
 	synctest.Wait()
 	bs.mu.Lock()
@@ -50,9 +50,9 @@ func (bs *batches) take() []string {
 	return all
 }
 
-// A batch is full by its size or by its bytes, of which it has no more than may be. A suspect is in a batch of its own, at once
-// and in its place, and what comes later gathers as before.
-func TestWhenABatchIsFull(t *testing.T) {
+// A batch is full by its size or by its bytes, and never exceeds them. A suspect is a batch of its own, at once and in its place,
+// and later messages gather as before.
+func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 	type step struct {
 		after time.Duration
 		give  string
@@ -89,8 +89,8 @@ func TestWhenABatchIsFull(t *testing.T) {
 	}
 }
 
-// A retry at once joins the next batch, and the answer that the function has kept of the first attempt does not count any more.
-func TestARetryAtOnceJoinsTheNextBatch(t *testing.T) {
+// An immediate retry joins the next batch. A late answer to the first attempt does not count.
+func TestAnImmediateRetryJoinsTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Immediate: 1, Timeout: time.Minute}), &batches{}
 		var first *engine.BatchMember[*record]
@@ -119,7 +119,7 @@ func TestARetryAtOnceJoinsTheNextBatch(t *testing.T) {
 }
 
 // A message that must not run goes to the DLQ and is in no batch.
-func TestWhatIsInvalidIsInNoBatch(t *testing.T) {
+func TestAnInvalidMessageIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error {
 			switch string(m.Body) {
@@ -149,8 +149,8 @@ func TestWhatIsInvalidIsInNoBatch(t *testing.T) {
 	})
 }
 
-// A batch that has ended without a word says what it did: a panic, or runtime.Goexit.
-func TestWhatABatchFunctionEndedWith(t *testing.T) {
+// The messages of a batch function that panics or calls runtime.Goexit fail with an error that says so.
+func TestABatchFunctionThatDoesNotReturn(t *testing.T) {
 	for want, end := range map[string]func(){
 		"no such table": func() { panic("no such table") }, "runtime.Goexit": runtime.Goexit,
 	} {
@@ -166,8 +166,8 @@ func TestWhatABatchFunctionEndedWith(t *testing.T) {
 	}
 }
 
-// A batch that was acked as a whole and is out of time: what was answered stands for each message, and the rest is acked. A
-// function that hangs keeps the next batch waiting for a second.
+// When the Timeout of a batch is over after AckAll, the messages without an answer are acked. A function that hangs delays the next
+// batch for a second.
 func TestABatchThatWasAckedAndHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batches{}
@@ -207,8 +207,8 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 	})
 }
 
-// Where messages keep their places the function hears that its time is over, and has a moment to heed it. What it answers by then
-// runs again in place, as a time-out.
+// In Blocking order the context of a batch function ends, and the function has a moment to return. Its messages run again in place,
+// as after a timeout.
 func TestABatchInBlockingOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batches{}
@@ -236,8 +236,8 @@ func TestABatchInBlockingOrder(t *testing.T) {
 	})
 }
 
-// The context of a batch ends with the last of the lanes whose messages are in it, and not before. What is lost is not counted,
-// and is not in the next batch.
+// The context of a batch ends with the last of the lanes of its messages. No attempt of a lost message is counted, and the message
+// is not in the next batch.
 func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, bs := newJournal(hourly()), &batches{}

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// benchSource is a source that costs next to nothing, of records that are in memory; codec and store, too.
+// benchSource is a cheap source of records in memory. It is codec and store, too.
 type benchSource struct {
 	in   chan *record
 	done chan struct{} // closed when all are settled
@@ -71,7 +71,7 @@ func benchmark(b *testing.B, p redeliver.Policy, h func(context.Context, *record
 	s.run(p, engine.Options[*record]{Handle: h}, b.ResetTimer, b.StopTimer)
 }
 
-// run runs all records through a lane. It calls start before and stop after that.
+// run runs all records through a lane, between start and stop.
 func (s *benchSource) run(p redeliver.Policy, opt engine.Options[*record], start, stop func()) {
 	opt.Sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 100, MaxRetriesInFlight: 100}
 	opt.Codec, opt.Store = s, s
@@ -90,12 +90,12 @@ func (s *benchSource) run(p redeliver.Policy, opt engine.Options[*record], start
 	e.Close()
 }
 
-// BenchmarkSuccess is what the engine alone costs for a message whose handler succeeds.
+// BenchmarkSuccess measures the engine alone for a message whose handler succeeds.
 func BenchmarkSuccess(b *testing.B) {
 	benchmark(b, redeliver.Policy{MaxRetries: 3}, succeed)
 }
 
-// BenchmarkGuards is what the guards of a policy add for a message that succeeds.
+// BenchmarkGuards measures a message that succeeds under each guard.
 func BenchmarkGuards(b *testing.B) {
 	for name, p := range guards() {
 		b.Run(name, func(b *testing.B) { benchmark(b, p, succeed) })
@@ -113,9 +113,9 @@ func guards() map[string]redeliver.Policy {
 	}
 }
 
-// A message that succeeds costs a share of what is allocated for many entries, or for a batch, and nobody asks for its id. What
-// a policy guards against costs no more, and neither does its Timeout.
-func TestASuccessAllocatesNextToNothing(t *testing.T) {
+// A message that succeeds costs only its share of an allocation for many entries, or for a batch, and no id is composed. Guards and
+// a Timeout allocate no more.
+func TestASuccessAllocatesLittle(t *testing.T) {
 	const n, most = 20_000, 0.4
 	optionsOf := map[string]engine.Options[*record]{"records": {Handle: succeed}, "batches": {
 		BatchConfig: engine.BatchConfig{Size: 100, Timeout: time.Hour}.WithDefaults(),
@@ -139,7 +139,7 @@ func TestASuccessAllocatesNextToNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkFailure is what it costs for a message that fails, is written to a level and settled.
+// BenchmarkFailure measures a message that fails, is written to a level and settled.
 func BenchmarkFailure(b *testing.B) {
 	err := errors.New("declined")
 	benchmark(b, redeliver.Policy{MaxRetries: 3}, func(context.Context, *record) error { return err })

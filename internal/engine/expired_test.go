@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A message that is too old goes to the DLQ and never runs: a first delivery by its time in the origin or its own end, and a
-// retry that comes late. That is no attempt, and no news of what the handler depends on.
-func TestWhatHasExpiredNeverRuns(t *testing.T) {
+// A message that is too old goes to the DLQ without running: a first delivery by its time in the origin or its own expiry, and a
+// late retry. No attempt is counted, and the guards do not count it.
+func TestAnExpiredMessageNeverRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{MaxAge: time.Hour, Outage: redeliver.DefaultOutage()})
 		now := time.Now()
@@ -52,7 +52,7 @@ func TestWhatHasExpiredNeverRuns(t *testing.T) {
 	})
 }
 
-// A retry that is made at once begins no later than the message's end either.
+// An immediate retry does not begin after the message's expiry either.
 func TestAnImmediateRetryMayExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 3})
@@ -71,8 +71,8 @@ func TestAnImmediateRetryMayExpire(t *testing.T) {
 	})
 }
 
-// What expires while it waits for its batch is not in it, and no attempt of it is reported.
-func TestWhatHasExpiredIsInNoBatch(t *testing.T) {
+// A message that expires while it waits for its batch is not in the batch, and no attempt of it is reported.
+func TestAnExpiredMessageIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Hour}), &batches{}
 		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
@@ -94,8 +94,8 @@ func TestWhatHasExpiredIsInNoBatch(t *testing.T) {
 	})
 }
 
-// Where everything in the queue has expired, no batch runs, and the next message starts one as ever.
-func TestABatchOfNothingButWhatHasExpired(t *testing.T) {
+// When every message in the queue has expired, no batch runs, and the next message starts one.
+func TestNoBatchRunsWhenAllMessagesHaveExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{}), &batches{}
 		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))

@@ -1,6 +1,6 @@
 package engine
 
-// InUse is what the subscription has lent and not got back: slots, probes, and closes of its gate.
+// InUse is the number of slots, probes and closes of the gate that were not given back.
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
@@ -12,7 +12,7 @@ func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	return s.slots.used, s.slots.inFlight, probes, s.Gate.closes
 }
 
-// Busy is how many messages the turn counts.
+// Busy is the number of messages that the turn counts.
 func (t *Turn) Busy() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// extending is a policy whose attempts have a minute, and five at most.
+// extending is a policy with a Timeout of one minute and a MaxTimeout of five.
 func extending() redeliver.Policy {
 	return redeliver.Policy{Timeout: time.Minute, MaxTimeout: 5 * time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}
 }
 
-// A handler extends its attempt again and again, and its deadline says so. Attempts beside it end as ever.
+// A handler extends its attempt repeatedly, and the deadline of its context moves. Other attempts end in time.
 func TestAHandlerExtendsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(extending())
@@ -54,7 +54,7 @@ func TestAHandlerExtendsItsAttempt(t *testing.T) {
 	})
 }
 
-// MaxTimeout bounds the whole attempt: what it leaves is given, and the handler hears that it is less.
+// MaxTimeout bounds the whole attempt: the handler gets what it allows, and an error.
 func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 	for name, blocking := range map[string]bool{"it moves on": false, "it keeps its place": true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -91,8 +91,8 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 	}
 }
 
-// Without a Timeout there is nothing to extend, and without an attempt nobody to do it.
-func TestWhatCannotBeExtended(t *testing.T) {
+// Extend returns nil without a Timeout, and an error without an attempt.
+func TestNothingToExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Timeout: redeliver.NoTimeout})
 		j.start(t, handle(func(ctx context.Context, _ *record) error { return redeliver.Extend(ctx, time.Hour) }))
@@ -107,7 +107,7 @@ func TestWhatCannotBeExtended(t *testing.T) {
 	})
 }
 
-// A batch function extends its batch, by the batch's context or by that of a message. What it has settled before is not touched.
+// A batch function extends its batch, by the context of the batch or of a message. Messages that it has settled are not extended.
 func TestABatchFunctionExtendsItsBatch(t *testing.T) {
 	for name, of := range map[string]func(*engine.Batch, members) context.Context{
 		"the batch's context": func(b *engine.Batch, _ members) context.Context { return context.WithValue(b, errOurs, 1) },

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Whatever is done to it, a FIFO is what a slice would be.
+// A FIFO behaves like a slice under every sequence of operations.
 func TestFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q engine.FIFO[int]
@@ -46,7 +46,7 @@ func TestFIFO(t *testing.T) {
 	})
 }
 
-// A queue that is never empty keeps no more room than what waited in it at once.
+// A queue that is never empty keeps no more capacity than its largest length needs.
 func TestAFIFOThatIsNeverEmptyDoesNotGrow(t *testing.T) {
 	var q engine.FIFO[int]
 	for i := range 10 {

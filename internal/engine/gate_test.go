@@ -45,8 +45,7 @@ func TestGateOpensWithTheLastMessage(t *testing.T) {
 	}
 }
 
-// Messages that fail and go on at once, and a reader that waits for the gate:
-// changes come in pairs, and nobody is left waiting.
+// Many messages close and open the gate while a reader waits for it: changes come in pairs, and every wait ends.
 func TestGateIsSafeForConcurrentUse(t *testing.T) {
 	var g engine.Gate
 	var mu sync.Mutex

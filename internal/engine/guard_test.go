@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guarded is a policy that knows outages of three keys.
+// guarded is a policy with an Outage of three keys.
 func guarded() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Hour), Outage: redeliver.Outage{MinKeys: 3, MaxPause: 4 * time.Second}}
 }
@@ -38,9 +38,9 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 	return j
 }
 
-// An outage spares failures: their attempts do not count, and a message keeps the rule that it brought. It does not spare a
-// message that the handler gives up, or whose time is over. Deciding without acting gives the same answer.
-func TestWhatAnOutageSpares(t *testing.T) {
+// In an outage attempts do not count, and a message keeps the rule that it brought. A message that its handler gives up, or whose
+// time is over, goes to the DLQ all the same. Subscription.Decide gives the same answer.
+func TestFailuresThatAnOutageSpares(t *testing.T) {
 	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults().Schedule()
 	for name, c := range map[string]struct {
 		err    error
@@ -100,9 +100,9 @@ func TestWhatAnOutageSpares(t *testing.T) {
 	}
 }
 
-// A probe that says nothing of the dependency leaves the place to the next one, and neither ends the outage nor lengthens its
-// pause. Two are never under way at once.
-func TestAProbeThatSaysNothingLeavesItsPlace(t *testing.T) {
+// A probe that gives no signal about the dependency is followed by the next one. It neither ends the outage nor makes the pause
+// longer. Two probes never run at once.
+func TestAProbeWithoutASignalIsFollowedByTheNext(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		lost bool
@@ -151,8 +151,8 @@ func TestAProbeThatSaysNothingLeavesItsPlace(t *testing.T) {
 	}
 }
 
-// A probe that does not end is waited for as long as the longest pause. Then the next one begins.
-func TestAProbeThatDoesNotEndIsNotWaitedFor(t *testing.T) {
+// The next probe begins MaxPause after one that does not end.
+func TestAProbeThatDoesNotEndIsFollowedByTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
 		var mu sync.Mutex
@@ -178,7 +178,7 @@ func TestAProbeThatDoesNotEndIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Messages that keep their places are probes where they are, one after another: nothing that is behind them could be.
+// In Blocking order the waiting messages themselves are the probes, one after another.
 func TestProbesThatWaitInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := guarded()
@@ -222,8 +222,8 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 	})
 }
 
-// Messages that fail for the first time are an outage however much succeeded just before, and so are those that an outage
-// postponed. What is left over of poison is none.
+// Messages that fail for the first time, or that an outage postponed, are an outage although many have succeeded just before.
+// Messages that have failed before are poison.
 func TestAnOutageAmongSuccesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		before *redeliver.State
@@ -266,7 +266,7 @@ func TestAnOutageAmongSuccesses(t *testing.T) {
 	}
 }
 
-// Keys tell messages apart: many failures of one key are no outage, and those without a key count by their ids.
+// Failures count by key: many of one key are no outage. A message without a key counts by its id.
 func TestAnOutageCountsKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		records []*record
@@ -315,7 +315,7 @@ func TestASuspectThatFailsIsAProbe(t *testing.T) {
 	})
 }
 
-// In a flood one message begins after each pause, for as long as it ends in the DLQ, too.
+// In a flood one message begins after each pause, as long as messages end in the DLQ.
 func TestAFloodLetsOneMessageThroughAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2}})
@@ -334,7 +334,7 @@ func TestAFloodLetsOneMessageThroughAfterAPause(t *testing.T) {
 	})
 }
 
-// While an outage or a flood lasts, what runs alone counts as a probe.
+// A suspect, which runs alone, counts as a probe of an outage.
 func TestASuspectIsAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := guarded()

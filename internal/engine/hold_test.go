@@ -15,7 +15,7 @@ import (
 
 var origin = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 
-// The model is a list that is sorted by time, first in first out among equals.
+// The model is a list sorted by time, first in first out among equals.
 func TestHoldIsASortedList(t *testing.T) {
 	type item struct {
 		at time.Time
@@ -72,8 +72,8 @@ func TestHoldIsASortedList(t *testing.T) {
 	})
 }
 
-// What was let go must not be kept alive by the room it stood in.
-func TestHoldLetsGoOfWhatItGaveAway(t *testing.T) {
+// The slice of a hold must not keep popped items in memory.
+func TestHoldKeepsNoPointerToPoppedItems(t *testing.T) {
 	type body struct{ _ [1 << 10]byte }
 	h := engine.NewHold[*body](8)
 	var left [3]weak.Pointer[body]
@@ -96,8 +96,8 @@ func TestHoldLetsGoOfWhatItGaveAway(t *testing.T) {
 	runtime.KeepAlive(h)
 }
 
-// As its owner uses it: a timer for the first, nothing before its time.
-func TestHoldNeverLetsGoEarly(t *testing.T) {
+// With a timer for the first item, as lanes use it, nothing is popped before its time.
+func TestHoldPopsNothingEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := engine.NewHold[time.Duration](8)
 		start := time.Now()

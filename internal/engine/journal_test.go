@@ -13,14 +13,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// journal is the broker in memory, as the store and the sink of its subscription. It notes writes and events in their order.
+// journal is the broker in memory, and the store and the sink of its subscription. It records writes and events in order.
 type journal struct {
 	*broker
-	// answer is what a write is answered with, which may take its time; nil takes everything. try counts all writes from 1.
+	// answer returns the result of a write, and may block; nil accepts every write. try counts all writes from 1.
 	answer func(ctx context.Context, to string, try int) error
-	// answerID is answer for whom the message matters.
+	// answerID is answer with the id of the message.
 	answerID func(to, id string) error
-	// truncates says that the store can leave a body out.
+	// truncates says that the store can leave out a body.
 	truncates bool
 
 	lock  sync.Mutex
@@ -100,14 +100,14 @@ func (j *journal) note(line string) {
 	j.log = append(j.log, line)
 }
 
-// seen is the log so far.
+// seen returns the log so far.
 func (j *journal) seen() []string {
 	j.lock.Lock()
 	defer j.lock.Unlock()
 	return slices.Clone(j.log)
 }
 
-// written is what was written so far.
+// written returns the states written so far.
 func (j *journal) written() []redeliver.State {
 	j.lock.Lock()
 	defer j.lock.Unlock()
@@ -122,7 +122,7 @@ func (j *journal) want(t *testing.T, name string, want ...string) {
 	}
 }
 
-// events are all events of one kind.
+// events returns all events of one kind.
 func events[E redeliver.Event](j *journal) (found []E) {
 	j.lock.Lock()
 	defer j.lock.Unlock()
@@ -134,7 +134,7 @@ func events[E redeliver.Event](j *journal) (found []E) {
 	return found
 }
 
-// changes are the changes of the subscription.
+// changes returns the changes of the subscription.
 func (j *journal) changes() (all []string) {
 	for _, e := range events[redeliver.SubscriptionChanged](j) {
 		all = append(all, string(e.Change))

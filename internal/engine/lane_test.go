@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// abandonAll abandons what the lane has in hand, as a source does whose messages others may have by now.
+// abandonAll abandons all messages of the lane, as a source does when others may have them.
 func (b *broker) abandonAll() {
 	done := make(chan struct{})
 	b.lane.Post(func() {
@@ -29,7 +29,7 @@ func (b *broker) abandonAll() {
 	<-done
 }
 
-// What waited and was lost takes no room of what waits: else a lane would read nothing until all of it had been due.
+// Lost messages do not count as waiting: a lane would read nothing until all of them would have been due.
 func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -57,8 +57,8 @@ func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 	})
 }
 
-// A source counts what it has passed to the lane until it hears of it, also what the lane passed over.
-func TestASourceHearsThatWhatItPassedOnWasTaken(t *testing.T) {
+// The lane calls Accept for every record, also for one that Parse refuses: a source counts records until then.
+func TestAcceptFollowsARecordThatParseRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.settledBefore = true
@@ -73,8 +73,8 @@ func TestASourceHearsThatWhatItPassedOnWasTaken(t *testing.T) {
 	})
 }
 
-// What Post has accepted is called, also in the last moment of a lane.
-func TestALaneCallsWhatWasPosted(t *testing.T) {
+// A lane calls every function that Post has accepted, also while it ends.
+func TestALaneCallsPostedFunctions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.flush = func() { <-time.After(time.Second) }
@@ -91,7 +91,7 @@ func TestALaneCallsWhatWasPosted(t *testing.T) {
 	})
 }
 
-// A message that is lost while it waits for its batch is not handled any more.
+// A message that is lost while it waits for its batch is not handled.
 func TestABatchHasNoLostMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -114,8 +114,7 @@ func TestABatchHasNoLostMessages(t *testing.T) {
 	})
 }
 
-// A message that has the turn of suspects begins although the intake has been paused since: what runs beside it, of all
-// subscriptions of its client, would wait as long.
+// A suspect that has its turn begins although the gate has closed since: all subscriptions of its client wait for it.
 func TestASuspectThatHasItsTurnBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -146,8 +145,8 @@ func batchOf(batches *[]string, size int) engine.Options[*record] {
 	}
 }
 
-// The lanes of a subscriber that closes reach their drain timeout at one time. The batch of those that had noticed it first
-// returned, and the next batch had messages of the others.
+// All lanes of a subscriber that closes reach their drain timeout at one time, and notice it one after another. A batch that ended
+// then was once followed by one with messages of the lanes that had not noticed yet.
 func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

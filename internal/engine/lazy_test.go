@@ -30,14 +30,13 @@ func ended(ctx context.Context) bool {
 	}
 }
 
-// state is all that a context tells.
+// state is the result of all methods of a context.
 type state struct {
 	done       bool
 	err, cause error
 }
 
-// Each order of what may happen to a context, with the standard library's as
-// the model. Whether anybody asks for its channel in between makes no difference.
+// A Lazy behaves like a context of the standard library under every sequence of events, with and without calls of Done in between.
 func TestLazyIsLikeTheStandardContext(t *testing.T) {
 	type world struct {
 		ctx, child  context.Context
@@ -76,7 +75,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		"Value":       func(w world) { w.ctx.Value(key{}) },
 	}
 	look := func(w world) state {
-		// The cheap answers first: asking for the channel makes it.
+		// Done last: it makes the channel.
 		err, cause := w.ctx.Err(), context.Cause(w.ctx)
 		s := state{ended(w.ctx), w.ctx.Err(), context.Cause(w.ctx)}
 		if s.err != err || s.cause != cause { //nolint:errorlint // the very same, not one like it
@@ -159,7 +158,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 	}
 }
 
-func TestLazyTellsItsDeadline(t *testing.T) {
+func TestLazyHasADeadline(t *testing.T) {
 	soon, later := origin, origin.Add(time.Hour)
 	for _, c := range []struct{ parent, own, want time.Time }{
 		{},
@@ -182,9 +181,8 @@ func TestLazyTellsItsDeadline(t *testing.T) {
 	}
 }
 
-// A chain as a message has it: a delivery, the Router's values, an attempt, and
-// what a handler derives from it. A context that the standard library does not
-// know would cost a goroutine for each child.
+// A message has a chain of contexts: the delivery, the Router's values, the attempt, and those that a handler derives. For a context
+// that the standard library does not know, each child would need a goroutine.
 func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		session, endSession := context.WithCancelCause(t.Context())
@@ -226,7 +224,7 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 	})
 }
 
-// End lets go of the parent: a session lives for days.
+// A Lazy that has ended is not registered with its parent, which may live for days.
 func TestLazyDoesNotGrowItsParent(t *testing.T) {
 	session, endSession := context.WithCancel(t.Context())
 	defer endSession()

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// watcher is a sink that watches.
+// watcher is a redeliver.Watching.
 type watcher struct {
 	load     func() redeliver.Load
 	over     int
@@ -62,15 +62,15 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	}
 }
 
-// A sink that panics when it is to watch is as one that does not.
+// A panic of Watch is ignored.
 func TestASinkThatPanicsWatchesNothing(*testing.T) {
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: &watcher{panicked: true}}
 	sub.Watched()()
 	(&engine.Subscription{}).Watched()()
 }
 
-// A message that waits in place has no handler meanwhile: it is held.
-func TestWhatWaitsInPlaceIsHeld(t *testing.T) {
+// A message that waits in place counts as held.
+func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.Blocking})
 		b.sub.Blocking = true

@@ -27,7 +27,7 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
-	// born and expires are a first delivery's own times.
+	// born and expires are the times of a first delivery.
 	born, expires time.Time
 	// replayed says that the message brought a state without attempts.
 	replayed bool
@@ -288,7 +288,7 @@ func TestMessagesOfOneKeyRunOneAfterAnother(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsInPlaceHoldsUpItsKey(t *testing.T) {
+func TestAMessageThatWaitsInPlaceHoldsUpItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)})
 		b.stays = true
@@ -439,7 +439,7 @@ func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 	})
 }
 
-// A handler finds the values of the message's own context before those of the lane, and the end of the attempt's.
+// A handler's context has the values of the message's own context before those of the lane. It ends with the attempt.
 func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key string
@@ -495,9 +495,8 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 	})
 }
 
-// A message waits in place that comes while another message of its key runs: it begins when it is due, and then those behind
-// it.
-func TestWhatWaitsInPlaceTakesItsTurnBehindOthers(t *testing.T) {
+// A message that comes back to wait in place while another message of its key runs begins when it is due, before those behind it.
+func TestAMessageThatWaitsInPlaceComesBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.block = true
@@ -524,7 +523,7 @@ func TestWhatWaitsInPlaceTakesItsTurnBehindOthers(t *testing.T) {
 	})
 }
 
-// What stands behind another message of its key, or waits, does not keep the messages of other keys from being read.
+// A lane reads messages of other keys while those of one key wait.
 func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -545,7 +544,7 @@ func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
 	})
 }
 
-// While a suspect has the turn, or waits for it, its neighbours read nothing.
+// While a suspect has the turn, or waits for it, other lanes read nothing.
 func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -567,7 +566,7 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 	})
 }
 
-// A message that no handler is to see waits for no slot, however long those that run take.
+// A message that is only written needs no slot.
 func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -592,8 +591,8 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 	})
 }
 
-// The source gets back what has not begun, when it asks for it, and may have it again. What runs goes on.
-func TestASourceAsksForWhatHasNotBegun(t *testing.T) {
+// ReturnUnrun returns the messages that have not begun, which the source may read again. Running messages go on.
+func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.MaxInFlight = 1
@@ -619,7 +618,7 @@ func TestASourceAsksForWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// lateGate notes the ends that it hears of, also after the lane.
+// lateGate records the calls of End and EndLate.
 type lateGate struct {
 	mu   sync.Mutex
 	ends []string
@@ -639,7 +638,7 @@ func (g *lateGate) EndLate(m *driver.Message[*record]) {
 	g.ends = append(g.ends, m.Record.id+" late")
 }
 
-// A gater may learn of the ends of those that outlive their lane, which keep their slots until then.
+// EndLate is called for a message that outlives its lane, and keeps its slot until then.
 func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -738,8 +737,8 @@ func (g *gate) End(m *driver.Message[*record], how engine.Ending) {
 	}
 }
 
-// A gater may send a message elsewhere, hold it, settle it or bury it, and hears how each ends that it has let begin.
-func TestAGaterDecidesWhatBeginsAndHearsHowItEnds(t *testing.T) {
+// A gater may send a message elsewhere, hold it, settle it or send it to the DLQ, and hears how each one ends that it let begin.
+func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
 		var ran, ends []string
@@ -800,8 +799,8 @@ func TestAGaterDecidesWhatBeginsAndHearsHowItEnds(t *testing.T) {
 	})
 }
 
-// A message that a gater has made alone needs no turn and no slot, and the gater hears when its handler has returned although
-// its copy is not written yet.
+// A message that a gater has made alone needs no turn and no slot. Rest is called when its handler has returned, before its copy is
+// written.
 func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
@@ -843,8 +842,8 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 	})
 }
 
-// A source may change what waits: it is due at once, say.
-func TestASourceRevisesWhatWaits(t *testing.T) {
+// Revise makes waiting messages due at once.
+func TestASourceRevisesWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		var ran []string
@@ -871,7 +870,7 @@ func TestASourceRevisesWhatWaits(t *testing.T) {
 	})
 }
 
-// A message that has its turn begins though the gate has closed meanwhile: the others of the client wait for it.
+// A message of an exclusive lane begins although the gate has closed: the other messages of the client wait for it.
 func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -886,7 +885,7 @@ func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 	})
 }
 
-// recorder is a tracer that has something of its own for messages that come for the first time.
+// recorder is a redeliver.FirstTracer.
 type recorder struct {
 	firsts, others atomic.Int64
 }
@@ -922,7 +921,7 @@ func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
 	})
 }
 
-// A suspect stands behind others that its turn holds back, and behind one that waits for a slot.
+// A suspect begins before messages that its turn holds back, and before one that waits for a slot.
 func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})

@@ -15,8 +15,7 @@ func threeKeys() redeliver.Outage {
 	return p.WithDefaults().Outage
 }
 
-// Failures are spread when the latest of enough keys failed for one cause, within the
-// window, and few attempts have succeeded meanwhile.
+// A cause is spread when enough keys failed with it within the window, and few attempts have succeeded meanwhile.
 func TestSpread(t *testing.T) {
 	type at struct {
 		after     time.Duration
@@ -56,7 +55,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Whatever fails, what is known is bounded.
+// Any number of failures takes bounded memory.
 func TestSpreadIsBounded(t *testing.T) {
 	s := newSpread(threeKeys())
 	for i := range uint64(10_000) {
@@ -77,14 +76,14 @@ func TestSpreadIsBounded(t *testing.T) {
 		o.failed(&failure{cause: i, key: i, id: i, probe: true}, 0)
 	}
 	if len(o.probeErrors) != maxProbeErrors {
-		t.Errorf("%d voices of probes", len(o.probeErrors))
+		t.Errorf("%d errors of probes", len(o.probeErrors))
 	}
 	if s = newSpread(threeKeys()); s.addFailure(1, 1, 0) || s.addFailure(1, 2, 0) || !s.addFailure(1, 3, 0) {
-		t.Error("the bound has changed what is told")
+		t.Error("three keys are not spread")
 	}
 }
 
-// One line for each step of an outage: who ends when, and what it means.
+// A row is a sequence of ends of attempts, each with the transition that it causes.
 func TestOutage(t *testing.T) {
 	type step struct {
 		at    int // in seconds
@@ -137,7 +136,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The events of an outage have the figures of that outage, and those of a flood its own.
+// The events of an outage have its figures.
 func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{Outage: threeKeys()}
 	g := newGuard(&policy)
@@ -180,7 +179,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	}
 }
 
-// The first probe follows when the pause of the flood is over.
+// The events of a flood have its figures, and the first probe follows its pause.
 func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{
 		DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2},
@@ -207,8 +206,8 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	}
 }
 
-// What failed before, and counted, while others succeeded says nothing when it fails again.
-func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
+// A message that has failed before while others succeeded does not count when it fails again.
+func TestRemainingPoisonIsNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		counted bool
 		since   time.Duration

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// starts notes when handlers begin.
+// starts records when handlers begin.
 type starts struct {
 	mu  sync.Mutex
 	at  []time.Duration
@@ -43,7 +43,7 @@ func numbered(n int) (ids []string) {
 	return ids
 }
 
-// Attempts begin at the rate, retries and those that are made at once among them; to wait for it is no attempt.
+// Attempts begin at the rate, retries and immediate ones included. A wait for the rate is no attempt.
 func TestAttemptsBeginAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 1, MaxRetries: 2, Backoff: redeliver.Fixed(time.Second), Rate: redeliver.Rate{PerSecond: 2, Burst: 3}})
@@ -58,7 +58,7 @@ func TestAttemptsBeginAtTheRate(t *testing.T) {
 		j.publish(numbered(6)...)
 		<-time.After(time.Minute)
 		at, ids := s.take()
-		// 0 runs twice at once, which is counted: 3 begin in the burst, and the fourth makes the next wait for two.
+		// 0 has an immediate retry, which counts: 3 begin in the burst, and the fourth doubles the next wait.
 		if want := []time.Duration{0, 0, 0, 0, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond}; !slices.Equal(at, want) {
 			t.Errorf("%q began at %v, want %v", ids, at, want)
 		}
@@ -93,7 +93,7 @@ func TestLanesShareTheRate(t *testing.T) {
 		if len(ids) != 21 || ones < 9 || ones > 12 {
 			t.Errorf("%d began in two seconds, %d of the first lane; want 21, and half of them", len(ids), ones)
 		}
-		// What waits for its turn does not hold up the end: it is returned.
+		// Waiting messages are returned at the end.
 		began := time.Now()
 		cancel()
 		all.Wait()
@@ -104,8 +104,8 @@ func TestLanesShareTheRate(t *testing.T) {
 	})
 }
 
-// A message that waits for its turn holds no slot: what is in flight is what runs.
-func TestWhatWaitsForTheRateHoldsNoSlot(t *testing.T) {
+// A message that waits for the rate has no slot.
+func TestAMessageThatWaitsForTheRateHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}})
 		j.start(t, handle(func(context.Context, *record) error { return nil }))
@@ -118,8 +118,8 @@ func TestWhatWaitsForTheRateHoldsNoSlot(t *testing.T) {
 	})
 }
 
-// What has expired uses up nothing of the rate, and neither does what a gater refuses.
-func TestWhatDoesNotRunUsesUpNoRate(t *testing.T) {
+// Expired messages, and those that a gater refuses, do not count for the rate.
+func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.01, Burst: 2}})
 		var s starts
@@ -138,7 +138,7 @@ func TestWhatDoesNotRunUsesUpNoRate(t *testing.T) {
 	})
 }
 
-// refusing is a gater that lets nothing begin whose name says so.
+// refusing is a gater that refuses messages by their names.
 type refusing struct{}
 
 func (refusing) Begin(m *driver.Message[*record]) engine.Word {

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-func TestReadersEndWithCloseAndAreWaitedFor(t *testing.T) {
+func TestCloseEndsReadersAndWaitsForThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusal := errors.New("closed")
 		r := engine.NewReaders(refusal)
@@ -48,8 +48,8 @@ func TestReadersEndWithCloseAndAreWaitedFor(t *testing.T) {
 	})
 }
 
-// Close does not wait for a broker that does not answer: what opens is told to give up.
-func TestCloseEndsWhatIsBeingOpened(t *testing.T) {
+// Close ends the context of an open that waits for a broker.
+func TestCloseEndsAnOpenThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusal := errors.New("closed")
 		r := engine.NewReaders(refusal)
@@ -92,7 +92,7 @@ func TestAReaderEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestCloseAllIsBoundByAContextThatHasNotEnded(t *testing.T) {
+func TestCloseAllReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel) // the bubble's clock moves on when all wait

@@ -2,8 +2,8 @@ package engine
 
 import "testing"
 
-// A lane keeps no entry in memory that a gater refused once: it has the record, which may be large.
-func TestALaneLetsGoOfWhatWasRefused(t *testing.T) {
+// A lane does not keep an entry in memory that a gater refused once: its record may be large.
+func TestALaneKeepsNoRefusedEntry(t *testing.T) {
 	l := &lane[int]{}
 	l.refused = append(l.refused, &entry[int]{phase: entryRefused}, &entry[int]{phase: entryGone})
 	l.retryRefused()

@@ -49,7 +49,7 @@ func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
 	}
 }
 
-// A producer that forges a retry gets no more of them than the policy gives.
+// A forged rule gives no more retries than the policy.
 func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
 	is := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Hour), MaxAge: 10 * time.Hour}.WithDefaults()
 	for name, c := range map[string]struct {
@@ -74,7 +74,7 @@ func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
 	}
 }
 
-// function is a Backoff that lists nothing.
+// function is a Backoff that is not Listed.
 type function struct{}
 
 func (function) Delay(int, float64) (time.Duration, bool) { return 3 * time.Second, true }
@@ -89,8 +89,8 @@ func TestScheduleIsComputedOnce(t *testing.T) {
 	}
 }
 
-// A message that brings the policy's own rule, or none, costs a decision nothing more.
-func TestADecisionByTheOwnRuleAllocatesNothingMore(t *testing.T) {
+// A decision about a message that brings the policy's own rule, or none, allocates no more than the policy's.
+func TestADecisionByThePolicysRuleAllocatesNoMore(t *testing.T) {
 	sub := newBroker(redeliver.Policy{}).sub
 	st := redeliver.State{ID: "a", Attempts: 1}
 	now := time.Now()
@@ -103,8 +103,8 @@ func TestADecisionByTheOwnRuleAllocatesNothingMore(t *testing.T) {
 	}
 }
 
-// A message that another policy wrote long after this process has met the first such message was written beside it. The sink
-// hears of that once in an hour for each policy.
+// A message that another policy wrote long after this process met the first such message is a sign of another instance. The sink
+// hears of it once an hour for each policy.
 func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
@@ -147,11 +147,11 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 	})
 }
 
-func TestAgreementIsReportedOnceAndForgetsWhatWas(t *testing.T) {
+func TestAgreementIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
 		sub := j.sub
-		sub.Agrees() // nothing was told
+		sub.Agrees() // nothing was reported
 		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
 		sub.Differs("other", "it runs on 10.0.0.1")
 		sub.Differs("other", "it runs on 10.0.0.1")
@@ -173,7 +173,7 @@ func TestAgreementIsReportedOnceAndForgetsWhatWas(t *testing.T) {
 	})
 }
 
-// A plan says so where a rule does not fit into a header.
+// A plan has a note where a rule does not fit into a header.
 func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
 	if notes := engine.Notes(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); notes != nil {
 		t.Errorf("noted %q", notes)
@@ -183,8 +183,8 @@ func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
 	}
 }
 
-// A plan says where waits are cut, and so does the error of the message.
-func TestBlockingCutsNoWaitInSilence(t *testing.T) {
+// A plan has a note that waits are cut, and the error of the message says so.
+func TestBlockingReportsAWaitThatItCuts(t *testing.T) {
 	blocking := redeliver.Policy{Order: redeliver.Blocking}
 	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "cut to 10ms to 30s") {
 		t.Errorf("noted %q", notes)

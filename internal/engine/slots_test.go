@@ -7,9 +7,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The pause of an outage is over, and all slots of a class are in use by handlers that hang. Only one that is given back makes
-// room for those that wait: a timer would fire again and again.
-func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
+// When the pause of an outage is over and handlers that hang have all slots of a class, no timer is set: it would fire again and
+// again.
+func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	sub := &Subscription{MaxInFlight: 1, MaxRetriesInFlight: 1, Policy: redeliver.Policy{
 		Outage: redeliver.Outage{MinKeys: 2, Share: 0.5, Window: time.Minute, Probe: time.Millisecond, MaxPause: time.Hour, Probes: 1},
 	}.WithDefaults()}
@@ -35,7 +35,7 @@ func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
 	}
 }
 
-// Slots that have shrunk to one are for both classes in turn, also where one of their lanes is always quicker than the other.
+// Both classes get the one slot that is left in turn, although the lane of one is always quicker.
 func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 	sub := &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, MinInFlight: 1}
 	sub.Start()

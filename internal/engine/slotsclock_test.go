@@ -11,17 +11,17 @@ import (
 // maxStall is how long nothing may begin before a test fails: far longer than a busy machine needs.
 const maxStall = 30 * time.Second
 
-// awaitRing waits until a lane is rung, and fails where nobody rings it any more.
-func awaitRing(t *testing.T, rung <-chan struct{}, begun int) {
+// awaitWake waits until a lane is woken, and fails after maxStall.
+func awaitWake(t *testing.T, woken <-chan struct{}, begun int) {
 	t.Helper()
 	select {
-	case <-rung:
+	case <-woken:
 	case <-time.After(maxStall):
 		t.Fatalf("no attempt began for %s after %d", maxStall, begun)
 	}
 }
 
-// Whatever time a step reads, a lane that it leaves waiting has an alarm that is still to come.
+// A lane that a step leaves waiting has an alarm in the future, for every time that the step reads.
 func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 	t.Parallel()
 	out := redeliver.Outage{MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: time.Hour, MaxPause: time.Hour, Probes: 2}
@@ -54,15 +54,15 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		s.mu.Lock()
 		s.wakeLocked(time.Hour + time.Second) // the rate began a moment after the slots
 		if !w.turn {
-			t.Errorf("%s: at its end the lane is not rung", name)
+			t.Errorf("%s: at its end the lane is not woken", name)
 		}
 		s.alarm.Stop()
 		s.mu.Unlock()
 	}
 }
 
-// Probes follow one another for as long as an outage lasts, also where the pause ends while the slots are looked at. That takes
-// a clock that runs, so the test is one of many short pauses.
+// A probe follows every pause of an outage, also where the pause ends while a step runs. That needs a real clock, so the test has
+// many short pauses.
 func TestAProbeFollowsEveryPause(t *testing.T) {
 	t.Parallel()
 	const probes, pause = 1500, 50 * time.Microsecond
@@ -70,8 +70,8 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 		MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: pause, MaxPause: pause, Probes: 2,
 	}}}
 	sub.Start()
-	rung := make(chan struct{}, 1)
-	w := &slotWaiter{wake: func() { rung <- struct{}{} }}
+	woken := make(chan struct{}, 1)
+	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
 		sub.slots.judge(&failure{cause: 1, key: key, id: key, probe: probe, dependency: true, sparable: true})
 	}
@@ -80,7 +80,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	for n := range probes {
 		ok, probe := sub.slots.take(firstDelivery, w)
 		for !ok {
-			awaitRing(t, rung, n)
+			awaitWake(t, woken, n)
 			ok, probe = sub.slots.take(firstDelivery, w)
 		}
 		if !probe {
@@ -94,20 +94,20 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	}
 }
 
-// A lane that waits for the rate is rung, also where its time comes while the slots are looked at.
+// A lane that waits for the rate is woken, also where its time comes while a step runs.
 func TestEveryWaitForTheRateEnds(t *testing.T) {
 	t.Parallel()
 	const attempts = 3000
 	sub := &Subscription{Policy: redeliver.Policy{Rate: redeliver.Rate{PerSecond: 20_000, Burst: 1}}}
 	sub.Start()
-	rung := make(chan struct{}, 1)
-	w := &slotWaiter{wake: func() { rung <- struct{}{} }}
+	woken := make(chan struct{}, 1)
+	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	for n := range attempts {
 		for {
 			if ok, _ := sub.slots.take(firstDelivery, w); ok {
 				break
 			}
-			awaitRing(t, rung, n)
+			awaitWake(t, woken, n)
 		}
 		sub.slots.give(firstDelivery, false, signalSuccess)
 	}

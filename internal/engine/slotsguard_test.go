@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A window in which half of the messages failed shrinks what may be in flight, and one in which nine of ten succeeded lets it
-// grow. Few failures change nothing.
+// A window in which half of the messages failed shrinks the limit, and one in which nine of ten succeeded makes it grow. Few failures
+// change nothing.
 func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 	type window struct {
 		minLimit, limit, good, bad, peak, want int
@@ -38,8 +38,8 @@ func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 	}
 }
 
-// The slots shrink to half of what was in flight, not of what might have been, and the event says so.
-func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
+// The limit shrinks to half of the peak, not of the configured limit, and the event says so.
+func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var details []string
 		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
@@ -70,7 +70,7 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 }
 
 // A message that is in flight from one window to the next counts in both.
-func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
+func TestAMessageStillInFlightCountsInTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1}
 		sub.Start()
@@ -99,23 +99,23 @@ func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
 // queue is the slots of a subscription, and lanes that wait for them.
 type queue struct {
 	*slots
-	rung []int // lanes, in order; guarded by the lock of slots
-	all  []*slotWaiter
+	woken []int // lanes, in order; guarded by the lock of slots
+	all   []*slotWaiter
 }
 
 func newQueue(lanes int, sub *Subscription) *queue {
 	sub.Start()
 	q := &queue{slots: &sub.slots}
 	for i := range lanes {
-		q.all = append(q.all, &slotWaiter{wake: func() { q.rung = append(q.rung, i) }})
+		q.all = append(q.all, &slotWaiter{wake: func() { q.woken = append(q.woken, i) }})
 	}
 	return q
 }
 
-func (q *queue) lanesRung() []int {
+func (q *queue) lanesWoken() []int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(q.rung)
+	return slices.Clone(q.woken)
 }
 
 func (q *queue) takes(lane int) bool {
@@ -123,8 +123,7 @@ func (q *queue) takes(lane int) bool {
 	return ok
 }
 
-// A lane that waits for a slot gets it in its turn, before one that comes later. One that has nothing to begin when its turn
-// comes, or that ends, keeps the slot from nobody.
+// Lanes get slots in the order in which they asked. A lane that gives up its turn, or ends, passes the slot on.
 func TestLanesGetSlotsInTurn(t *testing.T) {
 	q := newQueue(4, &Subscription{MaxInFlight: 1})
 	if !q.takes(0) || q.takes(1) || q.takes(2) || q.takes(3) {
@@ -157,8 +156,8 @@ func outageOf(q *queue) time.Duration {
 	return q.guard.outage.pause
 }
 
-// The probes of an outage are those that have waited longest, one at a time, and the first begins when the pause is over,
-// however old the subscription is.
+// The probes of an outage are the messages that have waited longest, one at a time. The first begins when the pause is over, also in
+// an old subscription.
 func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
@@ -171,14 +170,14 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 		}
 		<-time.After(pause - 1)
 		synctest.Wait()
-		if rung := q.lanesRung(); len(rung) > 0 {
-			t.Errorf("lanes %v were rung before the pause was over", rung)
+		if woken := q.lanesWoken(); len(woken) > 0 {
+			t.Errorf("lanes %v were woken before the pause was over", woken)
 		}
 		<-time.After(1)
 		for want := range q.all {
 			synctest.Wait()
-			if rung := q.lanesRung(); len(rung) != want+1 || rung[want] != want {
-				t.Fatalf("lanes %v were rung, want %d to be the last", rung, want)
+			if woken := q.lanesWoken(); len(woken) != want+1 || woken[want] != want {
+				t.Fatalf("lanes %v were woken, want %d to be the last", woken, want)
 			}
 			ok, probe := q.take(firstDelivery, q.all[want])
 			if !ok || !probe {
@@ -189,8 +188,8 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 	})
 }
 
-// A lane that gives up its turn, or ends, leaves its probe to the next lane at once. A probe that does not end keeps the others
-// back for MaxPause.
+// A lane that gives up its turn, or ends, leaves its probe to the next lane at once. A probe that does not end delays the next for
+// MaxPause.
 func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
@@ -220,8 +219,8 @@ func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 	})
 }
 
-// A pause that ended between two looks at the clock, the one at whether a probe may begin and the one at when to look again, had
-// no timer set for it. Nothing ever began again where nothing was in flight any more.
+// The slots once read the clock twice: to see whether a probe may begin, and to set the alarm. A pause that ended in between had no
+// alarm, and nothing began again when nothing was in flight.
 func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
@@ -232,8 +231,8 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		if !q.takes(0) {
 			q.give(firstDelivery, false, signalNone) // the end of whatever is still in flight
 		}
-		if len(q.lanesRung()) == 0 && q.inFlight == 0 {
-			t.Error("the lane that waits was not rung")
+		if len(q.lanesWoken()) == 0 && q.inFlight == 0 {
+			t.Error("the lane that waits was not woken")
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// storm is a queue in memory, over which many lanes with one subscription run, one after another and beside each other. What is
+// storm is a queue in memory that many lanes of one subscription read, one after another and at the same time. A message that is
 // lost, returned or written comes to another lane. Everything fails at random.
 type storm struct {
 	t    *testing.T
@@ -59,7 +59,7 @@ func (s *storm) put(d *drop) {
 	s.free = append(s.free, d)
 }
 
-// stream is one source of it.
+// stream is one source of a storm.
 type stream struct {
 	*storm
 	in      chan *drop
@@ -106,7 +106,7 @@ func (s *stream) feed() {
 	}
 }
 
-// release lets others have a message, with what is known of it. Whoever has it now may still look at it.
+// release gives a message with its state to another lane. The old lane may still read it.
 func (s *stream) release(d *drop, st *redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *stream) Return(m *driver.Message[*drop], _ time.Duration, _ bool) {
 	s.release(m.Record, cmp.Or(m.State, m.Record.state))
 }
 
-// loseSome has some messages that the lane has be lost to it.
+// loseSome abandons some messages of the lane.
 func (s *stream) loseSome() {
 	s.lane.Post(func() {
 		s.mu.Lock()
@@ -184,7 +184,7 @@ func (s *stream) loseSome() {
 	})
 }
 
-// stormGate refuses at random, and asks to be asked again.
+// stormGate refuses at random.
 type stormGate struct {
 	*stream
 	begun int
@@ -208,7 +208,7 @@ func (g *stormGate) End(*driver.Message[*drop], engine.Ending) {
 	}
 }
 
-// stormTask is a Watermill message in the hands of a handler that may ack or nack it itself.
+// stormTask is the task of a handler that may ack or nack its Watermill message itself.
 type stormTask struct {
 	s   *storm
 	msg *message.Message
@@ -240,7 +240,7 @@ func (t *stormTask) Answered() bool {
 func (t *stormTask) Expired(err error) error { return err }
 func (t *stormTask) Settled()                { t.msg.Ack() }
 
-// route does what a Router with middleware.Retry does.
+// route stands for a Router with middleware.Retry.
 func (s *storm) route(out <-chan *message.Message) {
 	for msg := range out {
 		go func() {
@@ -312,7 +312,7 @@ func (s *storm) Write(_ context.Context, to driver.Place, m *driver.Message[*dro
 	}
 }
 
-// handle is a handler that does everything that one may do.
+// handle is a handler that does at random everything that a handler may do.
 func (s *storm) handle(ctx context.Context, d *drop) error {
 	if st, _ := redeliver.FromContext(ctx); time.Now().Before(st.Due) {
 		s.t.Errorf("%s is early", d.id)
@@ -342,9 +342,9 @@ func (s *storm) handle(ctx context.Context, d *drop) error {
 	return nil
 }
 
-// Whatever fails, and whenever lanes end or are lost: nothing is lost, nothing is settled twice, and all that was lent is given
-// back.
-func TestAStormLeavesNothingBehind(t *testing.T) {
+// While everything fails and lanes end or are lost at random, no message is lost or settled twice, and all slots, probes and closes of
+// the gate are given back.
+func TestRandomFailuresLoseNothing(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { runStorm(t, seed) })

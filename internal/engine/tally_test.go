@@ -10,16 +10,16 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// counting is a sink that counts what succeeds at once, and keeps all other events.
+// counting is a sink that counts first attempts that succeed, and keeps all other events.
 type counting struct {
-	told                 []redeliver.Event
+	events               []redeliver.Event
 	attempted, committed int
 	took                 time.Duration // by the latest attempt that was counted
 	panics               bool
 	rest                 redeliver.Sink
 }
 
-func (c *counting) Event(e redeliver.Event) { c.told = append(c.told, e) }
+func (c *counting) Event(e redeliver.Event) { c.events = append(c.events, e) }
 
 func (c *counting) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
@@ -43,10 +43,10 @@ func (c *counting) Committed() {
 	}
 }
 
-// selective wants no event of every message.
-type selective struct{ told []redeliver.Event }
+// selective is a sink that does not want the events that every message has.
+type selective struct{ events []redeliver.Event }
 
-func (s *selective) Event(e redeliver.Event) { s.told = append(s.told, e) }
+func (s *selective) Event(e redeliver.Event) { s.events = append(s.events, e) }
 func (s *selective) Wants(e redeliver.Event) bool {
 	switch e.(type) {
 	case redeliver.Attempted, redeliver.Committed:
@@ -56,7 +56,7 @@ func (s *selective) Wants(e redeliver.Event) bool {
 	}
 }
 
-// handled has a message handled for 3 s an attempt, with these answers.
+// handled runs a message whose handler takes 3 s for each attempt and gives these answers.
 func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,9 +73,9 @@ func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 	})
 }
 
-// A message that succeeds at once is counted and makes no event. Every other message makes events. A sink that does not count
-// hears of both, unless it wants neither. A tally that panics does no harm.
-func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
+// A message that succeeds at the first attempt is counted and makes no event. Every other message makes events. A sink that does not
+// count gets events of both, unless it wants none. A panic of a tally is ignored.
+func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 	before := &redeliver.State{ID: "1", Origin: "orders", Group: "billing", Attempts: 1}
 	listener, selects := new(counting), new(selective)
 	for name, c := range map[string]struct {
@@ -83,20 +83,20 @@ func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
 		before    *redeliver.State
 		answers   []error
 		counted   int
-		told      int
+		events    int
 		otherTold int
 	}{
 		"at once":                        {sink: new(counting), answers: []error{nil}, counted: 1},
-		"in the second attempt in place": {sink: new(counting), answers: []error{errTheirs, nil}, told: 3},
-		"after a wait":                   {sink: new(counting), before: before, answers: []error{nil}, told: 2},
+		"in the second attempt in place": {sink: new(counting), answers: []error{errTheirs, nil}, events: 3},
+		"after a wait":                   {sink: new(counting), before: before, answers: []error{nil}, events: 2},
 		"beside one that listens":        {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
 		"beside one that wants nothing":  {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
 		"panics":                         {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
 	} {
-		listener.told, selects.told = nil, nil
+		listener.events, selects.events = nil, nil
 		handled(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
-		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.told) != c.told || len(listener.told) != c.otherTold || len(selects.told) > 0 {
-			t.Errorf("%s: counted %d attempts and %d commits, reported %v, and to the other %v %v", name, c.sink.attempted, c.sink.committed, c.sink.told, listener.told, selects.told)
+		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.events) != c.events || len(listener.events) != c.otherTold || len(selects.events) > 0 {
+			t.Errorf("%s: counted %d attempts and %d commits, reported %v, and to the other %v %v", name, c.sink.attempted, c.sink.committed, c.sink.events, listener.events, selects.events)
 		}
 		if c.counted > 0 && c.sink.took != 3*time.Second {
 			t.Errorf("%s: the attempt took %s", name, c.sink.took)
@@ -104,8 +104,8 @@ func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
 	}
 }
 
-// A sink that does not want what every message has hears of the rest, and to ask it costs nothing. An id is composed only for
-// a sink that wants to hear of what succeeds at once.
+// A sink that does not want the events of every message gets the others, and the question allocates nothing. An id is composed only
+// for a sink that wants events of first attempts that succeed.
 func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	for name, c := range map[string]struct {
 		sink             redeliver.Sink
@@ -130,15 +130,15 @@ func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	}
 	s := &selective{}
 	handled(t, s, &record{id: "1"}, nil)
-	if len(s.told) > 0 {
-		t.Errorf("it heard %v of a success", s.told)
+	if len(s.events) > 0 {
+		t.Errorf("it heard %v of a success", s.events)
 	}
-	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.told) != 1 {
-		t.Errorf("it heard %v of a dead letter", s.told)
+	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.events) != 1 {
+		t.Errorf("it heard %v of a dead letter", s.events)
 	}
 }
 
-// firstTracer has something of its own for first attempts.
+// firstTracer is a redeliver.FirstTracer.
 type firstTracer struct {
 	tracing
 
@@ -155,9 +155,9 @@ func (r namedFirstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (con
 	return ctx, &span{&r.f.tracing, firstRun}
 }
 
-// Where a tracer has something of its own for first attempts, it is used for them alone, and its span is the one that the next
-// attempt knows. Where it has none, or panics, the other is.
-func TestATracerMayTreatFirstAttemptsApart(t *testing.T) {
+// The FirstRuns of a tracer begin the spans of first attempts alone, which the next attempts link to. Where a tracer has none, or
+// panics, Begin is called.
+func TestATracerOfFirstAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
 		of           func(*firstTracer) redeliver.FirstRuns
 		firsts, runs int

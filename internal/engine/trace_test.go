@@ -18,7 +18,7 @@ const (
 	secondRun = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 )
 
-// tracing is a tracer that writes into a journal. Each run has the next name.
+// tracing is a tracer that writes into a journal. It gives the next name to each run.
 type tracing struct {
 	j     *journal
 	names []string
@@ -27,7 +27,7 @@ type tracing struct {
 	dead  []redeliver.Burial
 }
 
-// trace has the subscription of a journal traced.
+// trace sets a tracer for the subscription of a journal.
 func trace(j *journal, names ...string) *tracing {
 	tr := &tracing{j: j, names: names}
 	j.sub.Tracer = tr
@@ -67,8 +67,8 @@ func runOf(ctx context.Context) string {
 	return name
 }
 
-// A run ends when the policy has decided, before anything is written, and its name is written with the message. The tracer hears
-// of a dead letter when it is confirmed.
+// A span ends when the policy has decided, before the write, and its traceparent is written with the message. DeadLettered is called
+// when the write is confirmed.
 func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
@@ -96,7 +96,7 @@ func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
 	})
 }
 
-// A run ends as what became of its message.
+// The outcome of a span is the end of its message.
 func TestHowARunEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		immediate int
@@ -129,7 +129,7 @@ func TestHowARunEnds(t *testing.T) {
 	}
 }
 
-// The tracer may use the context of a dead letter although the time of its attempt is over.
+// The context that DeadLettered gets has not ended although the time of the attempt is over.
 func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: time.Minute})
@@ -142,7 +142,7 @@ func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
 	})
 }
 
-// A message that is lost while its handler runs has an abandoned run.
+// The span of a message that is lost while its handler runs is abandoned.
 func TestTheRunOfALostMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -158,8 +158,8 @@ func TestTheRunOfALostMessage(t *testing.T) {
 	})
 }
 
-// A batch has one run, in which all its messages are. Its end is the function's answer, and each message that fails carries the
-// name of that run.
+// A batch has one span with all its messages. It ends with the function's answer, and each message that fails carries its
+// traceparent.
 func TestTheRunOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -186,7 +186,7 @@ func TestTheRunOfABatch(t *testing.T) {
 	})
 }
 
-// awful is a tracer that is no use.
+// awful is a tracer that fails in every way.
 type awful struct{ panics, noContext bool }
 
 func (a awful) Begin(context.Context, *redeliver.TracedRun) (context.Context, redeliver.Span) {
@@ -203,8 +203,8 @@ func (awful) DeadLettered(context.Context, *redeliver.Burial) { panic("no collec
 func (awful) Traceparent() string                             { panic("no collector") }
 func (awful) End(redeliver.RunEnd)                            { panic("no collector") }
 
-// The library does the same with a tracer that fails.
-func TestATracerThatFailsIsAsNone(t *testing.T) {
+// A tracer that fails changes nothing for the messages.
+func TestATracerThatFailsChangesNothing(t *testing.T) {
 	for name, tr := range map[string]redeliver.Tracer{
 		"panics at once": awful{panics: true}, "has no context": awful{noContext: true}, "panics later": awful{},
 	} {
@@ -219,8 +219,7 @@ func TestATracerThatFailsIsAsNone(t *testing.T) {
 	}
 }
 
-// A message that goes to the DLQ without an attempt here, because it crashed its process say, has no run. The tracer hears of
-// the dead letter all the same.
+// DeadLettered is also called for a message that goes to the DLQ without an attempt, because it crashed its process, say.
 func TestADeadLetterWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -236,7 +235,8 @@ func TestADeadLetterWithoutARun(t *testing.T) {
 	})
 }
 
-// A Watermill message that is nacked by hand when its run has ended names that run. One that no tracer sees keeps its name.
+// A Watermill message that is nacked by hand after its span has ended carries the traceparent of that span. Without a tracer it keeps
+// the one that it brought.
 func TestAMessageNamesTheLatestRun(t *testing.T) {
 	for name, traced := range map[string]bool{secondRun: true, firstRun: false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A suspect that waits for the outage of its own subscription to end holds up no suspect of another.
+// A suspect whose own gate is closed leaves the turn to a suspect of another subscription.
 func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -41,7 +41,7 @@ func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 	})
 }
 
-// While something runs that does not end, the others go on for as long as they have waited.
+// When a running message does not end, the others go on for as long as they have waited.
 func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
@@ -66,8 +66,8 @@ func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 	})
 }
 
-// A turn waits for the gate of its subscription and for what runs, and nothing begins while it waits or lasts.
-func TestATurnWaitsForTheGateAndForWhatRuns(t *testing.T) {
+// Take waits for the gate of its subscription and for the running messages, and nothing else begins until Give.
+func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
 		gate.Close()
@@ -93,7 +93,7 @@ func TestATurnWaitsForTheGateAndForWhatRuns(t *testing.T) {
 	})
 }
 
-// A turn that is not taken in time, because of the gate or of what runs, keeps nothing from beginning.
+// A Take that fails, because of the gate or of running messages, keeps nothing from beginning.
 func TestATurnThatIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
@@ -117,9 +117,9 @@ func TestATurnThatIsNotTaken(t *testing.T) {
 	})
 }
 
-// Handlers that take longer than a suspect waits at first would keep it from running for ever: one that begins while the others
-// go on still runs when it waits again.
-func TestATurnComesAmongHandlersThatTakeLong(t *testing.T) {
+// Handlers that take longer than the first wait of a suspect must not keep it from running: one that begins while the others go on
+// still runs when the suspect waits again.
+func TestASuspectRunsAmongLongHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, took, over := engine.NewTurn(), make(chan bool, 1), make(chan struct{})
 		var all sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestRate(t *testing.T) {
+func TestWindowCount(t *testing.T) {
 	r := newWindowCount(10 * time.Second)
 	for i := range 10 {
 		r.add(time.Duration(i) * time.Second)

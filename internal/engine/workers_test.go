@@ -9,15 +9,15 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// goroutine names the one that calls it.
+// goroutine returns the name of the calling goroutine.
 func goroutine() string {
 	room := make([]byte, 64)
 	name, _, _ := bytes.Cut(room[:runtime.Stack(room, false)], []byte(" ["))
 	return string(name)
 }
 
-// There are as many workers as there was work at once: one that is idle takes the next.
-// All end with Close, also those that are at something then: the bubble waits for them.
+// There are as many workers as there was work at once, and an idle one takes the next item. Close ends all, also those that work
+// then: the bubble waits for them.
 func TestIdleWorkersTakeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce = 3

@@ -21,12 +21,12 @@ func failWith(err error) engine.Options[*record] {
 	return handle(func(context.Context, *record) error { return err })
 }
 
-// hourly is a policy whose retries come after a test.
+// hourly is a policy whose retries come after the end of a test.
 func hourly() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)}
 }
 
-// The end of a message is reported when the broker has confirmed it, and not before.
+// The end of a message is reported when the broker has confirmed the write, and not before.
 func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -60,8 +60,8 @@ func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 	}
 }
 
-// A message that one place refuses goes to the next place, and at last to the DLQ without its body. A DLQ that refuses even
-// that takes nothing, which is an outage. Such a message used to keep its place and its slot for ever.
+// A message that one place refuses goes to the next place, and at last to the DLQ without its body. A DLQ that refuses even that is an
+// outage. Such a message once kept its place and its slot without end.
 func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	tooLarge := fmt.Errorf("%w: too large", driver.ErrRefused)
 	tooLong := fmt.Errorf("here: %w", &redeliver.UnschedulableError{Wait: time.Hour, Max: time.Minute})
@@ -110,7 +110,7 @@ func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	}
 }
 
-// A message that is passed on to another level is this policy's from then on.
+// A message that is passed on to another level gets this policy's fingerprint.
 func TestAHopCarriesThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -157,7 +157,7 @@ func TestARefusedHopGoesToTheDLQ(t *testing.T) {
 	})
 }
 
-// An unknown error is this message's own when others are written to the same place between its tries. The intake goes on.
+// A doubtful error counts as a refusal when other messages are written to the same place between the tries. The intake goes on.
 func TestAnUnknownErrorIsARefusalWhileNeighboursAreWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		neighbours bool
@@ -192,8 +192,8 @@ func TestAnUnknownErrorIsARefusalWhileNeighboursAreWritten(t *testing.T) {
 	}
 }
 
-// Doubts are about messages that cannot be written now. What was written, or refused, is none any more; and while others are
-// written, several messages that are not are no outage.
+// Doubts are about messages that cannot be written now, not about those that were written or refused. While others are written,
+// several messages that cannot be are no outage.
 func TestDoubtsEndWithTheirMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -250,7 +250,7 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 	})
 }
 
-// Where nothing else can be written, an unknown error is an outage, which is waited for.
+// Where no other message can be written, a doubtful error is an outage.
 func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -279,7 +279,7 @@ func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
 	})
 }
 
-// An outage: the write is tried again after pauses that grow, and the intake is paused until the broker is back.
+// In an outage a write is tried again after growing pauses, and the intake is paused until the broker answers.
 func TestAWriteOutlastsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 40
@@ -349,8 +349,8 @@ func TestTheGateOpensWithTheLastMessage(t *testing.T) {
 	})
 }
 
-// A message that is lost while its write fails is not written any more, and opens the gate. One that was lost before its first
-// write failed does not close it: a lost connection takes many messages along, and each of them reported a pause.
+// A message that is lost while its write fails is not written any more, and opens the gate. One that was lost before its first write
+// failed does not close it: after a lost connection many messages once reported a pause each.
 func TestALostMessageIsNotWrittenAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		lostAt  time.Duration // 0: in the first write
@@ -388,7 +388,7 @@ func TestALostMessageIsNotWrittenAnyMore(t *testing.T) {
 	}
 }
 
-// SendTimeout bounds each try. The context of a write is not the handler's, which has ended: its message must go on.
+// SendTimeout bounds each try. The context of a write is not below the handler's, which has ended.
 func TestSendTimeoutBoundsEachTry(t *testing.T) {
 	for _, c := range []struct{ set, want time.Duration }{
 		{0, engine.DefaultSendTimeout}, {-1, engine.DefaultSendTimeout}, {3 * time.Second, 3 * time.Second},
@@ -421,7 +421,7 @@ func TestSendTimeoutBoundsEachTry(t *testing.T) {
 	}
 }
 
-// Tries that begin within a short while share a context: each has its time, or hardly less.
+// Tries that begin within a short time share a context, and have at most a 64th less than SendTimeout.
 func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, tries = 64 * time.Second, 200
@@ -453,8 +453,8 @@ func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 	})
 }
 
-// The end of a pause was reported outside of the gate: while a slow sink heard of it, another message closed the gate and
-// reported that, and the end came after it. Whoever keeps the latest report had an open gate then.
+// The gate once opened before its event was reported: while a slow sink handled that event, another message closed the gate and
+// reported it first, so the latest event said that the gate was open.
 func TestChangesAreReportedInTheirOrder(t *testing.T) {
 	j := newJournal(hourly())
 	failed := make(map[string]bool)
@@ -508,7 +508,7 @@ func TestChangesAreReportedInTheirOrder(t *testing.T) {
 	}
 }
 
-// A subscription needs no sink, and a sink that panics takes no message along.
+// A subscription needs no sink, and a panic of a sink ends no message.
 func TestASinkMayBeMissingOrPanic(t *testing.T) {
 	n := 0
 	for name, sink := range map[string]redeliver.Sink{"none": nil, "one that panics": redeliver.SinkFunc(func(redeliver.Event) { n++; panic("no disk") })} {
