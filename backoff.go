@@ -9,27 +9,24 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Backoff says how long the delayed retries of a message wait. Implementations
-// must be safe for concurrent use and should answer the same for the same
-// arguments.
+// Backoff says how long the delayed retries of a message wait. Implementations must be safe for concurrent use and should return
+// the same result for the same arguments.
 type Backoff interface {
-	// Delay is the wait before delayed retry n, counted from 0. draw, in [0, 1),
-	// is the message's own share of the jitter. ok is false when there is no
-	// such retry: the message is exhausted.
+	// Delay is the wait before delayed retry n, counted from 0. draw, in [0, 1), is the message's share of the jitter. ok is
+	// false when there is no such retry: the message is exhausted.
 	Delay(n int, draw float64) (d time.Duration, ok bool)
 }
 
-// Listed is a [Backoff] that knows its delays beforehand. The delay topics
-// are then made of these delays, so that a planned retry waits on one of them;
-// without it they are 1s 5s 30s 2m 10m 1h.
+// Listed is a [Backoff] that can list its delays. The delay topics have these delays, so that a planned retry waits on one of
+// them. For other backoffs they are 1s 5s 30s 2m 10m 1h.
 type Listed interface {
 	Backoff
-	// Delays returns the waits of the first n retries without jitter, fewer
-	// when the backoff ends before, and the most that jitter adds to one.
+	// Delays returns the waits of the first n retries without jitter, fewer when the backoff ends before, and the maximum
+	// jitter of one.
 	Delays(n int) (delays []time.Duration, jitter time.Duration)
 }
 
-// retryCounter is a Backoff that was drawn up for a number of retries.
+// retryCounter is a Backoff with a default of MaxRetries.
 type retryCounter interface{ retries() int }
 
 // Defaults of [ExponentialBackoff].
@@ -38,40 +35,38 @@ const (
 	DefaultExponentialMax  = time.Minute
 )
 
-// ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter drawn from
-// [0, Base) for each message and attempt; n is 0 for the first delayed retry.
+// ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter from [0, Base), drawn for each message and attempt; n is 0 for the
+// first delayed retry.
 type ExponentialBackoff struct {
 	// Base is the first delay and the width of the jitter. Default 1 s.
 	Base time.Duration
-	// Max bounds the delay before the jitter is added. Default 60 s, or Base
-	// where that is longer.
+	// Max bounds the delay before the jitter is added. Default 60 s, or Base where that is longer.
 	Max time.Duration
 }
 
-// Exponential is [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each
-// plus up to 1 s of jitter.
+// Exponential is [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each plus up to 1 s of jitter.
 func Exponential() ExponentialBackoff { return ExponentialBackoff{} }
 
-func (b ExponentialBackoff) bounds() (base, most time.Duration) {
-	base, most = b.Base, b.Max
+func (b ExponentialBackoff) bounds() (base, maxDelay time.Duration) {
+	base, maxDelay = b.Base, b.Max
 	if base == 0 {
 		base = DefaultExponentialBase
 	}
-	if most == 0 {
-		most = max(DefaultExponentialMax, base)
+	if maxDelay == 0 {
+		maxDelay = max(DefaultExponentialMax, base)
 	}
-	return base, most
+	return base, maxDelay
 }
 
 func (b ExponentialBackoff) step(n int) time.Duration {
-	base, most := b.bounds()
+	base, maxDelay := b.bounds()
 	for range n {
-		if base > most/2 { // the next doubling passes the bound, or would overflow
-			return most
+		if base > maxDelay/2 { // the next doubling passes the bound, or would overflow
+			return maxDelay
 		}
 		base *= 2
 	}
-	return min(base, most)
+	return min(base, maxDelay)
 }
 
 // Delay implements [Backoff].
@@ -95,37 +90,36 @@ func (b ExponentialBackoff) Delays(n int) ([]time.Duration, time.Duration) {
 }
 
 func (b ExponentialBackoff) check(ps *Problems, field string) {
-	base, most := b.bounds()
+	base, maxDelay := b.bounds()
 	checkDelay(ps, field+".Base", base)
-	checkDelay(ps, field+".Max", most)
-	if most < base {
+	checkDelay(ps, field+".Max", maxDelay)
+	if maxDelay < base {
 		ps.Add(field+".Max", b.Max, "must not be shorter than Base, "+base.String())
 	}
-	if base > 0 && most <= MaxWait && most > MaxWait-base {
-		ps.Add(field+".Max", most, "must with the jitter, up to Base, "+base.String()+", not be longer than "+MaxWait.String())
+	if base > 0 && maxDelay <= MaxWait && maxDelay > MaxWait-base {
+		ps.Add(field+".Max", maxDelay, "must with the jitter, up to Base, "+base.String()+", not be longer than "+MaxWait.String())
 	}
 }
 
-// StepsBackoff waits a listed delay before each retry, and the last one again
-// when the list is over. See [Steps], [Fixed], [RocketMQ].
+// StepsBackoff waits a listed delay before each retry, and repeats the last one when the list is over. See [Steps], [Fixed],
+// [RocketMQ].
 type StepsBackoff struct {
 	steps   []time.Duration
-	planned int
+	planned int // the default of MaxRetries; 0 for none
 }
 
 // Fixed waits d before every retry.
 func Fixed(d time.Duration) StepsBackoff { return StepsBackoff{steps: []time.Duration{d}} }
 
-// Steps waits the given delays, one after another, then the last one again and
-// again. MaxRetries bounds the retries, not the number of steps.
+// Steps waits the given delays, one after another, and then repeats the last one. MaxRetries bounds the retries, not the number
+// of steps.
 func Steps(delays ...time.Duration) StepsBackoff {
 	return StepsBackoff{steps: append([]time.Duration(nil), delays...)}
 }
 
-// RocketMQ is the ladder of Apache RocketMQ's consumers:
-// 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h, then 2h. A policy that
-// does not say otherwise gets RocketMQ's 16 retries with it, 4h46m in all.
-// Source: RocketMQ's messageDelayLevel from level 3 on, and retryMaxTimes.
+// RocketMQ has the delays of Apache RocketMQ's consumers: 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h, then 2h. A policy
+// with a MaxRetries of 0 gets RocketMQ's 16 retries, 4h46m in all. Source: RocketMQ's messageDelayLevel from level 3 on, and
+// retryMaxTimes.
 func RocketMQ() StepsBackoff {
 	s, m := time.Second, time.Minute
 	return StepsBackoff{planned: 16, steps: []time.Duration{
@@ -133,8 +127,8 @@ func RocketMQ() StepsBackoff {
 	}}
 }
 
-// RocketMQHTTP is the rule of RocketMQ's HTTP consumers: every 5 minutes, and
-// 288 retries (a day) for a policy that does not say otherwise.
+// RocketMQHTTP is the rule of RocketMQ's HTTP consumers: every 5 minutes, and 288 retries (a day) for a policy with a MaxRetries of
+// 0.
 func RocketMQHTTP() StepsBackoff {
 	return StepsBackoff{planned: 288, steps: []time.Duration{5 * time.Minute}}
 }
@@ -184,19 +178,17 @@ func checkDelay(ps *Problems, field string, d time.Duration) {
 	}
 }
 
-// fromBackOff is cenkalti/backoff/v4 as a Backoff.
-type fromBackOff struct{ fresh func() backoff.BackOff }
+// backOffAdapter is cenkalti/backoff/v4 as a Backoff.
+type backOffAdapter struct{ fresh func() backoff.BackOff }
 
-// FromBackOff uses a policy of cenkalti/backoff/v4: fresh makes a new one for
-// every decision, and the n-th delay is its n-th NextBackOff; backoff.Stop means
-// that the message is exhausted. A BackOff with a randomisation of its own draws
-// anew at every decision, so that duplicates of a message may wait differently.
-// MaxElapsedTime counts from fresh, which is now, and so ends nothing but a
-// single delay that is longer: set it to 0 and use Policy.MaxAge.
-func FromBackOff(fresh func() backoff.BackOff) Backoff { return fromBackOff{fresh} }
+// FromBackOff uses a policy of cenkalti/backoff/v4. fresh returns a new one for every decision, and the n-th delay is the result of
+// its n-th NextBackOff; backoff.Stop means that the message is exhausted. A BackOff with a randomisation draws anew at every
+// decision, so duplicates of a message may wait differently. MaxElapsedTime counts from the call of fresh and so only refuses a
+// delay that is longer: set it to 0 and use Policy.MaxAge.
+func FromBackOff(fresh func() backoff.BackOff) Backoff { return backOffAdapter{fresh} }
 
 // Delay implements [Backoff].
-func (b fromBackOff) Delay(n int, _ float64) (time.Duration, bool) {
+func (b backOffAdapter) Delay(n int, _ float64) (time.Duration, bool) {
 	inner := b.fresh()
 	for ; n > 0; n-- {
 		if inner.NextBackOff() == backoff.Stop {
@@ -207,14 +199,13 @@ func (b fromBackOff) Delay(n int, _ float64) (time.Duration, bool) {
 	return max(0, d), d != backoff.Stop
 }
 
-func (b fromBackOff) check(ps *Problems, field string) {
+func (b backOffAdapter) check(ps *Problems, field string) {
 	if b.fresh == nil || b.fresh() == nil {
 		ps.Add(field, "FromBackOff(nil)", "needs a function that returns a new BackOff")
 	}
 }
 
-// draw is the message's own random number in [0, 1) for an attempt: a hash, so
-// that every copy of the message draws the same.
+// draw is the message's random number in [0, 1) for an attempt. It is a hash, so that every copy of the message has the same.
 func draw(id string, attempt int) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))

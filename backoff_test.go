@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// total is how long the first n retries wait in all, without jitter.
+// total is the sum of the waits of the first n retries, without jitter.
 func total(t *testing.T, b redeliver.Backoff, n int) time.Duration {
 	t.Helper()
 	var sum time.Duration
@@ -34,7 +34,7 @@ func wantDelay(t *testing.T, b redeliver.Backoff, n int, want time.Duration) {
 	}
 }
 
-func TestRocketMQIsRocketMQsLadder(t *testing.T) {
+func TestRocketMQHasTheDelaysOfRocketMQ(t *testing.T) {
 	b := redeliver.RocketMQ()
 	s, m := time.Second, time.Minute
 	for n, want := range []time.Duration{
@@ -42,7 +42,7 @@ func TestRocketMQIsRocketMQsLadder(t *testing.T) {
 	} {
 		wantDelay(t, b, n, want)
 	}
-	// RocketMQ's documentation calls it 4h46m.
+	// RocketMQ's documentation says 4h46m.
 	if got, want := total(t, b, 16), 4*time.Hour+45*m+40*s; got != want {
 		t.Errorf("16 retries wait %s, want %s", got, want)
 	}
@@ -60,8 +60,8 @@ func TestRocketMQHTTPIsADayOfRetries(t *testing.T) {
 	}
 }
 
-// A policy with a ladder that was drawn up for a number of retries gets these.
-func TestBackoffBringsItsRetries(t *testing.T) {
+// A policy gets the number of retries that belongs to its backoff.
+func TestABackoffMayHaveADefaultOfMaxRetries(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy redeliver.Policy
 		want   int
@@ -107,7 +107,7 @@ func TestExponentialDoublesToItsBound(t *testing.T) {
 	}
 }
 
-// A sum that overflows is a negative wait, which is a retry at once. It was one.
+// A sum that overflows once was a negative wait, and so an immediate retry.
 func TestExponentialJitterDoesNotOverflow(t *testing.T) {
 	for _, b := range []redeliver.ExponentialBackoff{{Base: math.MaxInt64}, {Base: math.MaxInt64 / 2, Max: math.MaxInt64}, {Base: time.Hour, Max: math.MaxInt64}} {
 		for _, n := range []int{0, 1, 64, 1000} {
@@ -119,8 +119,8 @@ func TestExponentialJitterDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// The formula, in integers without end: min(Max, Base * 2^n) + jitter in [0, Base).
-func TestExponentialIsItsFormula(t *testing.T) {
+// The formula, with big integers: min(Max, Base * 2^n) + jitter in [0, Base).
+func TestExponentialFollowsItsFormula(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.Int64Range(1, math.MaxInt64).Draw(t, "base")
 		most := rapid.Int64Range(1, math.MaxInt64).Draw(t, "max")
@@ -160,7 +160,7 @@ func TestStepsRepeatTheLast(t *testing.T) {
 	}
 }
 
-// The listed delays are the ones that are waited: the delay topics are made of them.
+// Delays lists the delays that Delay returns, because the delay topics have them.
 func TestListedDelaysAreTheDelays(t *testing.T) {
 	for name, row := range map[string]struct {
 		b      redeliver.Listed
@@ -230,7 +230,7 @@ func TestFromBackOffUsesTheNthDelay(t *testing.T) {
 	})
 }
 
-// recorder notes the draw that a policy makes for a message.
+// recorder records the draw of a message.
 type recorder struct{ draw *float64 }
 
 func (r recorder) Delay(_ int, draw float64) (time.Duration, bool) { *r.draw = draw; return 0, true }
@@ -240,9 +240,8 @@ func drawn(id string, attempts int) (draw float64) {
 	return draw
 }
 
-// Ids that differ in their last digit only, as offsets do, must not wait alike:
-// the jitter is there to spread them. Chi-square over 64 buckets has 63 degrees
-// of freedom; 118 is its 99.997 % bound, and a hash has no bad luck twice.
+// Ids that differ only in their last digit, as offsets do, must not wait alike. Chi-square over 64 buckets has 63 degrees of freedom;
+// 118 is its 99.997 % bound, and the result of a hash does not change from run to run.
 func TestJitterIsSpreadEvenly(t *testing.T) {
 	const buckets, n = 64, 32_000
 	for name, at := range map[string]func(i int) float64{
@@ -274,8 +273,8 @@ func TestJitterIsSpreadEvenly(t *testing.T) {
 	}
 }
 
-// The pair is hashed, not the text of it put together.
-func TestJitterTellsIDFromAttempt(t *testing.T) {
+// The pair is hashed, not the concatenated text.
+func TestJitterDependsOnIDAndAttempt(t *testing.T) {
 	if drawn("a1", 0) == drawn("a", 10) { // attempts 1 of "a1" and 11 of "a"
 		t.Error("id a1, attempt 1 and id a, attempt 11 draw the same")
 	}

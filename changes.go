@@ -1,6 +1,6 @@
 package redeliver
 
-// Change is what changed about a subscription, see [SubscriptionChanged]. Its text is fixed: log lines and metrics have it.
+// Change is what changed about a subscription, see [SubscriptionChanged]. Its text is fixed, because log lines and metrics use it.
 type Change string
 
 // The connection and what the subscription reads.
@@ -8,15 +8,15 @@ const (
 	ChangeAssigned      Change = "assigned"                    // Kafka: the group has given this member its partitions
 	ChangeConsuming     Change = "consuming"                   // the other brokers: it reads its queue
 	ChangeDisconnected  Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
-	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: somebody deleted a topic of ours; the others are read
-	ChangeTopicUnfit    Change = "a topic is unfit"            // Kafka: a setting of a topic of ours may lose messages
+	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: a topic of redeliver's was deleted; the others are read
+	ChangeTopicUnfit    Change = "a topic is unfit"            // Kafka: a setting of a topic of redeliver's may lose messages
 	ChangeNotRead       Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
-	ChangeReadFromStart Change = "levels are read from start"  // Kafka: the group has no offsets, so all that lies on its levels runs
-	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the messages that wait; none runs before
-	ChangeRunsSuspects  Change = "begins with care"            // Kafka: the last owner died; messages that may have killed it run alone
+	ChangeReadFromStart Change = "levels are read from start"  // Kafka: the group has no offsets, so all messages on its levels run
+	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the waiting messages before any runs
+	ChangeRunsSuspects  Change = "begins with care"            // Kafka: the last owner died; messages that may have crashed it run alone
 	ChangeNotChecked    Change = "not checked"                 // RabbitMQ: the management API did not answer at the start
-	ChangeRetryMissing  Change = "middleware.Retry is missing" // a handler fails and no middleware of ours sees it
-	ChangeBatchRefused  Change = "batches refused"             // a batch cannot be as the middleware is configured; no message runs
+	ChangeRetryMissing  Change = "middleware.Retry is missing" // a handler fails and no middleware of redeliver sees it
+	ChangeBatchRefused  Change = "batches refused"             // a Size above MaxInFlight; no message runs
 	ChangeDedupRefused  Change = "dedup refused"               // Dedup does not remember messages of this subscription
 	ChangePolicyDiffers Change = "policies differ"             // other instances of the group run another policy
 	ChangePoliciesAgree Change = "policies agree"              // all instances run the same policy again
@@ -31,7 +31,7 @@ const (
 	ChangeThrottled       Change = "throttled"              // fewer messages run at once, because many fail
 	ChangeThrottleOver    Change = "throttle over"          // as many as configured run at once again
 	ChangePartitionFull   Change = "partition stands still" // Kafka, PerKey: MaxParked messages wait behind failed ones
-	ChangePartitionGoesOn Change = "partition goes on"      // fewer do again
+	ChangePartitionGoesOn Change = "partition goes on"      // fewer messages wait
 	ChangeOutage          Change = "outage"                 // nothing new begins: see Outage
 	ChangeProbing         Change = "probing"                // a probe has succeeded, and others follow it
 	ChangeOutageOver      Change = "outage over"            // all messages run again
@@ -41,9 +41,9 @@ const (
 
 // Commands, and what redeliver could not do.
 const (
-	ChangeReleased         Change = "command release"                         // Kafka: an operator released messages that wait
-	ChangeCancelled        Change = "command cancel"                          // Kafka: an operator cancelled messages that wait
-	ChangeCommandIgnored   Change = "command not obeyed"                      // Kafka: a command that is refused or is garbage
+	ChangeReleased         Change = "command release"                         // Kafka: an operator released waiting messages
+	ChangeCancelled        Change = "command cancel"                          // Kafka: an operator cancelled waiting messages
+	ChangeCommandIgnored   Change = "command not obeyed"                      // Kafka: a command is refused or cannot be read
 	ChangeCommandsNotRead  Change = "commands are not read"                   // Kafka: the control topic cannot be read
 	ChangeCommandsRead     Change = "commands are read"                       // Kafka: it can be read again
 	ChangeCrashesUncounted Change = "crashes are not counted"                 // Kafka: the notes beside the offset cannot be written

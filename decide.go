@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Action is what is to be done with a message.
+// Action is what the caller must do with a message.
 type Action uint8
 
 // The actions.
@@ -30,16 +30,13 @@ type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
-	// State is the message's state after the answer, as it is to be written
-	// into its headers.
+	// State is the message's state after the answer, for its headers.
 	State State
 }
 
-// Decide says what happens to a message after an attempt. s is the state under
-// which the attempt ran, err the handler's answer, now the time of the answer.
-// It is a pure function of its arguments and the policy's own functions. It does
-// not panic: where Classify does, the failure is an ordinary one, and where the
-// backoff does, the wait is DefaultExponentialMax; State.Error tells.
+// Decide decides about a message after an attempt. s is the state under which the attempt ran, err the handler's answer, now the
+// time of the answer. It is a pure function of its arguments and the policy's functions. It does not panic: where Classify panics,
+// the failure is an ordinary one, and where the backoff panics, the wait is DefaultExponentialMax. State.Error says so.
 //
 // The rules, first match wins:
 //
@@ -49,15 +46,13 @@ type Decision struct {
 //  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: as 7.
-//  7. postponing: Postponed, uncounted, at most MaxPostponed in all, then
-//     DeadLetter (expired).
-//  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout
-//     or panic when that was the last attempt's failure).
-//  9. an immediate try is left and the error does not name a time: RetryNow;
-//     past MaxAge or State.Expires: DeadLetter (expired).
-//  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait:
-//     DeadLetter (unschedulable); past MaxAge or State.Expires: DeadLetter (expired);
-//     else RetryLater.
+//  7. postponing: Postponed, uncounted, for at most MaxPostponed in all, then DeadLetter (expired).
+//  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout or panic when that was the last attempt's
+//     failure).
+//  9. an immediate retry is left and the error does not name a time: RetryNow; past MaxAge or State.Expires: DeadLetter
+//     (expired).
+//  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait: DeadLetter (unschedulable); past MaxAge or
+//     State.Expires: DeadLetter (expired); else RetryLater.
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
 	if err != nil {
@@ -74,12 +69,12 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
 	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
 
-	if end := final(err); end != "" {
+	if end := finalReason(err); end != "" {
 		s.PostponedSince = time.Time{}
-		if end == ReasonExpired && was != "" { // no handler has failed with that: say what it waited for
+		if end == ReasonExpired && was != "" { // no handler failed: keep the failure that it waited for
 			s.Error, s.ErrorType = safeText(func() string { return s.Error + "; the failure was: " + was }), wasType
 		}
-		d.bury(end)
+		d.deadLetter(end)
 		return
 	}
 	class := p.classify(s, err)
@@ -94,32 +89,32 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 		s.FirstFailed = now
 	}
 	if class.Kind == KindPermanent {
-		d.bury(permanent(err))
+		d.deadLetter(permanentReason(err))
 		return
 	}
 	if s.Attempts > retries(class.MaxRetries) {
-		d.bury(exhausted(err))
+		d.deadLetter(exhaustedReason(err))
 		return
 	}
-	wait, named := retryAfter(err)
+	wait, named := retryDelay(err)
 	if !named {
 		if s.Attempts <= p.Immediate {
-			if p.alive(d, now) {
+			if p.inTime(d, now) {
 				d.Action = RetryNow
 			}
 			return
 		}
 		var ok bool
 		if wait, ok = class.delay(s, s.Attempts-1-p.Immediate); !ok {
-			d.bury(exhausted(err))
+			d.deadLetter(exhaustedReason(err))
 			return
 		}
 	}
 	p.wait(d, RetryLater, wait, now)
 }
 
-// final is the reason of a failure that is no attempt and has no retry.
-func final(err error) Reason {
+// finalReason is the reason of a failure that is no attempt and has no retry; "" for other failures.
+func finalReason(err error) Reason {
 	switch {
 	case is(err, ErrInvalid):
 		return ReasonInvalidated
@@ -134,8 +129,7 @@ func final(err error) Reason {
 	}
 }
 
-// classify says what kind of failure err is, with the policy's own backoff and
-// retries where the error has none of its own.
+// classify returns the class of err, with the policy's backoff and retries where the class has none.
 func (p *Policy) classify(s *State, err error) Class {
 	var c Class
 	if p.Classify != nil {
@@ -148,7 +142,7 @@ func (p *Policy) classify(s *State, err error) Class {
 		c.Kind = KindPostpone
 	case is(err, ErrRetryAfter):
 		c.Kind = KindRetry
-	case c.Kind == KindRetry && openBreaker(err):
+	case c.Kind == KindRetry && isOpenBreaker(err):
 		c.Kind = KindPostpone
 	}
 	if c.Backoff == nil {
@@ -157,14 +151,14 @@ func (p *Policy) classify(s *State, err error) Class {
 	if c.MaxRetries == 0 {
 		c.MaxRetries = p.MaxRetries
 	}
-	c.MaxRetries = min(c.MaxRetries, MaxAttempts) // no count above it is believed
+	c.MaxRetries = min(c.MaxRetries, MaxAttempts) // a larger count in a header is ignored
 	return c
 }
 
 func (p *Policy) askClassify(s *State, err error) (c Class) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.note("Classify", r)
+			s.notePanic("Classify", r)
 			c = Class{}
 		}
 	}()
@@ -175,17 +169,16 @@ func (p *Policy) askClassify(s *State, err error) (c Class) {
 func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.note("Backoff", r)
+			s.notePanic("Backoff", r)
 			d, ok = DefaultExponentialMax, true
 		}
 	}()
 	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))
 }
 
-// note says in the state's error that a function of the policy panicked: the
-// message goes on, and whoever looks at it sees why it went on like this.
-func (s *State) note(what string, r any) {
-	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", what, r, s.Error) })
+// notePanic says in the state's error that a function of the policy panicked.
+func (s *State) notePanic(function string, r any) {
+	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", function, r, s.Error) })
 }
 
 // postpone puts a message aside for as long as its next delayed retry would wait.
@@ -200,66 +193,64 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	}
 	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
 	if left <= 0 {
-		d.bound(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", appendTime(nil, s.PostponedSince), MaxPostponed))
+		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", appendTime(nil, s.PostponedSince), MaxPostponed))
 		return
 	}
-	// The last wait ends with the bound: a backoff of days must not bury a
-	// message whose breaker opens once.
+	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.
 	p.wait(d, Postponed, min(wait, left), now)
 }
 
-// wait plans the next attempt after wait, if the message may still live then.
+// wait plans the next attempt after wait, or dead-letters a message for which that is too late or too long.
 func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
 	if wait > MaxWait {
-		d.bound(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
+		d.deadLetterAtLimit(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return
 	}
-	if due := CeilMilli(now.Add(wait)); p.alive(d, due) {
+	if due := CeilMilli(now.Add(wait)); p.inTime(d, due) {
 		d.Action, d.Delay, d.State.Due = action, wait, due
 	}
 }
 
-// alive buries a message whose next attempt, at t, would pass MaxAge or the
-// message's own end, and reports whether it has none of that before it.
-func (p *Policy) alive(d *Decision, t time.Time) bool {
+// inTime reports whether the next attempt, at t, would not pass MaxAge or the message's own expiry. Otherwise it dead-letters the
+// message.
+func (p *Policy) inTime(d *Decision, t time.Time) bool {
 	s := &d.State
 	e := p.expired(s, t)
 	if e == nil {
 		return true
 	}
-	d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", appendTime(nil, t), e.Limit))
+	d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", appendTime(nil, t), e.Limit))
 	return false
 }
 
-// bound buries a message that met a limit. Its error names the limit, which no
-// handler said, before the failure that led there: both are to be seen in the DLQ.
-func (d *Decision) bound(r Reason, limit string) {
+// deadLetterAtLimit dead-letters a message that met a limit. Its error names the limit and then the failure that led there.
+func (d *Decision) deadLetterAtLimit(r Reason, limit string) {
 	s := &d.State
 	if s.Error != "" {
 		limit += "; the failure was: " + s.Error
 	}
 	s.Error = safeText(func() string { return limit })
-	d.bury(r)
+	d.deadLetter(r)
 }
 
-func (d *Decision) bury(r Reason) {
+func (d *Decision) deadLetter(r Reason) {
 	d.Action, d.State.Reason = DeadLetter, r
 	if d.State.FirstFailed.IsZero() {
 		d.State.FirstFailed = d.State.LastFailed
 	}
 }
 
-// permanent is the reason of a message for which a retry is useless.
-func permanent(err error) Reason {
+// permanentReason is the reason of a message for which a retry is useless.
+func permanentReason(err error) Reason {
 	if is(err, ErrRejected) {
 		return ReasonRejected
 	}
 	return ReasonPermanent
 }
 
-// exhausted is the reason of a message whose retries ran out with err.
-func exhausted(err error) Reason {
+// exhaustedReason is the reason of a message whose retries ran out with err.
+func exhaustedReason(err error) Reason {
 	switch {
 	case is(err, ErrTimeout):
 		return ReasonTimeout
@@ -270,7 +261,8 @@ func exhausted(err error) Reason {
 	}
 }
 
-func retryAfter(err error) (time.Duration, bool) {
+// retryDelay returns the wait that an error names, and whether it names one.
+func retryDelay(err error) (time.Duration, bool) {
 	after, ok := as[*RetryAfterError](err)
 	if !ok || after == nil {
 		return 0, false
@@ -278,10 +270,9 @@ func retryAfter(err error) (time.Duration, bool) {
 	return after.After, true
 }
 
-// Unschedulable changes a decision whose wait turned out to be longer than the
-// broker can hold; err says how long that is.
+// Unschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter; err names the bound.
 func (p *Policy) Unschedulable(d *Decision, err error) {
 	s := &d.State
 	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0
-	d.bound(ReasonUnschedulable, p.errorText(err))
+	d.deadLetterAtLimit(ReasonUnschedulable, p.errorText(err))
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// How often: the attempt count against MaxRetries, Immediate and the backoff's
-// own end. A message never gets more than MaxRetries + 1 attempts.
+// The attempts are bounded by MaxRetries, Immediate and the end of the backoff. A message never gets more than MaxRetries + 1.
 func TestDecideCountsAttempts(t *testing.T) {
 	steps := func(p redeliver.Policy) redeliver.Policy { p.Backoff = tenSeconds{}; return p }
 	plain, none := steps(redeliver.Policy{}), steps(redeliver.Policy{MaxRetries: redeliver.NoRetries})
@@ -69,8 +68,8 @@ func TestDecideCountsAttempts(t *testing.T) {
 	}
 }
 
-// How old: MaxAge counts from the origin's timestamp, else from the first
-// failure, and a retry that would pass it is refused now.
+// MaxAge counts from the timestamp in the origin, else from the first failure. A message whose retry would exceed it is dead-lettered
+// now.
 func TestDecideKeepsMaxAge(t *testing.T) {
 	hourOld := redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour)}}
 	failed := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Hour)}
@@ -109,7 +108,7 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 	}
 }
 
-// How long: no wait is planned that cannot be kept.
+// A message whose wait cannot be kept is dead-lettered.
 func TestDecideRefusesWaitsThatAreTooLong(t *testing.T) {
 	plain := redeliver.Policy{}
 	for name, row := range map[string]struct {
@@ -127,8 +126,7 @@ func TestDecideRefusesWaitsThatAreTooLong(t *testing.T) {
 	}
 }
 
-// A postponed message is not attempted, but it does not wait for ever: 24 h from
-// the first time in a row, whatever the breaker does.
+// A message is postponed for at most 24 h in a row.
 func TestDecideBoundsPostponing(t *testing.T) {
 	hourly := redeliver.Policy{Backoff: redeliver.Fixed(time.Hour)}
 	since := func(d time.Duration) redeliver.State {
@@ -166,7 +164,7 @@ func TestDecideBoundsPostponing(t *testing.T) {
 	})
 }
 
-func TestUnschedulableBuriesWhatWasPlanned(t *testing.T) {
+func TestUnschedulableDeadLettersARetry(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(13 * time.Hour)}
 	planned := p.Decide(redeliver.State{ID: "a"}, errBoom, now)
 	d := planned
@@ -180,8 +178,8 @@ func TestUnschedulableBuriesWhatWasPlanned(t *testing.T) {
 	}
 }
 
-// The DLQ shows which limit a message met, and the failure that led there: it
-// used to show the failure alone, and "expired" could be any of three limits.
+// The DLQ shows which limit a message met, and the failure that led there. It once showed only the failure, and "expired" could mean
+// any of three limits.
 func TestDecideNamesTheLimit(t *testing.T) {
 	fixed := redeliver.Fixed(10 * time.Second)
 	retry := "a retry at " + stamp(redeliver.CeilMilli(now.Add(10*time.Second))) // a due time is rounded up

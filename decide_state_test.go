@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What a decision leaves alone in the state, and what it moves.
+// A decision changes only some fields of the state.
 func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 	before := redeliver.State{
 		ID: "id", Group: "billing", Origin: "orders", Attempts: 1, Due: now.Add(-time.Minute),
@@ -32,7 +32,7 @@ func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 	}
 }
 
-// A dead letter always tells when it failed, even one that never ran.
+// A dead letter has the time of its failure, even if it never ran.
 func TestDecideDatesEveryDeadLetter(t *testing.T) {
 	for _, err := range []error{redeliver.ErrInvalid, redeliver.ErrUndecodable, redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, 1<<62)} {
 		d := redeliver.Policy{}.Decide(redeliver.State{}, err, now.In(time.FixedZone("there", 3600)))
@@ -45,8 +45,7 @@ func TestDecideDatesEveryDeadLetter(t *testing.T) {
 	}
 }
 
-// The heart of it: the same (state, error, time) decides the same, the input is
-// not changed, nothing is early, and no message escapes its bounds.
+// Equal (state, error, time) have equal decisions, the input does not change, no retry is early, and every message keeps its bounds.
 func TestDecideIsPureAndBounded(t *testing.T) {
 	instant := rapid.Custom(func(t *rapid.T) time.Time {
 		return now.Add(time.Duration(rapid.Int64Range(-int64(48*time.Hour), int64(time.Hour)).Draw(t, "offset")))
@@ -116,8 +115,7 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 	})
 }
 
-// The jitter of a message is its own: it depends on its id and attempt, and so
-// does the due time.
+// The jitter, and so the due time, depends on the id and the attempt.
 func TestDecideDrawsJitterFromIDAndAttempt(t *testing.T) {
 	delay := func(id string, attempts int) time.Duration {
 		p := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}}
@@ -152,9 +150,7 @@ func (explodes) Delay(int, float64) (time.Duration, bool) { panic("Delay") }
 
 type explodes struct{}
 
-// Errors and functions of the user's are as hostile as messages: none of them
-// may take the message, or the process, along. All of these panicked or hung on
-// to megabytes in an earlier version.
+// No error or function of a user may end the message or the process. All of these once panicked or kept megabytes.
 func TestDecideSurvivesHostileErrors(t *testing.T) {
 	wrapped := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for name, row := range map[string]struct {

@@ -10,13 +10,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// now has nanoseconds on purpose: whatever is cut to the millisecond instead of
-// being rounded up comes out earlier than it may.
+// now has nanoseconds: a time that is cut to the millisecond instead of rounded up is too early.
 var now = time.Date(2026, 3, 14, 15, 9, 26, 535_897_932, time.UTC)
 
 var errBoom = errors.New("boom")
 
-// errBreakerOpen is as in sony/gobreaker, whose real one integration/breaker holds it against.
+// errBreakerOpen has the text of sony/gobreaker's error. integration/breaker compares it with the real one.
 var errBreakerOpen = errors.New("circuit breaker is open")
 
 // texted is an error of another type than that of errors.New.
@@ -24,8 +23,7 @@ type texted string
 
 func (t texted) Error() string { return string(t) }
 
-// tenSeconds waits 10 s, then 20 s, 30 s ...: the delay tells which retry the
-// policy took it for.
+// tenSeconds waits 10 s, then 20 s, 30 s ..., so that the delay shows the number of the retry.
 type tenSeconds struct{}
 
 func (tenSeconds) Delay(n int, _ float64) (time.Duration, bool) {
@@ -37,7 +35,7 @@ type ended struct{}
 
 func (ended) Delay(int, float64) (time.Duration, bool) { return 0, false }
 
-// want is what a row expects of a decision.
+// want is the expected decision.
 type want struct {
 	action   redeliver.Action
 	delay    time.Duration
@@ -59,7 +57,7 @@ func dead(r redeliver.Reason, attempts int) want {
 
 func again(attempts int) want { return want{action: redeliver.RetryNow, attempts: attempts} }
 
-// check compares a decision with a row, and with what holds for every decision.
+// check compares a decision with a row, and checks the rules of every decision.
 func check(t *testing.T, d redeliver.Decision, w want) {
 	t.Helper()
 	got := want{d.Action, d.Delay, d.State.Reason, d.State.Attempts}
@@ -81,9 +79,9 @@ func check(t *testing.T, d redeliver.Decision, w want) {
 	}
 }
 
-// Which answer means what, and which of two answers in one error wins. All rows
-// are a first attempt under a policy of 10 s, 20 s, 30 s and three retries.
-func TestDecideReadsTheHandlersAnswer(t *testing.T) {
+// Each answer has a decision, and of two answers in one error one wins. All rows are a first attempt under a policy with three retries
+// after 10 s, 20 s and 30 s.
+func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("second: %w", fmt.Errorf("first: %w", err)) }
 	permanent, after := redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, time.Minute)
 	aPanic := &redeliver.PanicError{Value: "boom"}
@@ -143,7 +141,7 @@ func TestDecideReadsTheHandlersAnswer(t *testing.T) {
 	}
 }
 
-// Classify comes after the handler's own word and before everything else.
+// Classify counts after the handler's answer and before everything else.
 func TestDecideAsksClassify(t *testing.T) {
 	const attempt3 = 2 // attempts behind a message that fails its third
 	kind := func(k redeliver.Kind) redeliver.Class { return redeliver.Class{Kind: k} }

@@ -1,7 +1,6 @@
-// Package redeliver has the types of a retry and dead-letter layer over Apache Kafka,
-// RabbitMQ and Amazon SQS: the state of a failed message ([State]), the rules for its
-// retries ([Policy]), the answers of a handler ([Permanent], [RetryAfter], [Postpone]) and
-// the events ([Event]).
+// Package redeliver has the types of a retry and dead-letter layer over Apache Kafka, RabbitMQ and Amazon SQS: the state of a failed
+// message ([State]), the rules for its retries ([Policy]), the answers of a handler ([Permanent], [RetryAfter], [Postpone]) and the
+// events ([Event]).
 //
 // A service needs a [Policy] with a backoff, the answers of a handler, and perhaps
 // [FromContext] and a [Sink]:
@@ -11,13 +10,11 @@
 // The packages adapters/... connect to one broker each. Package middleware wraps Watermill
 // handlers. Package deadletter works inside a dead-letter queue.
 //
-// The package does no I/O and starts no goroutine. Everything in it is safe for concurrent
-// use. A decision depends only on the state, the error and the time, so a duplicate is
-// decided like the first copy, and a simulation repeats itself.
+// The package does no I/O and starts no goroutine. Everything in it is safe for concurrent use. A decision depends only on the state,
+// the error and the time, so the decision about a duplicate is that about the first copy, and a simulation is repeatable.
 //
 // The other exported names are for adapters: headers ([ParseHeaders], [State.Headers],
 // [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]),
-// [ContextKey], and checks of configurations, texts and times ([Problems], [Cut], [ShortID],
-// [RedactAddress], [CeilMilli]). Write an adapter of your own against package delayqueue, and
-// test it with adapters/adaptertest.
+// [ContextKey], and helpers for configurations, texts and times ([Problems], [Cut], [ShortID], [RedactAddress], [CeilMilli]). Write an
+// adapter of your own against package delayqueue, and test it with adapters/adaptertest.
 package redeliver

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// configs are the exported structs that a user fills in. Besides them, whatever
-// is called Config.
+// configs matches the exported structs that a user fills in.
 var configs = regexp.MustCompile(`^(Policy|ExponentialBackoff|.*Config)$`)
 
 func sources(t *testing.T) map[string]*ast.File {
@@ -36,7 +35,7 @@ func sources(t *testing.T) map[string]*ast.File {
 	return files
 }
 
-// Zero means the default in every field, so every field must say which that is.
+// Zero means the default in every field, so the comment of every field must name the default.
 func TestConfigFieldsNameTheirDefault(t *testing.T) {
 	seen := 0
 	for name, file := range sources(t) {
@@ -69,9 +68,8 @@ func TestConfigFieldsNameTheirDefault(t *testing.T) {
 	}
 }
 
-// Errors are data: nothing decides by their text. And their texts say what was
-// being done, not that it did not work.
-func TestSourceKeepsTheHouseRules(t *testing.T) {
+// Nothing decides by the text of an error. The text names the operation, not that it failed.
+func TestNothingDecidesByTheTextOfAnError(t *testing.T) {
 	files := sources(t)
 	for name := range files {
 		src, err := os.ReadFile(name)
@@ -113,14 +111,12 @@ func TestPackageIsPure(t *testing.T) {
 
 var (
 	proof = regexp.MustCompile(`\[([A-Z]\w+)\]\((\.\./[^)]+\.go)\)`)
-	// compared are the tables, by their first cell, of whose rows each has a proof
-	// or says that it is not yet there.
+	// compared matches the first cell of tables in which each row has a proof or says that there is none yet.
 	compared = regexp.MustCompile(`^\| (Cloudflare|RocketMQ) \|`)
 )
 
-// Every link to a proof leads to one: to a test, or to a promise of the
-// conformance kit. And no row of a comparison claims without one.
-func TestDocsLeadToTests(t *testing.T) {
+// Every link to a proof leads to a test, or to a promise of the conformance kit, and every row of a comparison has one.
+func TestProofsLinkToTests(t *testing.T) {
 	pages, err := filepath.Glob("docs/*/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +156,7 @@ func TestDocsLeadToTests(t *testing.T) {
 	}
 }
 
-// proves tells whether a file has a test, or a promise of the kit, of that name.
+// proves reports whether a file has a test, or a promise of the kit, of that name.
 func proves(source, name string) bool {
 	if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") {
 		return strings.Contains(source, "\nfunc "+name+"(")

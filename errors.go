@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. Where a typed error stands beside one, errors.As
-// gives the details.
+// Sentinels for errors.Is. Where there is a typed error, too, errors.As finds the details.
 var (
-	// ErrPermanent marks an error that no retry can mend. See [PermanentError].
+	// ErrPermanent marks an error that no retry can fix. See [PermanentError].
 	ErrPermanent = errors.New("permanent error")
-	// ErrRejected marks a message that its handler rejected by name. See [RejectedError].
+	// ErrRejected marks a message that its handler rejected. See [RejectedError].
 	ErrRejected = errors.New("rejected")
 	// ErrRetryAfter marks an error that says when to try again. See [RetryAfterError].
 	ErrRetryAfter = errors.New("retry after a given time")
@@ -21,7 +20,7 @@ var (
 	ErrPostponed = errors.New("postponed")
 	// ErrPanic marks a handler that panicked. See [PanicError].
 	ErrPanic = errors.New("handler panicked")
-	// ErrTimeout marks a handler that outlived its Timeout. See [TimeoutError].
+	// ErrTimeout marks a handler that exceeded its Timeout. See [TimeoutError].
 	ErrTimeout = errors.New("handler timed out")
 	// ErrNacked is the failure of a message that was nacked without an error.
 	ErrNacked = errors.New("nacked without an error")
@@ -29,8 +28,7 @@ var (
 	ErrInvalid = errors.New("message must no longer run")
 	// ErrUndecodable marks a message whose bytes are no message. See [UndecodableError].
 	ErrUndecodable = errors.New("undecodable message")
-	// ErrCrashed marks a message that was alone when its process died, too often.
-	// See [CrashedError].
+	// ErrCrashed marks a message that ran alone when its process died, too often. See [CrashedError].
 	ErrCrashed = errors.New("the process died while it ran this message")
 	// ErrUnschedulable marks a delay that the broker cannot hold. See [UnschedulableError].
 	ErrUnschedulable = errors.New("delay cannot be scheduled")
@@ -41,8 +39,8 @@ var (
 // PermanentError wraps the error of a handler for which a retry is useless.
 type PermanentError struct{ Err error }
 
-// Permanent says that no retry can mend err: the message goes to the DLQ now.
-// Permanent(nil) is nil. It may be wrapped with %w or joined.
+// Permanent says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is nil. It may be wrapped with %w or
+// joined.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -64,9 +62,8 @@ func (e *PermanentError) Unwrap() error {
 // RejectedError is why a handler rejected its message.
 type RejectedError struct{ Why string }
 
-// Reject says that a message is refused, whatever its handler may try: it goes
-// to the DLQ now, as after [Permanent], with the reason rejected and why as its
-// error. It may be wrapped with %w or joined.
+// Reject refuses a message: it goes to the DLQ now, as after [Permanent], with the reason rejected and why as its error. It may be
+// wrapped with %w or joined.
 func Reject(why string) error { return &RejectedError{why} }
 
 func (e *RejectedError) Error() string {
@@ -76,7 +73,7 @@ func (e *RejectedError) Error() string {
 	return "rejected: " + e.Why
 }
 
-// Is makes errors.Is true for ErrRejected, and for ErrPermanent, which it is.
+// Is makes errors.Is true for ErrRejected and ErrPermanent.
 func (e *RejectedError) Is(target error) bool { return target == ErrRejected || target == ErrPermanent }
 
 // RetryAfterError wraps an error whose cause said when to try again.
@@ -85,8 +82,7 @@ type RetryAfterError struct {
 	After time.Duration
 }
 
-// RetryAfter says that err is worth a retry after d, whatever the backoff says:
-// the dependency named the time. It is an attempt like any other and counts
+// RetryAfter asks for a retry after d instead of the backoff's delay, because a dependency named the time. The attempt counts
 // towards MaxRetries. A negative d is 0. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
@@ -109,15 +105,13 @@ func (e *RetryAfterError) Unwrap() error {
 // PostponeError wraps an error that is no fault of the message.
 type PostponeError struct{ Err error }
 
-// Postpone puts the message aside for the policy's delay without counting an
-// attempt, for at most [MaxPostponed] in all. Postpone(nil) is nil.
+// Postpone puts the message aside for the backoff's delay without counting an attempt, for at most [MaxPostponed] in all.
+// Postpone(nil) is nil.
 //
-// The error of an open circuit breaker of sony/gobreaker (v1 and v2) does the same by
-// itself, wrapped or joined. It is known by its text, so any error that errors.New made
-// with exactly the text "circuit breaker is open" counts as one. RetryAfter around such
-// an error counts the attempt. The error "too many requests" of a breaker that is half
-// open counts as an attempt: a handler may return the same text for an HTTP status 429.
-// For that one, or another breaker, set Policy.Classify.
+// The error of an open circuit breaker of sony/gobreaker (v1 and v2) has the same effect, also wrapped or joined. It is recognised
+// by its text: every error of errors.New with exactly the text "circuit breaker is open" counts as one. RetryAfter around such an
+// error counts the attempt. The error "too many requests" of a half-open breaker counts as an attempt, because a handler may return
+// the same text for an HTTP status 429. For that one, or for another breaker, set Policy.Classify.
 func Postpone(err error) error {
 	if err == nil {
 		return nil
@@ -159,9 +153,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// TimeoutError is the failure of an attempt whose handler was still running
-// when its Timeout was over. The handler's goroutine goes on; what it answers
-// later is ignored.
+// TimeoutError is the failure of an attempt whose handler was still running when its Timeout was over. The handler's goroutine goes
+// on, and its answer is ignored.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
@@ -223,8 +216,7 @@ func (e *UnschedulableError) Error() string {
 }
 func (e *UnschedulableError) Is(target error) bool { return target == ErrUnschedulable }
 
-// textOf is the text of a wrapped error, or its sentinel's where none was given:
-// the types are exported, and a literal of one may be empty.
+// textOf is the text of a wrapped error, or of the sentinel where err is nil: the types are exported, and a literal may be empty.
 func textOf(err, sentinel error) string {
 	if err == nil {
 		return sentinel.Error()
@@ -232,8 +224,7 @@ func textOf(err, sentinel error) string {
 	return err.Error()
 }
 
-// is and as are errors.Is and errors.As for errors of the user's, whose methods
-// may panic: most often a nil pointer of their own type as an error.
+// is and as are errors.Is and errors.As for users' errors, whose methods may panic, often because of a nil pointer of their type.
 func is(err, target error) (yes bool) {
 	defer func() {
 		if recover() != nil {
@@ -253,11 +244,10 @@ func as[T error](err error) (found T, yes bool) {
 	return found, yes
 }
 
-// openBreaker reports whether err wraps the error of an open circuit breaker of
-// sony/gobreaker. It is a plain text, so the package need not be imported to know it.
-func openBreaker(err error) (yes bool) {
+// isOpenBreaker reports whether err wraps the error of an open circuit breaker of sony/gobreaker, which it recognises by its text.
+func isOpenBreaker(err error) (yes bool) {
 	defer func() {
-		if recover() != nil { // a method of the user's
+		if recover() != nil { // in a method of a user's error
 			yes = false
 		}
 	}()

@@ -58,8 +58,7 @@ func pairs() map[string]pair {
 	}
 }
 
-// errors.Is finds the sentinel and errors.As the details, however the error was
-// passed on; and no sentinel is found in another's error.
+// errors.Is finds the sentinel and errors.As the details through every wrapper, and no error has the sentinel of another.
 func TestErrorsAreFoundThroughWrapsAndJoins(t *testing.T) {
 	all := pairs()
 	for name, p := range all {
@@ -87,7 +86,7 @@ func TestErrorsAreFoundThroughWrapsAndJoins(t *testing.T) {
 	}
 }
 
-// The cause stays within reach of the caller's own errors.Is.
+// errors.Is finds the user's error.
 func TestErrorsKeepTheirCause(t *testing.T) {
 	for _, err := range []error{
 		redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, 1), redeliver.Postpone(errBoom),

@@ -2,29 +2,27 @@ package redeliver
 
 import "time"
 
-// Sink receives what happened. Event is called from many goroutines at once, on
-// the way of the messages, so it must be quick and must not block. What the
-// library does is the same with and without a sink.
+// Sink receives events. Many goroutines call Event at once while they handle messages, so it must be quick and must not block. The
+// library does the same with and without a sink.
 type Sink interface{ Event(Event) }
 
-// Selective is a Sink that says beforehand what it does not want. Of events that
-// every message has, [Attempted] and [Committed], there are as many as messages:
-// one that nobody wants is not made. All others are reported in any case.
+// Selective is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not made where no
+// sink wants it. All other events are reported in any case.
 type Selective interface {
 	Sink
-	// Wants reports whether Event should be called for events of e's type; e's
-	// fields mean nothing. It is called as Event is, before each.
+	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called before
+	// each event, like Event.
 	Wants(e Event) bool
 }
 
-// SinkFunc is a function as a [Sink].
+// SinkFunc is a function that is a [Sink].
 type SinkFunc func(Event)
 
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks passes every event that one of several sinks wants to all of them, in order: a
-// [Selective] one gets what the others want, too. A nil sink is passed over.
+// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a [Selective]
+// sink also gets events that only others want. Nil sinks are ignored.
 func Sinks(sinks ...Sink) Sink {
 	var all sinkList
 	for _, s := range sinks {
@@ -54,11 +52,10 @@ func (all sinkList) Wants(e Event) bool {
 	return false
 }
 
-// Event is one of the structs of this file. The set is closed; new structs may
-// be added in a minor version.
+// Event is one of the structs of this file. Only this package defines events; a minor version may add some.
 type Event interface{ event() }
 
-// Attempted: an attempt ended. Before anything is done about its outcome.
+// Attempted: an attempt ended. It is reported before anything is done about the outcome.
 type Attempted struct {
 	State State         // before the attempt: State.Attempt() is its number
 	Err   error         // nil when the handler succeeded
@@ -69,8 +66,8 @@ type Attempted struct {
 // Committed: the message was handled and acked to the broker's client.
 type Committed struct{ State State }
 
-// RetryScheduled: the message waits for its next attempt. After the broker has
-// confirmed the write, before the source is acked.
+// RetryScheduled: the message waits for its next attempt. It is reported after the broker has confirmed the write, before the source
+// is acked.
 type RetryScheduled struct {
 	State State         // State.Due is when it may run
 	Delay time.Duration // as decided
@@ -78,8 +75,7 @@ type RetryScheduled struct {
 	Err   error         // what failed
 }
 
-// MessagePostponed: the message was put aside without an attempt being counted.
-// After the broker has confirmed the write.
+// MessagePostponed: the message was put aside, and no attempt was counted. It is reported after the broker has confirmed the write.
 type MessagePostponed struct {
 	State State
 	Delay time.Duration
@@ -87,39 +83,35 @@ type MessagePostponed struct {
 	Err   error
 }
 
-// DeadLettered: the message rests in the DLQ. After the broker has confirmed
-// the write, before the source is acked.
+// DeadLettered: the message is in the DLQ. It is reported after the broker has confirmed the write, before the source is acked.
 type DeadLettered struct {
 	State State // State.Reason says why
 	Where string
 	Err   error
 }
 
-// Discarded: the message will not be retried, and there is no DLQ, because the
-// configuration says Discard. Before the source is acked: nobody has the message then.
+// Discarded: the message will not be retried, and there is no DLQ, because the configuration says Discard. It is reported before the
+// source is acked. After that no copy is left.
 type Discarded struct {
 	State State // State.Reason says why
 	Err   error
 }
 
-// Hopped: a waiting message moved on from one level to a shorter one, or was
-// written to a level behind a message of its key that failed (PerKey), or came
-// back from a delay topic of adapters/pubsub. After the broker has confirmed the
-// write.
+// Hopped: a waiting message moved on from one level to a shorter one, or was written to a level behind a message of its key that
+// failed (PerKey), or came back from a delay topic of adapters/pubsub. It is reported after the broker has confirmed the write.
 type Hopped struct {
 	State    State
 	From, To string
 }
 
-// Published: a delayed publish reached its topic. After the broker has confirmed
-// the write.
+// Published: a delayed publish reached its topic. It is reported after the broker has confirmed the write.
 type Published struct {
 	State State
 	Topic string
 }
 
-// PublishFailed: the broker did not take a message that must go on. Its source
-// stays unacked, the intake is paused, and the publish is tried again after Retry.
+// PublishFailed: the broker did not accept the copy of a message. The source stays unacked, the intake is paused, and the write is
+// tried again after Retry.
 type PublishFailed struct {
 	State State
 	Where string
@@ -128,49 +120,46 @@ type PublishFailed struct {
 	Retry time.Duration // the pause before the next try
 }
 
-// HandlerStuck: a handler still runs although its Timeout is over and its
-// message has moved on: it ignores its context.
+// HandlerStuck: a handler ignores its context. It still runs although its Timeout is over and its message has moved on.
 type HandlerStuck struct {
 	State   State
 	Timeout time.Duration
 	Stuck   int64 // handlers of this subscription that are stuck now
 }
 
-// LateAnswer: a stuck handler returned at last, or a message was settled when its
-// batch had ended (middleware.ErrBatchOver). The answer was ignored.
+// LateAnswer: a stuck handler returned, or a message was settled after the end of its batch (middleware.ErrBatchOver). The answer
+// was ignored.
 type LateAnswer struct {
 	State State
 	Err   error
 	Stuck int64 // handlers of this subscription that are still stuck
 }
 
-// HeadersIgnored: a message carried redeliver headers that are not believed:
-// on a topic that redeliver does not write, of another group, or garbage.
+// HeadersIgnored: a message has redeliver headers that are ignored: on a topic that redeliver does not write, of another group, or
+// invalid.
 type HeadersIgnored struct {
 	Topic    string
 	ID       string
 	Findings []Finding
 }
 
-// Abandoned: an attempt was cut short by the end of the session or of the
-// process. It is not counted; the message stays unacked and comes back.
+// Abandoned: the end of the session or of the process ended an attempt early. The attempt is not counted; the message stays unacked
+// and comes back.
 type Abandoned struct {
 	State State
 	Err   error
 }
 
-// MessagesLost: messages that waited are gone from a topic of redeliver's, although nobody
-// had handled them: its retention was too short, or somebody deleted it.
+// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted.
 type MessagesLost struct {
 	Origin, Group string
-	Where         string // the topic, with its partition where that is one
-	Count         int64  // at most so many; 0 where nobody knows
+	Where         string // the topic, with the partition where only one is concerned
+	Count         int64  // an upper bound; 0 if unknown
 	Detail        string // what happened, and what to do
 }
 
-// SubscriptionChanged: a subscription's connection, partitions or intake
-// changed. One event for a change of state, not one for a try; what lasts is told again
-// every minute.
+// SubscriptionChanged: a subscription's connection, partitions or intake changed. There is one event for a change of state, not one
+// for each try. A state that lasts is reported again every minute.
 type SubscriptionChanged struct {
 	Origin, Group string
 	Change        Change

@@ -24,8 +24,7 @@ var st = redeliver.State{
 	Due: time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC), PostponedSince: time.Date(2026, 3, 14, 15, 0, 0, 0, time.UTC),
 }
 
-// logged is what a line of the log must say: level, text, and attributes beyond
-// those of the message.
+// logged is an expected line of the log: level, text, and attributes beside those of the message.
 type logged struct {
 	event redeliver.Event
 	level string
@@ -94,7 +93,7 @@ func TestSlogSinkWritesEveryEvent(t *testing.T) {
 	}
 }
 
-// An adapter of somebody else's may report any number of findings.
+// An adapter of a third party may report any number of findings.
 func TestALogLineHasAtMostTwentyFindings(t *testing.T) {
 	for _, json := range []bool{false, true} {
 		for n, more := range map[int]string{20: "", 21: "1 more", 60_000: "59980 more"} {
@@ -113,7 +112,7 @@ func TestALogLineHasAtMostTwentyFindings(t *testing.T) {
 	}
 }
 
-// The sink's own level is obeyed, and above debugging a success writes nothing.
+// The sink keeps to the logger's level, and above Debug a success writes nothing.
 func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
 	var out bytes.Buffer
 	sink := redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
@@ -142,8 +141,7 @@ func TestSlogSinkOfNilIsTheDefaultLogger(t *testing.T) {
 	}
 }
 
-// The set of events is read from the source: one that is added must get a line
-// in the log, and a row above.
+// The events are read from the source: a new one must get a line in the log, and a row above.
 func TestNoEventIsForgotten(t *testing.T) {
 	fset := token.NewFileSet()
 	events, err := parser.ParseFile(fset, "event.go", nil, parser.SkipObjectResolution)
@@ -213,7 +211,7 @@ func switchCases(file *ast.File, function string) (cases []string) {
 	return cases
 }
 
-func TestSinksAreToldInOrder(t *testing.T) {
+func TestSinksGetEventsInOrder(t *testing.T) {
 	var told []string
 	to := func(name string) redeliver.Sink {
 		return redeliver.SinkFunc(func(e redeliver.Event) { told = append(told, name+" "+e.(redeliver.Published).Topic) })
@@ -230,8 +228,8 @@ func TestSinksAreToldInOrder(t *testing.T) {
 	}
 }
 
-// Several sinks want what one of them wants; one that does not say wants all.
-func TestSinksWantWhatOneOfThemWants(t *testing.T) {
+// Several sinks want an event that one of them wants. One that is not Selective wants all.
+func TestSinksWantAnEventThatOneWants(t *testing.T) {
 	quiet := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelInfo})))
 	loud := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	plain := redeliver.SinkFunc(func(redeliver.Event) {})
@@ -257,7 +255,7 @@ func TestSinksWantWhatOneOfThemWants(t *testing.T) {
 	}
 }
 
-// A panic's stack is nowhere else: nothing above the handler sees it.
+// Only the sink logs the stack of a panic: nothing above the handler sees it.
 func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
 	panicked := &redeliver.PanicError{Value: "boom", Stack: []byte(strings.Repeat("frame", 2000))}
 	for _, e := range []redeliver.Event{redeliver.RetryScheduled{Err: panicked}, redeliver.DeadLettered{Err: fmt.Errorf("charging: %w", panicked)}} {

@@ -46,7 +46,7 @@ func ExampleExponentialBackoff() {
 	// Output: 100ms 200ms 400ms 800ms 1s 1s
 }
 
-// The jitter is a message's own share of the base.
+// The jitter is a share of the base, which each message draws.
 func ExampleExponentialBackoff_Delay() {
 	b := redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: time.Minute}
 	for _, draw := range []float64{0, 0.5} {
@@ -63,20 +63,20 @@ func ExampleRocketMQ() {
 	// Output: 10s 30s 1m0s 2m0s 3m0s 4m0s 5m0s 6m0s 7m0s 8m0s 9m0s 10m0s 20m0s 30m0s 1h0m0s 2h0m0s
 }
 
-// Each message gets a backoff of its own, because those of cenkalti/backoff count.
+// Each decision gets a new BackOff, because those of cenkalti/backoff have state.
 func ExampleFromBackOff() {
 	delays(redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Second) }), 2)
 	// Output: 5s 5s
 }
 
-// The dependency said when it wants to be asked again.
+// The dependency has named the time of the next request.
 func ExampleRetryAfter() {
 	d := redeliver.Policy{}.Decide(redeliver.State{}, redeliver.RetryAfter(errBusy, 90*time.Second), at)
 	fmt.Println(d.Action, "in", d.Delay)
 	// Output: retry later in 1m30s
 }
 
-// A message that is set aside has made no attempt.
+// A postponement is no attempt.
 func ExamplePostpone() {
 	d := redeliver.Policy{Backoff: redeliver.Fixed(time.Minute)}.Decide(redeliver.State{}, redeliver.Postpone(errBusy), at)
 	fmt.Printf("again in %s, %d attempts\n", d.Delay, d.State.Attempts)
@@ -89,7 +89,7 @@ func ExampleReject() {
 	// Output: dead-letter rejected
 }
 
-// The kinds of errors that packages return stay visible behind redeliver's own.
+// errors.Is finds the user's error and redeliver's.
 func ExamplePermanent_is() {
 	err := fmt.Errorf("charging order 17: %w", redeliver.Permanent(errNoSuchCard))
 	fmt.Println(err)

@@ -51,8 +51,7 @@ func Example() {
 	// busy: retry later, wait 1m30s, reason ""
 }
 
-// A policy can be tried out without a broker: what it decides is a function of
-// the state, the error and the time.
+// A policy can be tried without a broker: a decision is a function of the state, the error and the time.
 func ExamplePolicy_Decide() {
 	policy := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second, 5*time.Second, 30*time.Second)}
 	state, now := redeliver.State{ID: "orders/0/7"}, at
@@ -73,7 +72,7 @@ func ExamplePolicy_Decide() {
 	// attempt 4 failed: dead-letter, exhausted
 }
 
-// Kinds of errors can have a backoff and retries of their own.
+// Kinds of errors may have a backoff and retries of their own.
 func ExamplePolicy_classify() {
 	policy := redeliver.Policy{
 		Classify: func(err error) redeliver.Class {
@@ -96,7 +95,7 @@ func ExamplePolicy_classify() {
 	// bank is busy: retry later 1m0s
 }
 
-// What cannot be met is refused at start, all of it at once.
+// All problems of a policy are reported at once, at the start.
 func ExamplePolicy_Validate() {
 	policy := redeliver.Policy{MaxRetries: 2, Immediate: 5, Levels: []time.Duration{time.Minute, time.Second}}
 	err := policy.Validate("Policy")

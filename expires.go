@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// HeaderExpires is the header in which a producer says when its message expires: an RFC 3339 time. It is the
-// only header of redeliver's that is believed on an origin. From then on no attempt begins: the message goes to
-// the DLQ, expired.
+// HeaderExpires is the header in which a producer says when its message expires: an RFC 3339 time. From then on no attempt begins,
+// and the message goes to the DLQ, expired. It is the only header of redeliver's that counts on an origin.
 const HeaderExpires = "redeliver-expires"
 
 // ErrExpired marks a message that is too old to run. See [ExpiredError].
@@ -16,9 +15,9 @@ var ErrExpired = errors.New("message has expired")
 
 // ExpiredError says that a message is too old to run. No attempt is counted for it.
 type ExpiredError struct {
-	// Limit names the limit that is over: MaxAge, or the end that the message itself names.
+	// Limit names the limit that has passed: MaxAge, or the message's own expiry.
 	Limit string
-	// End is when it was over.
+	// End is the time of the limit.
 	End time.Time
 }
 
@@ -32,16 +31,15 @@ func (e *ExpiredError) Error() string {
 // Is makes errors.Is(err, ErrExpired) true.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// SetExpires has a message expire at t. headers are those of a message that is to be published, Watermill's
-// Metadata for one. t is written in milliseconds, rounded up.
+// SetExpires sets the time at which a message expires. headers are those of a message to be published, Watermill's Metadata, say. t is
+// rounded up to milliseconds.
 func SetExpires(headers interface{ Set(name, value string) }, t time.Time) {
 	headers.Set(HeaderExpires, string(appendTime(nil, CeilMilli(t))))
 }
 
-// ParseExpires reads the value of HeaderExpires. ok is false for what is no RFC 3339 time: such a message does not
-// expire.
+// ParseExpires reads the value of HeaderExpires. ok is false for a value that is no RFC 3339 time: such a message does not expire.
 func ParseExpires(value string) (t time.Time, ok bool) {
-	if value == "" { // as a rule; the error that says so is an allocation
+	if value == "" { // most messages; the error of Parse would be an allocation
 		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339Nano, value)
@@ -51,8 +49,8 @@ func ParseExpires(value string) (t time.Time, ok bool) {
 	return t.UTC(), true
 }
 
-// Expired returns an [ExpiredError] where no attempt of a message with the state s may begin at t, because it would be
-// later than MaxAge or than the end that the message itself names. Subscribers ask before each attempt.
+// Expired returns an [ExpiredError] if t is later than MaxAge or the message's own expiry, so that no attempt of the message with the
+// state s may begin then. Subscribers call it before each attempt.
 func (p *Policy) Expired(s *State, t time.Time) error {
 	if e := p.expired(s, t); e != nil {
 		return e
@@ -61,7 +59,7 @@ func (p *Policy) Expired(s *State, t time.Time) error {
 }
 
 func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
-	// A replay or a consumer of a DLQ wants the message to run, although the end that its producer named is over.
+	// After a replay, or in a consumer of a DLQ, the message runs although it has expired.
 	if !s.Expires.IsZero() && t.After(s.Expires) && s.Replays == 0 && s.DeadLetter == nil {
 		return &ExpiredError{"the end that the message itself names, " + string(appendTime(nil, s.Expires)), s.Expires}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What is asked before each attempt: the policy's MaxAge and the message's own end. A replay, or a consumer of
-// a DLQ, wants it to run.
+// Before each attempt the policy's MaxAge and the message's own expiry are checked. The latter does not count after a replay or in a
+// consumer of a DLQ.
 func TestExpired(t *testing.T) {
 	hourOld := redeliver.Source{Timestamp: now.Add(-time.Hour)}
 	ended := now.Add(-time.Minute)
@@ -48,8 +48,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// A message that expired counts no attempt, and the DLQ says what it failed with before.
-func TestDecideBuriesWhatHasExpired(t *testing.T) {
+// No attempt of an expired message is counted, and the DLQ has its earlier failure.
+func TestDecideDeadLettersAnExpiredMessage(t *testing.T) {
 	err := &redeliver.ExpiredError{Limit: "MaxAge, 1h"}
 	check(t, redeliver.Policy{}.Decide(redeliver.State{}, err, now), dead(redeliver.ReasonExpired, 0))
 	st := redeliver.State{Attempts: 2, Error: "declined", ErrorType: "bank.Error", PostponedSince: now}

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// ErrNotExtended is why [Extend] has not given an attempt the time that its handler asked for.
+// ErrNotExtended is the error of [Extend].
 var ErrNotExtended = errors.New("the attempt is not extended")
 
-// Extend gives the attempt that runs with ctx time until d from now, whatever is left of its Timeout. It never takes time
-// away. [Policy].MaxTimeout bounds the whole attempt: where it allows less than d, the attempt has until then, and the error
-// says so. In a batch, Extend with the batch's context or with that of one of its messages extends the whole batch.
+// Extend moves the end of the attempt that runs with ctx to d from now. It never shortens an attempt. [Policy].MaxTimeout bounds the
+// whole attempt: where it allows less than d, Extend gives what it allows and returns an error. In a batch, the batch's context and
+// that of each of its messages extend the whole batch.
 //
-// The deadline of ctx is later afterwards. A context that was derived from ctx with a deadline of its own, and a call that
-// is already under way, may keep the earlier one: extend first, then begin what takes long.
+// The deadline of ctx moves, too. A context that was derived from ctx with a deadline of its own, or a call that has already begun,
+// may keep the earlier one: extend first, then begin the long call.
 //
-// All errors are ErrNotExtended: no attempt runs with ctx, or its time is over, or MaxTimeout allows less. Without a Timeout
-// there is nothing to extend, and the error is nil. For a message of middleware.Receiver there is
-// Received.ChangeInvisible.
+// All errors are ErrNotExtended: no attempt runs with ctx, or its time is over, or MaxTimeout allows less. Without a Timeout the error
+// is nil. For a message of middleware.Receiver use Received.ChangeInvisible.
 func Extend(ctx context.Context, d time.Duration) error {
 	if attempt, ok := ctx.Value(ContextKey{}).(interface{ Extend(d time.Duration) error }); ok {
 		return attempt.Extend(d)

@@ -6,38 +6,31 @@ import (
 	"time"
 )
 
-// Outage says when failures are not the messages' fault: when nearly all fail, and
-// one error stands behind many keys. While it lasts nothing new begins and nothing is
-// committed past what has not run; no attempt is counted, and no message goes to the
-// DLQ because of it. One message at a time is let through, as a probe; when enough of
-// them have succeeded everything goes on by itself.
+// Outage configures the detection of outages: nearly all attempts fail, and messages of many keys fail with one error, so the
+// messages are not the cause. In an outage nothing new begins, no attempt is counted, and no message goes to the DLQ because of it.
+// One message at a time runs as a probe. When enough probes have succeeded, the outage ends.
 //
-// The zero Outage is off. [DefaultOutage] is on, and so is any with a field that is
-// set; the fields that are not have their defaults then. Each process judges for itself.
+// The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
+// then. Each process detects outages by itself.
 //
-// A handler that answers Permanent or Reject blames the message, and that stands in an
-// outage, too; so do MaxAge and MaxPostponed, which bound how long a message can wait.
+// Permanent and Reject blame the message, also in an outage. MaxAge and MaxPostponed still bound how long a message waits.
 type Outage struct {
-	// MinKeys is how many different keys (ids, where messages have no key) must have
-	// failed with one error: one of the same type and text, but for its numbers, ids
-	// and quotations. It cannot be more than the keys that there are. From 2 to 1000.
-	// Default 20, or 3 where the Order is Blocking: only the first message of each
-	// partition fails there.
+	// MinKeys is how many different keys (ids, where messages have no key) must fail with one error: of the same type and with
+	// the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to 1000. Default
+	// 20, or 3 where the Order is Blocking: only the first message of each partition fails there.
 	MinKeys int
-	// Share is how many of all attempts must have failed, since the first of those
-	// keys did. From 0.1 to 1. Default 0.8.
+	// Share is the share of all attempts since the first failure of those keys that must have failed. From 0.1 to 1. Default
+	// 0.8.
 	Share float64
-	// Window is the longest time in which the keys must have failed. From 1 s to 1 h.
-	// Default 1 min.
+	// Window is the time within which the keys must have failed. From 1 s to 1 h. Default 1 min.
 	Window time.Duration
-	// Probe is the pause before the first probe; after each probe that fails it
-	// doubles, up to MaxPause. From 10 ms to MaxPause. Default 1 s.
+	// Probe is the pause before the first probe. It doubles after each probe that fails, up to MaxPause. From 10 ms to
+	// MaxPause. Default 1 s.
 	Probe time.Duration
-	// MaxPause is the longest pause between two probes, and so how much later than
-	// the outage a subscription may notice its end. Up to 1 h. Default 30 s.
+	// MaxPause is the longest pause between two probes. A subscription may notice the end of an outage that much later. Up to
+	// 1 h. Default 30 s.
 	MaxPause time.Duration
-	// Probes is how many probes in a row must succeed for the end of the outage. From
-	// 1 to 100. Default 3.
+	// Probes is how many probes in a row must succeed to end the outage. From 1 to 100. Default 3.
 	Probes int
 }
 
@@ -48,7 +41,7 @@ func DefaultOutage() Outage {
 	return o
 }
 
-// On reports whether the guard is asked for.
+// On reports whether outages are detected.
 func (o Outage) On() bool { return o != Outage{} }
 
 func (o Outage) withDefaults(order Order) Outage {
@@ -65,26 +58,22 @@ func (o Outage) withDefaults(order Order) Outage {
 	return o
 }
 
-// DeadLetterRate is the rate of dead letters above which something else is wrong than
-// the messages: a deploy that breaks every one of them, say. When more than Most have
-// gone to the DLQ within Window, nothing new begins for the time Pause; then one
-// message at a time does, and each that is dead-lettered is followed by another Pause.
-// When Trickle in a row have succeeded everything goes on by itself. What was decided
-// before goes to the DLQ all the same. The zero DeadLetterRate is off; a field that is
-// set turns it on.
+// DeadLetterRate bounds the rate of dead letters. Above it the messages are not the only cause: a deploy breaks every one of them,
+// say. When more than Most messages have gone to the DLQ within Window, nothing new begins for Pause. Then one message at a time
+// begins, and another Pause follows each that is dead-lettered. When Trickle messages in a row have succeeded, all run again.
+// Messages for which the DLQ was decided before still go there. The zero DeadLetterRate is off; a field that is set turns it on.
 type DeadLetterRate struct {
-	// Most is how many dead letters there may be in a Window. From 1. Default 100.
+	// Most is the maximum number of dead letters in a Window. From 1. Default 100.
 	Most int
 	// Window is the time over which they are counted. From 1 s to 24 h. Default 1 min.
 	Window time.Duration
 	// Pause is for how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
-	// Trickle is how many messages in a row must succeed, one after another. From 1.
-	// Default 10.
+	// Trickle is how many messages in a row must succeed, one after another. From 1. Default 10.
 	Trickle int
 }
 
-// On reports whether the guard is asked for.
+// On reports whether the rate of dead letters is bounded.
 func (r DeadLetterRate) On() bool { return r != DeadLetterRate{} }
 
 func (r DeadLetterRate) withDefaults() DeadLetterRate {
@@ -133,9 +122,9 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 	}
 }
 
-// checkShare notes a share that is not from least to most; NaN is none.
-func checkShare(ps *Problems, field string, share, least, most float64) {
-	if !(share >= least && share <= most) {
-		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", least, most))
+// checkShare notes a share that is not from low to high, or is NaN.
+func checkShare(ps *Problems, field string, share, low, high float64) {
+	if !(share >= low && share <= high) {
+		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", low, high))
 	}
 }

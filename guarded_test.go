@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// One cause, whatever the numbers; another type or text is another cause.
+// Texts that differ in numbers have one cause. Another type or text is another cause.
 func TestCause(t *testing.T) {
 	cause := func(kind, text string) uint64 { return (&redeliver.State{ErrorType: kind, Error: text}).Cause() }
 	one := cause("*net.OpError", "dial tcp 10.0.0.1:5432: refused for order 17")
@@ -29,7 +29,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// The text of a failure that is postponed is the handler's, as ErrorText writes it.
+// The text of a postponed failure is that of ErrorText for the handler's error.
 func TestPostponeKeepsTheText(t *testing.T) {
 	p := redeliver.Policy{ErrorText: func(err error) string {
 		if strings.HasPrefix(fmt.Sprintf("%T", err), "*redeliver.") {
@@ -43,9 +43,8 @@ func TestPostponeKeepsTheText(t *testing.T) {
 	}
 }
 
-// What asks for a wait is put aside for so long; what asks for none of its own, or for
-// nothing, for the backoff's delay.
-func TestPostponeWaitsAsItIsTold(t *testing.T) {
+// The wait is that of RetryAfter, else the backoff's delay.
+func TestPostponeWaitsForRetryAfterOrBackoff(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want time.Duration
@@ -63,11 +62,10 @@ func TestPostponeWaitsAsItIsTold(t *testing.T) {
 	}
 }
 
-// An outage spares what would be retried, or has failed too often: not what is at fault
-// itself, and not what has met a limit in time.
+// An outage postpones messages that would be retried or have no retries left, not those that are to blame or have met a limit in time.
 func TestSparable(t *testing.T) {
 	spared := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
-	for _, reason := range reasons {
+	for _, reason := range allReasons {
 		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}
 		if d.Sparable() != spared[reason] {
 			t.Errorf("%s: %t", reason, d.Sparable())

@@ -14,9 +14,8 @@ import (
 // HeaderPrefix begins the name of every header that redeliver writes.
 const HeaderPrefix = "redeliver-"
 
-// The headers, in the order in which they are written. HeaderAttempt is always
-// written, and always first: on a broker whose headers may repeat, the last
-// HeaderAttempt begins redeliver's own block, and all before it is the user's.
+// The headers, in the order in which they are written. HeaderAttempt is always written, and always first: on a broker whose headers
+// may repeat, the last HeaderAttempt begins redeliver's block, and all headers before it are the user's.
 const (
 	HeaderAttempt         = "redeliver-attempt"
 	HeaderGroup           = "redeliver-group"
@@ -39,33 +38,30 @@ const (
 	HeaderTruncated       = "redeliver-truncated"
 )
 
-// Bounds of what stands in headers. All of redeliver's headers together stay
-// below MaxHeaderBytes, names included.
+// Bounds of headers. All of redeliver's headers together stay below MaxHeaderBytes, names included.
 const (
 	MaxErrorText   = 1024      // bytes of redeliver-error
 	maxErrorType   = 256       // bytes of redeliver-error-type
 	maxName        = 512       // bytes of an id, a group, an origin
-	maxPolicy      = 64        // bytes of redeliver-policy, where no schedule stands in it
+	maxPolicy      = 64        // bytes of redeliver-policy without a schedule
 	maxReason      = 32        // bytes of redeliver-reason
 	maxTruncated   = 128       // bytes of redeliver-truncated
 	MaxHeaderBytes = 4096      // bytes of the whole block
-	MaxAttempts    = 1_000_000 // the largest attempt or replay count that is believed
+	MaxAttempts    = 1_000_000 // the largest attempt or replay count in a header that counts
 
-	// MaxWait is the longest wait that is planned or believed: 366 days. A
-	// handler that asks for more gets its message dead-lettered, unschedulable.
+	// MaxWait is the longest wait: 366 days. A message whose handler asks for more is dead-lettered, unschedulable.
 	MaxWait = 366 * 24 * time.Hour
 )
 
 // Header is one header as text.
 type Header struct{ Name, Value string }
 
-// Finding is something in a message's headers that cannot be right. It is
-// reported and never obeyed.
+// Finding is an invalid header of a message. It is reported, and the header is ignored.
 type Finding struct {
-	// Header is the header's name, Value what it said, both cut to 64 bytes. Both
-	// are empty in the finding that counts others, see AppendFinding.
+	// Header is the header's name, Value its value, both cut to 64 bytes. Both are empty in the finding that counts others, see
+	// AppendFinding.
 	Header, Value string
-	// Problem says what is wrong and what was taken instead.
+	// Problem says what is wrong and which value is used instead.
 	Problem string
 
 	more int // findings that were left out
@@ -78,12 +74,11 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem)
 }
 
-// MaxFindings is how many findings of one message are kept: a message of a
-// megabyte has room for a hundred thousand headers.
+// MaxFindings bounds the findings of one message, which may have a hundred thousand headers.
 const MaxFindings = 20
 
-// AppendFinding appends f to the findings of one message and cuts its texts. Beyond
-// MaxFindings it only counts: one last finding says how many are left out.
+// AppendFinding appends f to the findings of one message and cuts its texts. Above MaxFindings it only counts: one last finding says
+// how many are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
 	if len(findings) < MaxFindings {
 		f.Header, f.Value = strings.Clone(Cut(f.Header, 64)), strings.Clone(Cut(f.Value, 64))
@@ -98,9 +93,8 @@ func AppendFinding(findings []Finding, f Finding) []Finding {
 	return findings
 }
 
-// Headers yields the state's headers, HeaderAttempt first. Fields that are zero
-// are left out, texts are cut to their bounds. The values share one buffer and
-// are the caller's to keep.
+// Headers yields the state's headers, HeaderAttempt first. Zero fields are left out, and texts are cut to their bounds. The values
+// share one buffer; the caller may keep them.
 func (s *State) Headers() iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		e := headerWriter{buf: make([]byte, 0, 384), yield: yield}
@@ -125,7 +119,7 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
 			e.time(HeaderReplayed, s.Replayed)
 		}
-		if isTraceparent(s.Trace) { // a tracer is somebody else's
+		if isTraceparent(s.Trace) { // a tracer may return anything
 			e.text(HeaderTrace, s.Trace, len(s.Trace))
 		}
 		e.text(HeaderTruncated, s.Truncated, maxTruncated)
@@ -140,7 +134,7 @@ func (s State) AppendHeaders(dst []Header) []Header {
 	return dst
 }
 
-// headerWriter writes values one behind another and yields them.
+// headerWriter writes values into one buffer and yields them.
 type headerWriter struct {
 	buf   []byte
 	yield func(string, []byte) bool
@@ -153,9 +147,9 @@ func (w *headerWriter) send(name string, from int) {
 	}
 }
 
-func (w *headerWriter) text(name, value string, most int) {
+func (w *headerWriter) text(name, value string, maxBytes int) {
 	from := len(w.buf)
-	w.buf = append(w.buf, Cut(value, most)...)
+	w.buf = append(w.buf, Cut(value, maxBytes)...)
 	w.send(name, from)
 }
 
@@ -177,11 +171,9 @@ func (w *headerWriter) time(name string, t time.Time) {
 	w.send(name, from)
 }
 
-// ParseHeaders reads the state of a message of group from redeliver's own block
-// of headers. It never fails: what cannot be right is a [Finding], and the field
-// takes the value that neither buries the message early nor lets it run for
-// ever. Headers of another group are one finding, and the state is empty.
-// Headers that are not redeliver's are passed over.
+// ParseHeaders reads the state of a message of group from redeliver's block of headers. It never fails: an invalid value is a
+// [Finding], and the field gets a value with which the message neither goes to the DLQ early nor runs without end. Headers of
+// another group are one finding, and the state is empty. Headers that are not redeliver's are ignored.
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	for _, h := range headers {
@@ -209,9 +201,7 @@ var fields = [...]string{
 	HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
 }
 
-// first reports whether h is a header that is read, for the first time. That it
-// stands again is one finding, however often it does: a message of a megabyte
-// has room for a hundred thousand headers.
+// first reports whether h is the first of its name, and a name that is read. All repetitions of a name are one finding.
 func (p *parser) first(h Header) bool {
 	for n := range fields {
 		i := (p.next + n) % len(fields)
@@ -233,7 +223,7 @@ type parser struct {
 	partition, offset int64
 	hasPart, hasOff   bool
 	seen              [len(fields)]int
-	next              int // of fields, behind the one that was read last
+	next              int // the index in fields behind the latest one
 }
 
 func (p *parser) find(h Header, problem string) {
@@ -244,8 +234,7 @@ func (p *parser) read(h Header) {
 	s := &p.state
 	switch h.Name {
 	case HeaderAttempt:
-		// One attempt is the least that a waiting message has behind it, and
-		// the count is written afresh after the next one: no loop, no burial.
+		// A waiting message has made one attempt at least, and the count is written anew after the next one.
 		s.Attempts = int(p.count(h, MaxAttempts, 1))
 	case HeaderReplays:
 		s.Replays = int(p.count(h, MaxAttempts, 0))
@@ -278,45 +267,45 @@ func (p *parser) read(h Header) {
 	case HeaderOriginTimestamp:
 		s.Source.Timestamp = p.time(h)
 	case HeaderOriginPartition:
-		p.partition, p.hasPart = p.place(h, math.MaxInt32)
+		p.partition, p.hasPart = p.coordinate(h, math.MaxInt32)
 	case HeaderOriginOffset:
-		p.offset, p.hasOff = p.place(h, math.MaxInt64)
+		p.offset, p.hasOff = p.coordinate(h, math.MaxInt64)
 	}
 }
 
-// settle puts together what needs more than one header.
+// settle sets the fields that depend on more than one header.
 func (p *parser) settle(group string) {
 	s := &p.state
 	if p.hasPart && p.hasOff {
 		s.Source.Known = true
 		s.Source.Partition, s.Source.Offset = int32(p.partition), p.offset
 	}
-	s.Group = group // the header's, where there is one, was compared, and may be cut
+	s.Group = group // the header's was compared, and may be cut
 }
 
-func (p *parser) count(h Header, most, instead int64) int64 {
+func (p *parser) count(h Header, maxValue, instead int64) int64 {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
-	if err != nil || n < 0 || n > most {
-		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; %d is taken", most, instead))
+	if err != nil || n < 0 || n > maxValue {
+		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; %d is taken", maxValue, instead))
 		return instead
 	}
 	return n
 }
 
-// place reads a coordinate, which has no likely value to take instead.
-func (p *parser) place(h Header, most int64) (n int64, ok bool) {
+// coordinate reads a partition or an offset, for which no other value can be used.
+func (p *parser) coordinate(h Header, maxValue int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
-	if err != nil || n < 0 || n > most {
-		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; the place in the origin is unknown", most))
+	if err != nil || n < 0 || n > maxValue {
+		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; the place in the origin is unknown", maxValue))
 		return 0, false
 	}
 	return n, true
 }
 
-func (p *parser) text(h Header, most int) string {
-	if len(h.Value) > most || !utf8.ValidString(h.Value) {
-		p.find(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", most))
-		return Cut(h.Value, most)
+func (p *parser) text(h Header, maxBytes int) string {
+	if len(h.Value) > maxBytes || !utf8.ValidString(h.Value) {
+		p.find(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", maxBytes))
+		return Cut(h.Value, maxBytes)
 	}
 	return h.Value
 }
@@ -331,7 +320,7 @@ func (p *parser) time(h Header) time.Time {
 }
 
 func (p *parser) reason(h Header) Reason {
-	if r := Reason(h.Value); slices.Contains(reasons[:], r) {
+	if r := Reason(h.Value); slices.Contains(allReasons[:], r) {
 		return r
 	}
 	p.find(h, "is no reason of redeliver's; it is ignored")
@@ -352,9 +341,8 @@ func inRange(t time.Time) bool {
 	return year >= 1 && year <= 9999 && !t.IsZero()
 }
 
-// appendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time
-// that cannot be written so. Of the standard library's formats RFC3339 alone is
-// quick, so the milliseconds are put in by hand.
+// appendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time that cannot be written so. Only RFC3339 has a fast
+// path in the standard library, so the milliseconds are added here.
 func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC().Truncate(time.Millisecond)
 	if !inRange(t) {
@@ -365,8 +353,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
-// CeilMilli rounds t up to the millisecond: a due time that is cut to the
-// millisecond in a header would otherwise come up to 1 ms early.
+// CeilMilli rounds t up to the millisecond: a due time that a header cuts would otherwise be up to 1 ms early.
 func CeilMilli(t time.Time) time.Time {
 	if r := t.Truncate(time.Millisecond); r.Before(t) {
 		return r.Add(time.Millisecond)

@@ -9,10 +9,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What cannot be right is a finding, and the field takes the value that neither
-// buries the message early nor lets it run for ever. Each row is one header that
-// lies, put after a good block of the group "g".
-func TestGarbageIsAFindingNotAnInstruction(t *testing.T) {
+// An invalid header is a finding, and the field gets a value with which the message neither goes to the DLQ early nor runs without end.
+// Each row is one invalid header after a valid block of the group "g".
+func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 	type state = redeliver.State
 	some := state{ID: "id", Group: "g", Origin: "o", Attempts: 2}
 	with := func(change func(*state)) state { s := some; change(&s); return s }
@@ -106,8 +105,8 @@ func TestGarbageIsAFindingNotAnInstruction(t *testing.T) {
 	}
 }
 
-// Several lies are several findings, and the honest fields are still read.
-func TestGarbageDoesNotSpoilTheRest(t *testing.T) {
+// Several invalid headers are several findings, and the valid ones are read.
+func TestValidHeadersBesideInvalidOnesAreRead(t *testing.T) {
 	headers := append(full().AppendHeaders(nil),
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "y"})
@@ -123,7 +122,7 @@ func TestGarbageDoesNotSpoilTheRest(t *testing.T) {
 	}
 }
 
-// A finding names the header, quotes it in brief and says what was done.
+// A finding names the header, quotes a part of it and says which value is used.
 func TestFindingsAreReadable(t *testing.T) {
 	_, findings := redeliver.ParseHeaders("g", []redeliver.Header{{Name: redeliver.HeaderDue, Value: strings.Repeat("語", 500)}})
 	want := `redeliver-due "` + strings.Repeat("語", 21) + `": is no RFC 3339 time of the years 1 to 9999; it is ignored`
@@ -132,9 +131,8 @@ func TestFindingsAreReadable(t *testing.T) {
 	}
 }
 
-// FuzzParseHeaders takes a block of lines "name=value". Whatever it says: no
-// panic, what is written afterwards is bounded, and reading that again finds
-// nothing new.
+// FuzzParseHeaders takes a block of lines "name=value". Parsing does not panic, the headers of the result are bounded, and parsing them
+// again has no findings.
 func FuzzParseHeaders(f *testing.F) {
 	lines := func(headers []redeliver.Header) string {
 		var b strings.Builder

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-var reasons = []redeliver.Reason{
+var allReasons = []redeliver.Reason{
 	"", redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
 	redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
 }
@@ -46,8 +46,8 @@ func full() redeliver.State {
 	}
 }
 
-// Names, order and spelling are what other programs rely on: change nothing here.
-func TestHeadersAsTheyStandOnTheWire(t *testing.T) {
+// Other programs rely on names, order and spelling: change nothing here.
+func TestHeadersOnTheWire(t *testing.T) {
 	user := redeliver.Header{Name: "tenant", Value: "a"}
 	got := full().AppendHeaders([]redeliver.Header{user})
 	want := []redeliver.Header{
@@ -100,8 +100,7 @@ func TestHeadersOfAnEmptyStateAreTheAttemptAlone(t *testing.T) {
 	}
 }
 
-// Whoever sets a due time of their own must not see it cut to the millisecond,
-// which is early.
+// A due time is rounded up to the millisecond, never down.
 func TestHeadersNeverSayDueEarly(t *testing.T) {
 	due := now.In(time.FixedZone("there", -5*3600))
 	s, found := redeliver.ParseHeaders("g", redeliver.State{Due: due}.AppendHeaders(nil))
@@ -110,7 +109,7 @@ func TestHeadersNeverSayDueEarly(t *testing.T) {
 	}
 }
 
-// The first and the last year that RFC 3339 can write are written; beyond them there is no header.
+// Times in the years of RFC 3339 are written. Others have no header.
 func TestTimesThatCanBeWritten(t *testing.T) {
 	for text, written := range map[string]bool{
 		"0001-01-01T00:00:00.001Z": true, "9999-12-31T23:59:59.999Z": true,
@@ -146,7 +145,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 			Attempts: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "attempts"), Replays: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "replays"),
 			Due: instant.Draw(t, "due"), FirstFailed: instant.Draw(t, "first"), LastFailed: instant.Draw(t, "last"), PostponedSince: instant.Draw(t, "postponed"),
 			Error: text("error", redeliver.MaxErrorText).Draw(t, "error"), ErrorType: text("type", 256).Draw(t, "type"),
-			Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
+			Reason: rapid.SampledFrom(allReasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
 			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
 		}
 		if rapid.Bool().Draw(t, "traced") {
@@ -170,7 +169,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 	})
 }
 
-// The block stays below its bound whatever is put into the state.
+// The block stays below its bound for every state.
 func TestHeadersAreBounded(t *testing.T) {
 	for name, long := range map[string]string{
 		"ascii": strings.Repeat("x", 1<<20), "multi-byte": "x" + strings.Repeat("語", 1<<18), "binary": strings.Repeat("\xff\x80", 1<<19), "nul": strings.Repeat("\x00", 1<<20),
@@ -199,8 +198,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A hundred thousand headers in one message: time and findings stay bounded. The
-// search for duplicates was quadratic once, and took minutes here.
+// A hundred thousand headers take bounded time and have bounded findings. The search for duplicates once was quadratic and took minutes.
 func TestParseHeadersIsLinear(t *testing.T) {
 	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}}
 	for i := range 300_000 {
@@ -214,7 +212,7 @@ func TestParseHeadersIsLinear(t *testing.T) {
 	}
 }
 
-// Whoever writes them in another order than we do is understood, too.
+// Another version may write the headers in another order.
 func TestHeadersAreReadInAnyOrder(t *testing.T) {
 	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
 	st := redeliver.State{

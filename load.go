@@ -2,37 +2,32 @@ package redeliver
 
 // Load is how many messages a subscription has in hand, in this process.
 type Load struct {
-	// InFlight are those that have a place of MaxInFlight or MaxRetriesInFlight: a handler
-	// runs or is about to, a batch gathers them, or they are being written to where they wait
-	// or to the DLQ. They are until they are settled.
+	// InFlight counts the messages that have a slot of MaxInFlight or MaxRetriesInFlight, until they are settled: a handler runs
+	// or is about to run, a batch gathers them, or they are written to a level or the DLQ.
 	InFlight int
-	// Held are those that were read and have no such place: they wait here for their time,
-	// for one before them of their key or group, or for a place.
+	// Held counts the messages that were read and have no slot: they wait for their time, for a message of their key or group
+	// before them, or for a slot.
 	Held int
 }
 
-// Watching is a Sink that asks subscriptions what they have in hand, when somebody wants to
-// know it: a gauge that is read now and then costs the messages nothing.
+// Watching is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
 type Watching interface {
 	Sink
-	// Watch is called when a subscription begins to read, and end when it has ended; a
-	// subscription that reads in vain has begun. A program may have several of one origin and
-	// group. load may be called at any time, also after the end, from many goroutines; it is
-	// quick, and counts nothing that has ended. It takes no lock that is held while a sink is
-	// told, so it may be called under a lock that Event takes, too.
+	// Watch is called when a subscription begins to read, also if it cannot reach its broker, and end when the subscription has
+	// ended. A program may have several subscriptions of one origin and group. load may be called at any time, also after the
+	// end, from many goroutines. It is quick, and takes no lock that is held during Event, so it may be called under a lock
+	// that Event takes.
 	//
-	// Watch must not block: the subscription does not begin before it has returned. end may be
-	// nil, for who need not know. Of either a panic ends nothing: who panics is not heard.
+	// Watch must not block: the subscription begins when it has returned. end may be nil. A panic of either is ignored.
 	Watch(origin, group string, load func() Load) (end func())
 }
 
-// Watch implements [Watching]: those of the sinks that watch do, and one that panics keeps
-// no other from it.
+// Watch implements [Watching] with all sinks that do. A panic of one does not keep the others from watching.
 func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	var ends []func()
 	for _, s := range all {
 		if w, ok := s.(Watching); ok {
-			apart(func() {
+			ignorePanic(func() {
 				if end := w.Watch(origin, group, load); end != nil {
 					ends = append(ends, end)
 				}
@@ -41,13 +36,13 @@ func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	}
 	return func() {
 		for _, end := range ends {
-			apart(end)
+			ignorePanic(end)
 		}
 	}
 }
 
-// apart calls what is somebody else's, and goes on when that panics.
-func apart(f func()) {
+// ignorePanic calls f and ignores a panic of it.
+func ignorePanic(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watcher is a sink that watches in its own way.
+// watcher is a redeliver.Watching made of a function.
 type watcher func(origin, group string) (end func())
 
 func (watcher) Event(redeliver.Event) {}
@@ -15,9 +15,8 @@ func (w watcher) Watch(origin, group string, _ func() redeliver.Load) (end func(
 	return w(origin, group)
 }
 
-// A sink that panics when it is to watch, or at the end, keeps no other from it, and one
-// that has no end is passed over. The first to panic was the last to hear.
-func TestSinksWatchApart(t *testing.T) {
+// A panic of Watch, or of its end, does not keep other sinks from watching, and a nil end is ignored. A panic once ended the loop.
+func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 	began, ended := 0, 0
 	good := watcher(func(origin, group string) func() {
 		if origin != "orders" || group != "billing" {

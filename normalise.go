@@ -2,7 +2,7 @@ package redeliver
 
 import "strings"
 
-// What stands for the parts of an error's text that differ from message to message.
+// Placeholders for the parts of an error's text that differ from message to message.
 const (
 	anyText   = "<text>"
 	anyUUID   = "<uuid>"
@@ -10,38 +10,37 @@ const (
 	anyNumber = "<n>"
 )
 
-// Normalise puts placeholders where the text of an error has quotations, UUIDs,
-// hexadecimal and other numbers, so that failures with one cause have one text. It
-// reads the text once: a DLQ has a million.
+// Normalise replaces quotations, UUIDs, hexadecimal and other numbers in the text of an error by placeholders, so that failures with
+// one cause have one text. It reads the text only once, because a DLQ may have a million.
 func Normalise(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	for i := 0; i < len(text); {
-		if n := quoted(text, i); n > 0 {
+		if n := quotationLength(text, i); n > 0 {
 			b.WriteString(anyText)
 			i += n
 			continue
 		}
-		if !alnum(text[i]) {
+		if !isAlnum(text[i]) {
 			b.WriteByte(text[i])
 			i++
 			continue
 		}
-		n, stands := word(text[i:])
-		b.WriteString(stands)
+		n, replacement := replaceWord(text[i:])
+		b.WriteString(replacement)
 		i += n
 	}
 	return b.String()
 }
 
-// maxQuoted bounds a quotation: what has no end near is no quotation.
+// maxQuoted bounds a quotation, in bytes. A quote without an end within it begins none.
 const maxQuoted = 512
 
-// quoted is the length of the quotation that begins at i, with its quotes; 0 for
-// none. An apostrophe within a word begins none, and a backslash escapes.
-func quoted(text string, i int) int {
+// quotationLength is the length of the quotation that begins at i, with its quotes; 0 for none. An apostrophe within a word begins
+// none, and a backslash escapes.
+func quotationLength(text string, i int) int {
 	q := text[i]
-	if q != '"' && q != '\'' && q != '`' || q == '\'' && i > 0 && alnum(text[i-1]) {
+	if q != '"' && q != '\'' && q != '`' || q == '\'' && i > 0 && isAlnum(text[i-1]) {
 		return 0
 	}
 	for j := i + 1; j < len(text) && j-i <= maxQuoted; j++ {
@@ -50,28 +49,28 @@ func quoted(text string, i int) int {
 			j++
 		case text[j] == '\n':
 			return 0
-		case text[j] == q && !(q == '\'' && j+1 < len(text) && alnum(text[j+1])):
+		case text[j] == q && !(q == '\'' && j+1 < len(text) && isAlnum(text[j+1])):
 			return j + 1 - i
 		}
 	}
 	return 0
 }
 
-// word is the length of the word at the start of text, and what stands for it.
-func word(text string) (n int, stands string) {
-	if uuid(text) {
+// replaceWord returns the length of the word at the start of text, and its replacement.
+func replaceWord(text string) (n int, replacement string) {
+	if startsWithUUID(text) {
 		return 36, anyUUID
 	}
-	for n < len(text) && alnum(text[n]) {
+	for n < len(text) && isAlnum(text[n]) {
 		n++
 	}
 	w := text[:n]
 	digits, hexes := 0, 0
 	for i := range len(w) {
-		if digit(w[i]) {
+		if isDigit(w[i]) {
 			digits++
 		}
-		if hexDigit(w[i]) {
+		if isHexDigit(w[i]) {
 			hexes++
 		}
 	}
@@ -80,9 +79,9 @@ func word(text string) (n int, stands string) {
 		return n, w
 	case digits == n:
 		// 10.0.0.1:5432, 1,000.5: one number, however it is written.
-		for n+1 < len(text) && (text[n] == '.' || text[n] == ',' || text[n] == ':') && digit(text[n+1]) {
+		for n+1 < len(text) && (text[n] == '.' || text[n] == ',' || text[n] == ':') && isDigit(text[n+1]) {
 			n++
-			for n < len(text) && digit(text[n]) {
+			for n < len(text) && isDigit(text[n]) {
 				n++
 			}
 		}
@@ -94,16 +93,16 @@ func word(text string) (n int, stands string) {
 	}
 }
 
-// numbered is a word with its digits replaced: "order123" and "5s" keep what they say.
+// numbered is a word with its digits replaced, such as "order123" or "5s".
 func numbered(w string) string {
 	var b strings.Builder
 	for i := 0; i < len(w); {
-		if !digit(w[i]) {
+		if !isDigit(w[i]) {
 			b.WriteByte(w[i])
 			i++
 			continue
 		}
-		for i < len(w) && digit(w[i]) {
+		for i < len(w) && isDigit(w[i]) {
 			i++
 		}
 		b.WriteString(anyNumber)
@@ -111,18 +110,20 @@ func numbered(w string) string {
 	return b.String()
 }
 
-func uuid(text string) bool {
-	if len(text) < 36 || len(text) > 36 && alnum(text[36]) {
+func startsWithUUID(text string) bool {
+	if len(text) < 36 || len(text) > 36 && isAlnum(text[36]) {
 		return false
 	}
 	for i := range 36 {
-		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (text[i] == '-') || !dash && !hexDigit(text[i]) {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (text[i] == '-') || !dash && !isHexDigit(text[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func digit(c byte) bool    { return c >= '0' && c <= '9' }
-func hexDigit(c byte) bool { return digit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
-func alnum(c byte) bool    { return digit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80 }
+func isDigit(c byte) bool    { return c >= '0' && c <= '9' }
+func isHexDigit(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
+func isAlnum(c byte) bool {
+	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
+}

@@ -53,8 +53,8 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// What a byte is decides where a word, a number and a quotation begin. What is no ASCII is
-// of a word: UTF-8 has letters there.
+// The class of a byte decides where a word, a number and a quotation begin. Bytes above ASCII belong to words, because UTF-8 has letters
+// there.
 func TestNormaliseKnowsEveryByte(t *testing.T) {
 	t.Parallel()
 	const digits, hexes, others = "0123456789", "abcdefABCDEF", "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"

@@ -6,35 +6,31 @@ import (
 	"time"
 )
 
-// Order says which messages of a subscription wait for which.
+// Order says which messages of a subscription wait for others.
 type Order uint8
 
 // The orders.
 const (
-	// KeyOrder, the default: messages of one key run one after another, where the
-	// broker has keys (Kafka; on an SQS FIFO queue the message group, which waits for
-	// its failures too). A message that fails is overtaken by later ones.
+	// KeyOrder, the default: messages of one key run one after another, where the broker has keys (Kafka; on an SQS FIFO queue
+	// the message group, which waits for its failures, too). Later messages overtake one that has failed.
 	KeyOrder Order = iota
 	// Unordered: messages run as they come, also those of one key.
 	Unordered
-	// Blocking: one message at a time, in the order of the partition or queue, and
-	// one that fails keeps its place. It waits where it is, 10 ms to 30 s, 1 s by
-	// default, and all behind it wait with it, until it succeeds or its retries run
+	// Blocking: one message at a time, in the order of the partition or queue, and a message that fails keeps its place. It
+	// waits there, 10 ms to 30 s, 1 s by default, and all messages behind it wait with it, until it succeeds or its retries run
 	// out and it goes to the DLQ. It is RocketMQ's ordered consumer.
 	//
-	// Its attempts are counted by the process that has it: after a restart or a
-	// rebalance they begin anew. What is nacked without an error, and one whose
-	// handler does not return when its Timeout is over, cannot keep its place: it
-	// waits and comes back as in other orders.
+	// The process counts the attempts in memory: after a restart or a rebalance they begin anew. A message that is nacked
+	// without an error, or whose handler does not return when its Timeout is over, cannot keep its place: it waits and comes
+	// back as in other orders.
 	Blocking
-	// PerKey: messages of one key run one after another, and where one fails the
-	// later ones of its key wait behind it, until it succeeds or goes to the DLQ.
-	// Every other key flows.
+	// PerKey: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it
+	// succeeds or goes to the DLQ. Messages of other keys do not wait.
 	PerKey
 )
 
-// Bounds of the delays of a Blocking policy, and what it waits where it does not
-// say. They are those of suspendCurrentQueueTimeMillis of RocketMQ's ordered consumer.
+// Bounds and default of the delays of a Blocking policy. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered
+// consumer.
 const (
 	MinBlock     = 10 * time.Millisecond
 	MaxBlock     = 30 * time.Second
@@ -56,7 +52,7 @@ func (o Order) String() string {
 	}
 }
 
-// checkOrder refuses what cannot be kept in order.
+// checkOrder notes an unknown order, and delays that Blocking does not allow.
 func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	if p.Order > PerKey {
 		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered, Blocking or PerKey")
@@ -77,8 +73,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 }
 
-// Order adds a problem where a policy asks for an order that is none of those which
-// an adapter has. The field is named below prefix, as by Policy.Validate.
+// Order notes an order that an adapter does not have. The field is named below prefix, as by Policy.Validate.
 func (ps *Problems) Order(prefix string, p Policy, has ...Order) {
 	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))

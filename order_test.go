@@ -40,13 +40,13 @@ func TestABlockingPolicyIsCheckedAtStart(t *testing.T) {
 	}
 }
 
-// unlisted is a backoff that cannot tell its delays before.
+// unlisted is a Backoff that is not Listed.
 type unlisted struct{}
 
 func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
 
-// A wait that is too long is told with its jitter.
-func TestABlockingPolicyIsToldItsLongestWait(t *testing.T) {
+// The problem shows the wait with its jitter.
+func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
 	p := redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}
 	if err := p.Validate("P"); err == nil || !strings.Contains(err.Error(), "P.Backoff is 32s: must wait for 10ms to 30s, jitter included") {
 		t.Errorf("got %v", err)

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	maxFrames    = 3   // of a panic's place
+	maxFrames    = 3   // functions in the place of a panic
 	maxFrameText = 120 // bytes of one
 )
 
-// place names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)". It is empty
-// where the stack does not tell.
-func (e *PanicError) place() string {
+// panicPlace names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)". It is empty
+// where the stack has none.
+func (e *PanicError) panicPlace() string {
 	lines := strings.Split(string(e.Stack), "\n")
 	at := 0
 	for at < len(lines) && !strings.HasPrefix(lines[at], "panic(") && !strings.HasPrefix(lines[at], "runtime.Goexit(") {

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// caught is what an attempt makes of a panic.
+// caught is the error that an attempt makes of a panic.
 func caught(f func()) (err *redeliver.PanicError) {
 	defer func() { err = &redeliver.PanicError{Value: recover(), Stack: debug.Stack()} }()
 	f()
@@ -19,7 +19,7 @@ func caught(f func()) (err *redeliver.PanicError) {
 
 func outer(f func()) { f() }
 
-// The DLQ says in which functions a handler panicked, the innermost first, and no more than a few of them.
+// The DLQ names the functions in which a handler panicked, the innermost first, and only a few.
 func TestAPanicNamesItsPlace(t *testing.T) {
 	var nobody *struct{ name string }
 	for name, c := range map[string]struct {
@@ -40,7 +40,7 @@ func TestAPanicNamesItsPlace(t *testing.T) {
 	}
 }
 
-// A long text leaves room for the place, hides what it must, and a policy's own text stands for itself.
+// A long text is cut to leave room for the place, and is redacted. The text of Policy.ErrorText gets no place.
 func TestThePlaceFitsBehindTheText(t *testing.T) {
 	long := caught(func() { panic("amqp://user:secret@host " + strings.Repeat("x", 5000)) })
 	text := redeliver.Policy{}.Decide(redeliver.State{}, long, now).State.Error

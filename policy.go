@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Names for "none" where the zero value of a field means its default.
+// Values for "none", where the zero value of a field means its default.
 const (
-	// NoRetries as Policy.MaxRetries: the first failure is the last.
+	// NoRetries as Policy.MaxRetries: a message is never retried.
 	NoRetries = -1
-	// NoTimeout as Policy.Timeout: a handler may run for ever.
+	// NoTimeout as Policy.Timeout: a handler may run without end.
 	NoTimeout time.Duration = -1
 )
 
@@ -22,82 +22,67 @@ const (
 	DefaultMaxLevels  = 8
 	DefaultMaxCrashes = 3
 
-	// MaxPostponed bounds how long a message may be postponed: after 24 h
-	// behind an open breaker it goes to the DLQ as expired.
+	// MaxPostponed bounds how long a message may be postponed: after 24 h in a row it goes to the DLQ, expired.
 	MaxPostponed = 24 * time.Hour
 )
 
-// Policy says what becomes of the failed messages of one subscription. The zero
-// Policy is complete: three retries after 1, 2 and 4 seconds plus jitter, five
-// minutes for each attempt, then the DLQ. A Policy may be copied and shared.
+// Policy is the rule for the failed messages of one subscription. The zero Policy has three retries after 1, 2 and 4 seconds plus
+// jitter, and five minutes for each attempt; then a message goes to the DLQ. A Policy may be copied and shared.
 type Policy struct {
-	// MaxRetries bounds the attempts after the first, immediate or delayed: 3
-	// means at most 4 attempts. Default 3, or the number that Backoff was drawn
-	// up for (RocketMQ 16, RocketMQHTTP 288). NoRetries for none.
+	// MaxRetries bounds the attempts after the first, immediate or delayed: 3 means at most 4 attempts. Default 3, or the
+	// number that belongs to Backoff (RocketMQ 16, RocketMQHTTP 288). NoRetries for none.
 	MaxRetries int
-	// Immediate is how many of the retries are made at once, in the process,
-	// before the first delayed one. Default 0. At most MaxRetries.
+	// Immediate is how many of the retries run at once, in the process, before the first delayed one. Default 0. At most
+	// MaxRetries.
 	Immediate int
 	// Backoff says how long the delayed retries wait. Default Exponential().
 	Backoff Backoff
-	// Timeout bounds one attempt. When it is over the handler's context is
-	// cancelled with a TimeoutError and the attempt has failed, even when the
-	// handler never returns. Default 5 minutes. NoTimeout for none.
+	// Timeout bounds one attempt. When it is over, the handler's context ends with a TimeoutError and the attempt has failed,
+	// even if the handler never returns. Default 5 minutes. NoTimeout for none.
 	Timeout time.Duration
 	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout.
 	MaxTimeout time.Duration
-	// MaxAge bounds a message's life from its timestamp in the origin (where it has none: from its first failure), or from
-	// its latest replay out of the DLQ. It is checked before every attempt, the first included: a message that is older goes
-	// to the DLQ, expired, without running. A retry that would begin later is not waited for. Default 0, no bound.
+	// MaxAge bounds a message's age, counted from its timestamp in the origin (where it has none: from its first failure), or
+	// from its latest replay. It is checked before every attempt, the first included: an older message goes to the DLQ,
+	// expired, without running. So does a message whose next retry would begin later. Default 0, no bound.
 	MaxAge time.Duration
-	// Order says which messages wait for which. Default [KeyOrder]. A Blocking policy
-	// waits where its message is: its Backoff is Fixed(1s) by default, and every
-	// delay must be from 10 ms to 30 s (RetryAfter's is cut to that).
+	// Order says which messages wait for others. Default [KeyOrder]. In Blocking order a message waits in its place: Backoff is
+	// Fixed(1s) by default, and every delay must be from 10 ms to 30 s (that of RetryAfter is cut to these bounds).
 	Order Order
-	// MaxCrashes is how often the process may die while it runs a message and
-	// no other: then the message goes to the DLQ, crashed. Default 3. What an
-	// adapter cannot count stands in its package's documentation.
+	// MaxCrashes is how often the process may die while it runs a message and no other, before the message goes to the DLQ,
+	// crashed. Default 3. Each adapter's documentation says which crashes it cannot count.
 	MaxCrashes int
-	// Classify says what kind of failure an error is. Default: all errors are
-	// retried, except those wrapped by Permanent, RetryAfter and Postpone,
-	// whose word always comes first. It must be quick and must not block.
+	// Classify returns the class of an error. Permanent, RetryAfter and Postpone around an error take precedence. It must be
+	// quick and must not block. Default: all errors are retried.
 	Classify func(error) Class
-	// Invalid is asked before every attempt, the first included; an error from
-	// it sends the message to the DLQ, invalidated, without running it (its
-	// tenant is gone, its deadline is over). Default: all messages are valid.
-	// It must be quick and must not change the message.
+	// Invalid is called before every attempt, the first included. An error sends the message to the DLQ, invalidated, without
+	// running it, because its tenant is gone, say. It must be quick and must not change the message. Default: all messages are
+	// valid.
 	Invalid func(Message) error
-	// ErrorText says how an error is written down in headers and events.
-	// Default: its Error method, and after a panic the place of it. The result is redacted (see Redact) and cut to
-	// MaxErrorText bytes in any case.
+	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
+	// MaxErrorText bytes. Default: its Error method, and after a panic also the functions that panicked.
 	ErrorText func(error) string
-	// Supersede has this policy's rule decide about messages that wait under another
-	// one, from before a deploy, too. Default: each finishes by the rule under which
-	// it failed, see [Policy.Schedule]. It is for a deploy that repairs a rule; the
-	// wait that a message is in it does not shorten.
+	// Supersede makes this policy decide also about messages that failed under another one, before a deploy. Set it in a deploy
+	// that corrects a policy. It does not shorten waits that have begun. Default: each message finishes by the rule under which
+	// it failed, see [Policy.Schedule].
 	Supersede bool
-	// Levels are the rungs of the delay ladder, ascending, in whole
-	// milliseconds. Default: made of the backoff's own delays, see
+	// Levels are the delays of the levels, ascending, in whole milliseconds. Default: derived from the backoff's delays, see
 	// package delayqueue.
 	Levels []time.Duration
-	// MaxLevels bounds the number of levels that are made when Levels is not
-	// given. Default 8.
+	// MaxLevels bounds the number of levels that are derived when Levels is not set. Default 8.
 	MaxLevels int
-	// Rate bounds how many attempts begin in a second. Default: no bound.
+	// Rate bounds the attempts that begin in a second. Default: no bound.
 	Rate Rate
-	// Outage tells an outage of what the handler depends on from messages that fail,
-	// and waits for its end. Default: off; DefaultOutage() is on.
+	// Outage detects an outage of a dependency of the handler, and waits for its end. Default: off; DefaultOutage() is on.
 	Outage Outage
-	// DeadLetterRate pauses when too many messages go to the DLQ. Default: off.
+	// DeadLetterRate pauses the intake when too many messages go to the DLQ. Default: off.
 	DeadLetterRate DeadLetterRate
 }
 
-// Class is what Classify says of an error. The zero Class is an ordinary
-// failure, retried as the policy says.
+// Class is the result of Classify. The zero Class is an ordinary failure, which the policy retries.
 type Class struct {
 	Kind Kind
-	// Backoff and MaxRetries, where they are not zero, stand in for the
-	// policy's own for this error.
+	// Backoff and MaxRetries, where they are not zero, replace the policy's for this error.
 	Backoff    Backoff
 	MaxRetries int
 }
@@ -112,21 +97,20 @@ const (
 	KindPostpone              // put aside without counting an attempt, as by Postpone
 )
 
-// Headers reads a message's headers by name; Watermill's Metadata is one.
+// Headers reads a message's headers by name. Watermill's Metadata implements it.
 type Headers interface{ Get(name string) string }
 
-// Message is what Policy.Invalid is shown.
+// Message is the argument of Policy.Invalid.
 type Message struct {
 	State   State
 	Headers Headers // the user's own; redeliver's are in State
-	// Key is the record's on Kafka, the message group's on SQS FIFO, and on RabbitMQ what
-	// Config.Key says of it, where the Order is PerKey. Nil for none. It must not be changed.
+	// Key is the record's key on Kafka, the message group on SQS FIFO, and on RabbitMQ the result of Config.Key, where the
+	// Order is PerKey. Nil for none. It must not be changed.
 	Key  []byte
 	Body []byte // must not be changed
 }
 
-// WithDefaults returns the policy with its defaults filled in. Fields that say
-// "none" keep doing so.
+// WithDefaults returns the policy with the default in every field that is zero. NoRetries and NoTimeout stay.
 func (p Policy) WithDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential()
@@ -162,8 +146,8 @@ func (p Policy) WithDefaults() Policy {
 // retries is MaxRetries as a number: NoRetries is 0.
 func retries(n int) int { return max(0, n) }
 
-// Validate returns one [ConfigError] with everything that is wrong with the
-// policy, or nil. The fields are named below prefix ("Policy", `Topics["refunds"]`).
+// Validate returns one [ConfigError] with all problems of the policy, or nil. prefix stands before the names of fields ("Policy",
+// `Topics["refunds"]`).
 func (p Policy) Validate(prefix string) error {
 	var ps Problems
 	p.check(&ps, prefix)
@@ -213,9 +197,8 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}
 }
 
-// Delays returns the delays of the policy's planned retries in order, without
-// jitter, and the most that jitter adds. ok is false when its Backoff cannot
-// tell them.
+// Delays returns the delays of the policy's retries in order, without jitter, and the maximum jitter. ok is false when its Backoff is
+// not [Listed].
 func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool) {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(Listed)
@@ -226,8 +209,8 @@ func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool)
 	return delays, jitter, true
 }
 
-// Fingerprint names the schedule: policies with the same retries, delays and
-// levels have the same. It travels in the header redeliver-policy.
+// Fingerprint is a hash of the schedule: policies with the same retries, delays and levels have the same. Messages carry it in the
+// header redeliver-policy.
 func (p Policy) Fingerprint() string {
 	p = p.WithDefaults()
 	h := fnv.New64a()

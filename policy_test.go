@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestPoliciesThatAreFine(t *testing.T) {
+func TestValidPolicies(t *testing.T) {
 	for name, p := range map[string]redeliver.Policy{
 		"zero":              {},
 		"nothing":           {MaxRetries: redeliver.NoRetries, Timeout: redeliver.NoTimeout},
@@ -38,7 +38,7 @@ func TestPoliciesThatAreFine(t *testing.T) {
 	}
 }
 
-// Guards are off unless a field is set; those that are not have their defaults then.
+// Guards are off unless a field is set. Then the other fields have their defaults.
 func TestGuardDefaults(t *testing.T) {
 	p := redeliver.Policy{
 		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Trickle: 3},
@@ -60,8 +60,8 @@ func TestGuardDefaults(t *testing.T) {
 	}
 }
 
-// One message for each bad value. It names the field, the value and the rule.
-func TestPoliciesThatAreRefused(t *testing.T) {
+// Each invalid value has one problem, which names the field, the value and the rule.
+func TestInvalidPolicies(t *testing.T) {
 	ms := time.Millisecond
 	for want, p := range map[string]redeliver.Policy{
 		"P.MaxRetries is -2: must be from 1 to 1000000, 0 for the default, or NoRetries":                 {MaxRetries: -2},
@@ -122,7 +122,7 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestAllProblemsOfAPolicyAreToldAtOnce(t *testing.T) {
+func TestAllProblemsOfAPolicyAreReportedAtOnce(t *testing.T) {
 	err := redeliver.Policy{
 		MaxRetries: -2, Immediate: 9, Timeout: -2, MaxAge: -1, MaxLevels: 99,
 		Backoff: redeliver.ExponentialBackoff{Base: -1}, Levels: []time.Duration{time.Second, -1},
@@ -142,7 +142,7 @@ func TestAllProblemsOfAPolicyAreToldAtOnce(t *testing.T) {
 }
 
 // Zero means the default in every field. A new field must be filled in by
-// WithDefaults, or stand here with the reason why zero is its default already.
+// WithDefaults, or be listed here with the reason why zero is its default.
 func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Rate": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
@@ -180,7 +180,7 @@ func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	}
 }
 
-// ownList is a user's own Listed, which trusts that n is no negative number.
+// ownList is a user's Listed that requires n not to be negative.
 type ownList struct{ ended }
 
 func (ownList) Delays(n int) ([]time.Duration, time.Duration) { return make([]time.Duration, n), 0 }

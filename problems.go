@@ -9,8 +9,8 @@ import (
 // Problem is one thing wrong with a configuration.
 type Problem struct {
 	Field string // the field, topic setting or name that is wrong
-	Value any    // what it says
-	Rule  string // what it must say, or what to do
+	Value any    // its value
+	Rule  string // the rule for it, or what to do
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s is %v: %s", p.Field, p.Value, p.Rule) }
@@ -27,7 +27,7 @@ func (e *ConfigError) Error() string {
 }
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// Problems collects what is wrong with a configuration.
+// Problems collects the problems of a configuration.
 type Problems []Problem
 
 // Add notes a problem: field, its value, and the rule it breaks.
@@ -43,26 +43,25 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
-// Policy notes everything that is wrong with a policy, its fields named below field.
+// Policy notes all problems of a policy. field stands before the names of its fields.
 func (ps *Problems) Policy(field string, p Policy) { p.check(ps, field) }
 
-// Count notes a number that is not from least to most; a most of 0 is no bound.
-// That the zero value means the default is said, and not looked at: n is checked
-// when it has its default.
-func (ps *Problems) Count(field string, n, least, most int) { checkRange(ps, field, n, least, most) }
+// Count notes a number that is not from low to high; a high of 0 is no bound. The problem's text says that 0 is the default, so n
+// must have its default already.
+func (ps *Problems) Count(field string, n, low, high int) { checkRange(ps, field, n, low, high) }
 
 // Duration is Count for a duration.
-func (ps *Problems) Duration(field string, d, least, most time.Duration) {
-	checkRange(ps, field, d, least, most)
+func (ps *Problems) Duration(field string, d, low, high time.Duration) {
+	checkRange(ps, field, d, low, high)
 }
 
-func checkRange[T int | time.Duration](ps *Problems, field string, value, least, most T) {
+func checkRange[T int | time.Duration](ps *Problems, field string, value, low, high T) {
 	switch {
-	case value >= least && (most == 0 || value <= most):
-	case most != 0:
-		ps.Add(field, value, fmt.Sprintf("must be from %v to %v, or 0 for the default", least, most))
-	case least > 0:
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
+	case value >= low && (high == 0 || value <= high):
+	case high != 0:
+		ps.Add(field, value, fmt.Sprintf("must be from %v to %v, or 0 for the default", low, high))
+	case low > 0:
+		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", low))
 	default:
 		ps.Add(field, value, "must not be negative; 0 for the default")
 	}

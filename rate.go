@@ -2,17 +2,17 @@ package redeliver
 
 import "math"
 
-// Rate bounds how many attempts begin in a second, first ones and retries together, in one process. The others wait in it
-// for their turn: that is no attempt, and costs no retry. In a batch each message counts. A message that runs alone, because it
-// may have crashed its process, does not wait for its turn.
+// Rate bounds the attempts that begin in a second in one process, first ones and retries together. The others wait in the process:
+// that is no attempt. In a batch each message counts. A message that runs alone, because it may have crashed its process, does not
+// wait.
 type Rate struct {
-	// PerSecond is how many begin in a second on average. It may be a fraction. Default 0, no bound.
+	// PerSecond is the average number of attempts that begin in a second. It may be a fraction. Default 0, no bound.
 	PerSecond float64
-	// Burst is how many may begin at once after a pause. Default: a tenth of PerSecond, at least 1.
+	// Burst is the number of attempts that may begin at once after a pause. Default: a tenth of PerSecond, at least 1.
 	Burst int
 }
 
-// maxRate is the largest rate and the largest burst: more is no bound.
+// maxRate is the largest rate and the largest burst.
 const maxRate = 1_000_000
 
 // On reports whether there is a bound.

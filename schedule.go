@@ -8,31 +8,25 @@ import (
 	"time"
 )
 
-// Bounds of a schedule that travels. What is beyond them is written by nobody, and
-// is not believed.
+// Bounds of the schedule in a header. A schedule beyond them is neither written nor accepted.
 const (
 	MaxScheduleBytes   = 256
 	MaxScheduleRetries = 10_000
-	// scheduleVersion begins the text. What begins otherwise was written by another
-	// version, and is a finding.
+	// scheduleVersion begins the text. A text that begins otherwise was written by another version, and is a finding.
 	scheduleVersion = "1"
 )
 
-// Schedule is the policy's rule as a text, which travels with every message that
-// waits, in the header redeliver-policy behind the fingerprint: so a message
-// finishes by the rule under which it failed although a deploy has brought
-// another one, see [Policy.Under].
+// Schedule is the policy's rule as a text. Every waiting message carries it in the header redeliver-policy, after the fingerprint, so
+// that it finishes by the rule under which it failed, also after a deploy with another policy. See [Policy.Under].
 //
 //	1;3;1s,2s,4s,8s;j1s        Exponential(): 3 retries, and up to 1 s of jitter
 //	1;288;5m*289               RocketMQHTTP(): the same wait many times
 //	1;5;10s*4;i2;a24h          2 of the 5 immediate, and a MaxAge of a day
 //
-// It lists one wait more than there are delayed retries, by which a message is
-// postponed that has no retry left; one that lists fewer ends there. It says
-// nothing of Timeout, Order, MaxCrashes, Levels and the policy's functions: those
-// are the running process's. It is empty where the rule cannot be told: by a Backoff
-// that is not [Listed], in more than 256 bytes, with more than 10,000 retries, or with
-// a wait that no policy may plan. Such a message goes on by the rule of whoever runs it.
+// It lists one wait more than there are delayed retries, for the postponement of a message without retries. Where it lists fewer,
+// the retries end there. It has no Timeout, Order, MaxCrashes, Levels or functions: those of the running process apply. It is empty
+// for a Backoff that is not [Listed], for a text of more than 256 bytes, more than 10,000 retries, or a wait that no policy may have.
+// Then the policy of the process that runs the message decides.
 func (p Policy) Schedule() string {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(Listed)
@@ -64,18 +58,17 @@ func (p Policy) Schedule() string {
 	if p.MaxAge > 0 {
 		b = append(append(b, ";a"...), shortDuration(p.MaxAge)...)
 	}
-	if checkSchedule(string(b)) != nil { // too long, or a Backoff of somebody else's lists what cannot be
+	if checkSchedule(string(b)) != nil { // too long, or a user's Backoff lists invalid waits
 		return ""
 	}
 	return string(b)
 }
 
-// Under returns the policy with the rule of a [Policy.Schedule] in the place of its
-// own: MaxRetries, Immediate, Backoff and MaxAge. All else stays. ok is false, and
-// the policy is unchanged, for a text that is no schedule.
+// Under returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false, and the policy is
+// unchanged, for a text that is no schedule.
 //
-// Waits beyond the listed ones, which a Classify with a MaxRetries of its own may
-// ask for, are the last one again. The jitter is drawn evenly, as Exponential's.
+// Beyond the listed waits the last one is repeated, for a Classify with a MaxRetries of its own. The jitter is drawn evenly, as
+// Exponential's.
 func (p Policy) Under(schedule string) (under Policy, ok bool) {
 	s, err := parseSchedule(schedule)
 	if err != nil {
@@ -88,8 +81,7 @@ func (p Policy) Under(schedule string) (under Policy, ok bool) {
 	return p, true
 }
 
-// schedule is a rule that was read. Its waits are read again for each that is asked
-// for, which is cheaper than to keep them: a message asks for one.
+// schedule is a parsed rule. Delay parses the waits again, which is cheaper than to keep them: each message needs only one.
 type schedule struct {
 	retries, immediate int
 	waits              string
@@ -105,7 +97,7 @@ func (s *schedule) Delay(n int, draw float64) (d time.Duration, ok bool) {
 		run, rest, more = strings.Cut(rest, ",")
 		wait, times, err := parseRun(run)
 		if err != nil {
-			return 0, false // cannot be: it was read before
+			return 0, false // impossible: parseSchedule has read it
 		}
 		d = wait
 		if left < times {
@@ -134,7 +126,7 @@ func checkSchedule(text string) error {
 	return err
 }
 
-// parseSchedule reads a schedule, and believes of it nothing that no policy may say.
+// parseSchedule parses a schedule, and returns an error for values that no policy may have.
 func parseSchedule(text string) (s schedule, err error) {
 	if len(text) > MaxScheduleBytes {
 		return s, fmt.Errorf("is longer than %d bytes", MaxScheduleBytes)
@@ -173,9 +165,9 @@ func parseSchedule(text string) (s schedule, err error) {
 	return s, s.readWaits()
 }
 
-// readWaits looks at all of the waits once.
+// readWaits checks all waits.
 func (s *schedule) readWaits() error {
-	listed, most := 0, s.retries-s.immediate+1
+	listed, needed := 0, s.retries-s.immediate+1
 	for run := range strings.SplitSeq(s.waits, ",") {
 		wait, times, err := parseRun(run)
 		switch {
@@ -184,15 +176,15 @@ func (s *schedule) readWaits() error {
 		case wait > MaxWait-s.jitter:
 			return fmt.Errorf("has a wait of %s, with the jitter longer than %s", wait, MaxWait)
 		}
-		if listed += times; listed > most {
+		if listed += times; listed > needed {
 			return fmt.Errorf("has more waits than its %d retries need", s.retries)
 		}
 	}
-	s.ends = listed < most
+	s.ends = listed < needed
 	return nil
 }
 
-// parseRun reads a wait and how often it stands there: 5m*289.
+// parseRun parses a wait and the number of its repetitions: 5m*289.
 func parseRun(run string) (wait time.Duration, times int, err error) {
 	text, count, many := strings.Cut(run, "*")
 	times = 1
@@ -205,17 +197,17 @@ func parseRun(run string) (wait time.Duration, times int, err error) {
 	return wait, times, err
 }
 
-func parseCount(text string, least, most int) (int, error) {
+func parseCount(text string, low, high int) (int, error) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most || !plain(text) {
-		return 0, fmt.Errorf("no number from %d to %d", least, most)
+	if err != nil || n < low || n > high || !startsWithDigit(text) {
+		return 0, fmt.Errorf("no number from %d to %d", low, high)
 	}
 	return n, nil
 }
 
 func parseWait(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Millisecond || d > MaxWait || !plain(text) {
+	if err != nil || d < time.Millisecond || d > MaxWait || !startsWithDigit(text) {
 		return 0, fmt.Errorf("no wait from 1ms to %s", MaxWait)
 	}
 	return d, nil
@@ -223,16 +215,16 @@ func parseWait(text string) (time.Duration, error) {
 
 func parseAge(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Millisecond || !plain(text) {
+	if err != nil || d < time.Millisecond || !startsWithDigit(text) {
 		return 0, fmt.Errorf("no age from 1ms on")
 	}
 	return d, nil
 }
 
-// plain reports whether a number or a duration begins with a digit: no sign.
-func plain(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
+// startsWithDigit reports whether a number or a duration begins with a digit: no sign.
+func startsWithDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// shortDuration is d as time.ParseDuration reads it, without what is zero: 1m, 1h30m.
+// shortDuration is d as time.ParseDuration reads it, without parts that are zero: 1m, 1h30m.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -243,8 +235,7 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may
-// stand behind one, after a blank.
+// fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may follow it, after a blank.
 const fingerprintBytes = 16
 
 // appendPolicy writes the value of redeliver-policy.

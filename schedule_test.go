@@ -12,12 +12,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// liar is a Backoff of somebody's that lists what no policy may plan.
-type liar struct{ redeliver.Backoff }
+// invalidList is a Backoff that lists waits that no policy may have.
+type invalidList struct{ redeliver.Backoff }
 
-func (liar) Delays(n int) ([]time.Duration, time.Duration) { return make([]time.Duration, n), 0 }
+func (invalidList) Delays(n int) ([]time.Duration, time.Duration) { return make([]time.Duration, n), 0 }
 
-// short lists fewer waits than it is asked for: it ends.
+// short is a backoff that ends after n delays.
 type short struct{ n int }
 
 func (s short) Delay(n int, _ float64) (time.Duration, bool) { return time.Second, n < s.n }
@@ -29,8 +29,8 @@ func (s short) Delays(n int) ([]time.Duration, time.Duration) {
 	return delays, 0
 }
 
-// It is what other versions read: change nothing here.
-func TestScheduleAsItStandsOnTheWire(t *testing.T) {
+// Other versions read it: change nothing here.
+func TestScheduleOnTheWire(t *testing.T) {
 	var uneven []time.Duration
 	for i := range 60 {
 		uneven = append(uneven, time.Hour+time.Duration(i)*time.Millisecond)
@@ -49,7 +49,7 @@ func TestScheduleAsItStandsOnTheWire(t *testing.T) {
 		"the most retries":       {redeliver.Policy{MaxRetries: redeliver.MaxScheduleRetries, Backoff: redeliver.Fixed(time.Second)}, "1;10000;1s*10001"},
 		"more":                   {redeliver.Policy{MaxRetries: redeliver.MaxScheduleRetries + 1, Backoff: redeliver.Fixed(time.Second)}, ""},
 		"a function":             {redeliver.Policy{Backoff: tenSeconds{}}, ""},
-		"one that lists no wait": {redeliver.Policy{Backoff: liar{}}, ""},
+		"one that lists no wait": {redeliver.Policy{Backoff: invalidList{}}, ""},
 		"too long":               {redeliver.Policy{MaxRetries: 59, Backoff: redeliver.Steps(uneven...)}, ""},
 	} {
 		got := c.p.Schedule()
@@ -62,9 +62,8 @@ func TestScheduleAsItStandsOnTheWire(t *testing.T) {
 	}
 }
 
-// A message under a schedule is decided to the millisecond as by the policy that wrote
-// it, whatever the policy that runs it says.
-func TestUnderAScheduleAMessageIsDecidedAsByThePolicyThatWroteIt(t *testing.T) {
+// The decision about a message with a schedule is that of the policy that wrote it, to the millisecond.
+func TestAScheduleDecidesLikeThePolicyThatWroteIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		delay := rapid.Map(rapid.Int64Range(1, int64(24*time.Hour/time.Millisecond)), func(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond })
 		was := redeliver.Policy{MaxRetries: rapid.IntRange(-1, 12).Draw(t, "retries")}
@@ -105,7 +104,7 @@ func TestUnderAScheduleAMessageIsDecidedAsByThePolicyThatWroteIt(t *testing.T) {
 	})
 }
 
-func TestAScheduleThatEndsEnds(t *testing.T) {
+func TestRetriesEndWithAShortSchedule(t *testing.T) {
 	under, _ := redeliver.Policy{}.Under(redeliver.Policy{MaxRetries: 9, Backoff: short{2}}.Schedule())
 	for attempts, want := range map[int]redeliver.Action{0: redeliver.RetryLater, 1: redeliver.RetryLater, 2: redeliver.DeadLetter} {
 		if d := under.Decide(redeliver.State{Attempts: attempts}, errBoom, now); d.Action != want {
@@ -114,9 +113,8 @@ func TestAScheduleThatEndsEnds(t *testing.T) {
 	}
 }
 
-// A Classify that gives an error more retries than the schedule lists goes on with its
-// last wait.
-func TestBeyondAScheduleTheLastWaitIsTaken(t *testing.T) {
+// When Classify gives an error more retries than the schedule lists, the last wait is repeated.
+func TestBeyondAScheduleTheLastWaitIsRepeated(t *testing.T) {
 	p := redeliver.Policy{Classify: func(error) redeliver.Class { return redeliver.Class{MaxRetries: 100} }}
 	under, _ := p.Under("1;2;1s,5s,7s")
 	if d := under.Decide(redeliver.State{Attempts: 50}, errBoom, now); d.Action != redeliver.RetryLater || d.Delay != 7*time.Second {
@@ -128,7 +126,7 @@ func TestBeyondAScheduleTheLastWaitIsTaken(t *testing.T) {
 	}
 }
 
-// What is just within the bounds is believed, and comes back as it was written.
+// A schedule just within the bounds is accepted and written again unchanged.
 func TestAScheduleMayGoToItsBounds(t *testing.T) {
 	const mark = "09af09af09af09af"
 	for name, text := range map[string]string{
@@ -156,7 +154,7 @@ func TestAScheduleMayGoToItsBounds(t *testing.T) {
 	}
 }
 
-// wrongSchedules are texts that stand behind a fingerprint and are none.
+// wrongSchedules are invalid texts after a fingerprint.
 var wrongSchedules = map[string]string{
 	"nothing": "", "words": "soon and often", "another version": "2;3;1s,2s,4s", "no waits": "1;3", "an empty wait": "1;3;",
 	"a sign": "1;-3;1s", "another sign": "1;+3;1s", "an absurd count": "1;99999999;1s", "overflow": "1;99999999999999999999;1s",
@@ -167,7 +165,7 @@ var wrongSchedules = map[string]string{
 	"too long": "1;100;" + strings.Repeat("1s,2s,", 50) + "1s", "no UTF-8": "1;3;1s;j\xff",
 }
 
-func TestAWrongScheduleIsAFindingAndNotObeyed(t *testing.T) {
+func TestAnInvalidScheduleIsAFinding(t *testing.T) {
 	const mark = "00c0ffee00c0ffee"
 	for name, text := range wrongSchedules {
 		headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: mark + " " + text}}
@@ -181,9 +179,8 @@ func TestAWrongScheduleIsAFindingAndNotObeyed(t *testing.T) {
 	}
 }
 
-// Only behind a fingerprint is there a schedule: other names of policies keep what
-// they say.
-func TestAScheduleStandsBehindAFingerprintAlone(t *testing.T) {
+// A schedule follows only a fingerprint. Other names of policies stay as they are.
+func TestAScheduleFollowsAFingerprintOnly(t *testing.T) {
 	for _, policy := range []string{"", "mine", "mine 1;3;1s", "00C0FFEE00C0FFEE 1;3;1s", "00c0ffee00c0ffee-1;3;1s"} {
 		st := redeliver.State{Policy: policy, Schedule: "1;3;1s"}
 		got, findings := redeliver.ParseHeaders("", st.AppendHeaders(nil))
@@ -193,8 +190,7 @@ func TestAScheduleStandsBehindAFingerprintAlone(t *testing.T) {
 	}
 }
 
-// Whatever a header says, who believes it makes a bounded number of attempts, waits a
-// bounded time for each, and takes no time to decide.
+// For every header the number of attempts, each wait and the time of a decision are bounded.
 func FuzzSchedule(f *testing.F) {
 	f.Add("1;3;1s,2s,4s,8s;j1s")
 	f.Add("1;288;5m*289;i1;a24h")
@@ -231,7 +227,7 @@ func ExamplePolicy_Schedule() {
 	// Output: 1;288;5m*289;a36h
 }
 
-// A message that comes back is read on the way of all others of its partition.
+// Parsing is on the path of every message that comes back.
 func TestAScheduleIsReadWithoutAnAllocation(t *testing.T) {
 	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: "00c0ffee00c0ffee"}}
 	read := func() { _, _ = redeliver.ParseHeaders("g", headers) }

@@ -6,13 +6,10 @@ import (
 	"log/slog"
 )
 
-// NewSlogSink writes events to a log: dead letters, stuck handlers and their late
-// answers, ignored headers and a subscription's troubles as warnings; retries,
-// postponed and abandoned messages and a subscription's other changes as
-// information; the rest (attempts, commits, hops, publishes and every try that
-// failed) for debugging: an outage is one line when it begins and one when it
-// ends. A panic is a warning, with its stack, cut at 4 KiB. A nil logger is
-// slog.Default().
+// NewSlogSink writes events to a log. Lost messages are errors. Dead letters, stuck handlers and their late answers, ignored headers
+// and a subscription's errors are warnings. Retries, postponed and abandoned messages and a subscription's other changes have the
+// level Info. The rest (attempts, commits, hops, publishes and failed writes) has the level Debug, so an outage of the broker is one
+// line when it begins and one when it ends. A panic is a warning with its stack, cut to 4 KiB. A nil logger is slog.Default().
 func NewSlogSink(log *slog.Logger) Sink {
 	if log == nil {
 		log = slog.Default()
@@ -20,8 +17,8 @@ func NewSlogSink(log *slog.Logger) Sink {
 	return slogSink{log}
 }
 
-// stackMost is how much of a panic's stack is written, in bytes.
-const stackMost = 4 << 10
+// maxStack bounds the stack of a panic, in bytes.
+const maxStack = 4 << 10
 
 type slogSink struct{ log *slog.Logger }
 
@@ -47,9 +44,9 @@ func (s slogSink) write(e Event) {
 	var stack string
 	switch e.(type) {
 	case RetryScheduled, DeadLettered, Discarded:
-		// Only the sink shows it: nothing above the handler sees the panic.
+		// Nothing above the handler sees the panic, so no one else logs its stack.
 		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
-			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), stackMost)
+			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), maxStack)
 		}
 	}
 	if !s.log.Enabled(context.Background(), level) {
@@ -70,8 +67,7 @@ func (s slogSink) write(e Event) {
 	s.log.LogAttrs(context.Background(), level, text, attrs...)
 }
 
-// errorOf is the text of an event's error: as Policy.ErrorText wrote it into the
-// state, where the event comes after that, else the error's own, made safe.
+// errorOf is the text of an event's error: the state's, which Policy.ErrorText has written, else the error's, made safe.
 func errorOf(e Event, err error) string {
 	text := ""
 	switch e := e.(type) {
@@ -90,7 +86,7 @@ func errorOf(e Event, err error) string {
 	return safeText(err.Error)
 }
 
-// describe gives an event its level, its text, and the message and error it is about.
+// describe returns the level, the text, the message and the error of an event.
 func describe(e Event) (slog.Level, string, *State, error) {
 	switch e := e.(type) {
 	case Attempted:
@@ -109,7 +105,7 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		return slog.LevelDebug, "message hopped", &e.State, nil
 	case Published:
 		return slog.LevelDebug, "delayed message published", &e.State, nil
-	case PublishFailed: // the outage is told once, as a change of the subscription
+	case PublishFailed: // a change of the subscription reports the outage once
 		return slog.LevelDebug, "publish refused, source stays unacked", &e.State, e.Err
 	case HandlerStuck:
 		return slog.LevelWarn, "handler outlived its timeout", &e.State, nil
@@ -132,7 +128,7 @@ func describe(e Event) (slog.Level, string, *State, error) {
 	}
 }
 
-// details are the attributes that only one kind of event has.
+// details returns the attributes of one kind of event.
 func details(e Event) []slog.Attr {
 	switch e := e.(type) {
 	case Attempted:
@@ -174,7 +170,7 @@ func details(e Event) []slog.Attr {
 	}
 }
 
-// firstOf bounds the findings of an adapter, which may be a third party's.
+// firstOf bounds the findings, because the adapter may be a third party's.
 func firstOf(findings []Finding) (first []Finding) {
 	for _, f := range findings {
 		first = AppendFinding(first, f)

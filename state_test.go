@@ -15,7 +15,7 @@ type record struct{ s redeliver.State }
 
 func (r record) State() redeliver.State { return r.s }
 
-func TestFromContextTellsAHandlerItsState(t *testing.T) {
+func TestFromContextReturnsTheState(t *testing.T) {
 	bg := context.Background()
 	for name, row := range map[string]struct {
 		ctx context.Context
@@ -59,8 +59,7 @@ func TestCeilMilliIsNeverEarly(t *testing.T) {
 	}
 }
 
-// An id is the message's through all its copies: what does not fit a header must
-// become the same other name every time, and not one that two messages share.
+// An id that does not fit into a header is always shortened to the same id, which no other message has.
 func TestShortIDFitsAHeaderAndStaysUnique(t *testing.T) {
 	long := strings.Repeat("x", 600)
 	for name, row := range map[string]struct {

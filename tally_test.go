@@ -7,33 +7,33 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// abacus counts, and has others hear of events.
-type abacus struct {
+// tallying is a sink that counts, and has another sink for events.
+type tallying struct {
 	attempted, committed int
 	rest                 redeliver.Sink
 	none                 bool
 }
 
-func (a *abacus) Event(e redeliver.Event) {
+func (a *tallying) Event(e redeliver.Event) {
 	if a.none && a.rest != nil {
 		a.rest.Event(e)
 	}
 }
-func (a *abacus) Attempted(time.Duration) { a.attempted++ }
-func (a *abacus) Committed()              { a.committed++ }
+func (a *tallying) Attempted(time.Duration) { a.attempted++ }
+func (a *tallying) Committed()              { a.committed++ }
 
-func (a *abacus) Tally(redeliver.Sink, string, string) (redeliver.Tally, redeliver.Sink) {
+func (a *tallying) Tally(redeliver.Sink, string, string) (redeliver.Tally, redeliver.Sink) {
 	if a.none {
 		return nil, a.rest
 	}
 	return a, a.rest
 }
 
-// Of several sinks those that count do, each once, and the rest are those that do not.
-func TestSinksCountWhereTheyCan(t *testing.T) {
+// Of several sinks those that are Tallying count, each once, and the others get events.
+func TestSinksTally(t *testing.T) {
 	told := 0
 	listens := redeliver.SinkFunc(func(redeliver.Event) { told++ })
-	one, two := &abacus{}, &abacus{rest: listens}
+	one, two := &tallying{}, &tallying{rest: listens}
 	for _, c := range []struct {
 		name   string
 		sinks  redeliver.Sink
@@ -45,9 +45,9 @@ func TestSinksCountWhereTheyCan(t *testing.T) {
 		{"who counts", redeliver.Sinks(one), true, 0},
 		{"both", redeliver.Sinks(one, listens, two), true, 2},
 		{"a list in a list", redeliver.Sinks(redeliver.Sinks(one, listens), two), true, 2},
-		{"who counts nothing here", redeliver.Sinks(&abacus{none: true, rest: listens}), false, 1},
+		{"who counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
 	} {
-		*one, *two, told = abacus{}, abacus{rest: listens}, 0
+		*one, *two, told = tallying{}, tallying{rest: listens}, 0
 		tally, rest := c.sinks.(redeliver.Tallying).Tally(c.sinks, "orders", "billing")
 		if (tally != nil) != c.counts {
 			t.Errorf("%s: counts: %v", c.name, tally != nil)

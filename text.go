@@ -9,31 +9,29 @@ import (
 	"unicode/utf8"
 )
 
-// Cut returns s as valid UTF-8 of at most most bytes, cut at a character.
-func Cut(s string, most int) string {
-	if len(s) > most {
-		end := max(0, most)
-		for end > 0 && end > most-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+// Cut returns s as valid UTF-8 of at most maxBytes bytes, cut at a character.
+func Cut(s string, maxBytes int) string {
+	if len(s) > maxBytes {
+		end := max(0, maxBytes)
+		for end > 0 && end > maxBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
 			end--
 		}
 		s = s[:end]
 	}
-	return strings.ToValidUTF8(s, "?") // no longer than s: "?" is as short as what it replaces
+	return strings.ToValidUTF8(s, "?") // not longer than s: "?" has one byte
 }
 
 var (
-	// All that stands between a scheme and the last @ of the same word. An
-	// escaped quote does not end it: net/url quotes the URLs it complains of.
+	// From a scheme to the last @ of the same word. An escaped quote does not end the word: net/url quotes URLs in its errors.
 	urlUser = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\"|[^\s"])*)@`)
-	// The names under which secrets travel in query strings and connection strings.
+	// The names of secrets in query strings and connection strings.
 	urlSecret = regexp.MustCompile(`(?i)([?&;#](?:[a-z0-9_.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|accesskey|signature|credential)|sig)=)[^&;\s"'<>]*`)
 )
 
-// hosts is an authority without a user: one host or several, each with or
-// without a port.
+// hosts is an authority without a user: one host or several, each with or without a port.
 var hosts = regexp.MustCompile(`^((\[[0-9a-fA-F:.%]+\]|[^][:@,]+)(:[0-9]+)?(,|$))*$`)
 
-// redactUser takes the user parts out of what urlUser matched.
+// redactUser removes the user parts from a match of urlUser.
 func redactUser(match string) string {
 	var out strings.Builder
 	rest := match
@@ -50,21 +48,19 @@ func redactUser(match string) string {
 			authority = rest[:i]
 		}
 		if hosts.MatchString(authority) {
-			continue // no user here, perhaps in a URL that stands in the path
+			continue // no user here, but perhaps in a URL in the path
 		}
 		user, host, ok := strings.Cut(authority, "@")
 		if !ok || strings.Contains(user, ":") || !hosts.MatchString(host) {
-			// Passwords hold @ / ? and # too, against the rules: only behind the
-			// last @ is there nothing of them.
+			// Passwords may contain @ / ? and #, against the rules: only the text after the last @ is safe.
 			return out.String() + "***@"
 		}
-		out.WriteString("***") // no password, so that the rest may stay
+		out.WriteString("***") // a user without a password: the rest is safe
 		rest = rest[len(user):]
 	}
 }
 
-// RedactAddress is [Redact] for what should be an address and may be none: what
-// stands before the last @ is hidden, whatever it is.
+// RedactAddress is [Redact] for a text that should be an address and may be none: it hides everything before the last @.
 func RedactAddress(s string) string {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		s = "***" + s[at:]
@@ -72,8 +68,8 @@ func RedactAddress(s string) string {
 	return Redact(s)
 }
 
-// Redact removes the credentials of URLs from a text: the user part, and the
-// query parameters that carry passwords, tokens, keys and signatures.
+// Redact removes the credentials of URLs from a text: the user part, and the query parameters with passwords, tokens, keys and
+// signatures.
 func Redact(s string) string {
 	if strings.Contains(s, "://") {
 		s = urlUser.ReplaceAllStringFunc(s, redactUser)
@@ -84,14 +80,14 @@ func Redact(s string) string {
 	return s
 }
 
-// errorText is the text of err as it may stand in a header.
+// errorText is the text of err for headers.
 func (p *Policy) errorText(err error) string {
 	if p.ErrorText != nil {
 		return safeText(func() string { return p.ErrorText(err) })
 	}
 	text := safeText(err.Error)
 	if p, ok := as[*PanicError](err); ok && p != nil {
-		if place := p.place(); place != "" {
+		if place := p.panicPlace(); place != "" {
 			place = " in " + place
 			text = Cut(text, MaxErrorText-len(place)) + place
 		}
@@ -99,30 +95,28 @@ func (p *Policy) errorText(err error) string {
 	return text
 }
 
-// safeText makes what a function of the user's says fit for headers and logs:
-// short, valid, without credentials, and without the panic it may end in.
-func safeText(say func() string) (text string) {
+// safeText makes the result of a user's function fit for headers and logs: short, valid and without credentials. It catches a panic.
+func safeText(user func() string) (text string) {
 	defer func() {
 		if r := recover(); r != nil {
 			text = fmt.Sprintf("the error's text panicked: %T", r)
 		}
 	}()
-	text = say()
-	// Cut generously first: redacting a megabyte costs more than it tells.
-	if most := 4 * MaxErrorText; len(text) > most {
-		text = Cut(text, most)
-		// A URL that is cut before its @ does not look as if it had a password.
+	text = user()
+	// Cut a long text before it is redacted, which is slow.
+	if maxBytes := 4 * MaxErrorText; len(text) > maxBytes {
+		text = Cut(text, maxBytes)
+		// A URL that is cut before its @ would not be recognised as one with a password.
 		word := strings.LastIndexAny(text, " \t\r\n") + 1
 		if i := strings.Index(text[word:], "://"); i >= 0 {
 			text = text[:word+i+len("://")]
 		}
 	}
-	// A copy: a state must not keep the whole of a long text in memory.
+	// A copy: a state must not keep a long text in memory.
 	return strings.Clone(Cut(Redact(text), MaxErrorText))
 }
 
-// errorType names the first type in err's chain that says something: not the
-// wrappers of package fmt, package errors, or this one.
+// errorType names the first type in err's chain that is no wrapper of package fmt, package errors, or this one.
 func errorType(err error) string {
 	for e := err; e != nil; {
 		switch name := reflect.TypeOf(e).String(); name {

@@ -48,7 +48,7 @@ func FuzzCut(f *testing.F) {
 			if !strings.HasPrefix(s, got) {
 				t.Fatalf("%q does not begin with %q", s, got)
 			}
-			// Not one character less than there is room for.
+			// The cut text has all characters for which there is room.
 			if rest := s[len(got):]; rest != "" && most >= 0 {
 				if _, n := utf8.DecodeRuneInString(rest); len(got)+n <= most {
 					t.Fatalf("Cut(%q, %d) is %q, and another character would fit", s, most, got)
@@ -60,7 +60,7 @@ func FuzzCut(f *testing.F) {
 
 func TestRedact(t *testing.T) {
 	for _, row := range []struct{ in, want string }{
-		// What is a secret.
+		// Secrets.
 		{"dial amqp://guest:guest@rabbit:5672/vhost: refused", "dial amqp://***@rabbit:5672/vhost: refused"},
 		{"amqp://guest@rabbit/", "amqp://***@rabbit/"},
 		{"https://ghp_token@github.com/a/b@v1", "https://***@github.com/a/b@v1"},
@@ -69,7 +69,7 @@ func TestRedact(t *testing.T) {
 		{"kafka://u:p@h1:9092,u:p@h2:9092", "kafka://***@h2:9092"},
 		{"joe@corp:secret in http://joe@corp:secret@h/", "joe@corp:secret in http://***@h/"}, // only URLs are promised
 		{"first amqp://a:b@h/ then http://c:d@i/", "first amqp://***@h/ then http://***@i/"},
-		// Passwords that break the rules of URLs: these leaked once.
+		// Passwords that break the rules of URLs. They once leaked.
 		{"amqp://u:pa/ss@h/", "amqp://***@h/"},
 		{"amqp://u:p?s@h/", "amqp://***@h/"},
 		{"amqp://u:p@s/w@h/", "amqp://***@h/"},
@@ -89,7 +89,7 @@ func TestRedact(t *testing.T) {
 		{"https://h/cb#access_token=c", "https://h/cb#access_token=***"},
 		{"https://h/?password=a#b", "https://h/?password=***"}, // perhaps a fragment, perhaps half a password
 		{"Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=k=", "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=***"},
-		// What is none.
+		// No secrets.
 		{"", ""},
 		{"card declined, ask joe@example.com", "card declined, ask joe@example.com"},
 		{"cannot reach http://localhost:8080/users/@me", "cannot reach http://localhost:8080/users/@me"},
@@ -113,8 +113,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// An error's text is cut before it is redacted. What the cut leaves of a URL
-// must not look like one without a password.
+// An error's text is cut before it is redacted. A URL that is cut must not keep a part of its password.
 func TestErrorTextDoesNotLeakAtTheCut(t *testing.T) {
 	const secret = "hunter2hunter2"
 	signed := "https://q.aws/?X-Amz-Security-Token=" + strings.Repeat("x", 1300) + " "
@@ -127,8 +126,8 @@ func TestErrorTextDoesNotLeakAtTheCut(t *testing.T) {
 	}
 }
 
-// A text is cut at its last word only when it is too long, and from :// on only where that word has it.
-func TestErrorTextKeepsWhatMayStay(t *testing.T) {
+// Only a text that is too long is cut at a URL, and only where its last word is one.
+func TestErrorTextKeepsHarmlessText(t *testing.T) {
 	long := strings.Repeat("y", 4*redeliver.MaxErrorText)
 	for name, row := range map[string]struct{ text, want string }{
 		"a long word":              {"boom " + long, ("boom " + long)[:redeliver.MaxErrorText]},
@@ -152,8 +151,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add("u", "[::1]", "", "")
 	f.Fuzz(func(t *testing.T, user, password, _, text string) {
 		redeliver.Redact(password + text) // any text: no panic
-		// Escaped, the password is any at all. The marker makes it one that
-		// stands nowhere else.
+		// Escaped, every password is valid. The marker makes it unique.
 		secret := "S3cr3t" + password
 		u := url.URL{Scheme: "amqp", User: url.UserPassword(user, secret), Host: "rabbit:5672"}
 		for _, in := range []string{"dial " + u.String(), fmt.Sprintf("dial %q: no", u.String())} {
@@ -161,7 +159,7 @@ func FuzzRedact(f *testing.F) {
 				t.Fatalf("Redact(%q) is %q", in, got)
 			}
 		}
-		// Raw, it must not end the word that the URL is.
+		// Raw, it must not have characters that end the word.
 		if raw := user + ":" + secret; !strings.ContainsAny(raw, " \t\n\r\v\f\"\\/?#") {
 			if got := redeliver.Redact("dial amqp://" + raw + "@rabbit:5672" + "/"); strings.Contains(got, "S3cr3t") {
 				t.Fatalf("Redact leaks %q: %q", raw, got)
@@ -172,7 +170,7 @@ func FuzzRedact(f *testing.F) {
 
 type timeoutish struct{ error }
 
-// The type that is named is the first that says something: not the wrappers.
+// The type is the first in the chain that is no wrapper.
 func TestErrorTypeLooksThroughWrappers(t *testing.T) {
 	cause := timeoutish{errBoom}
 	wrap := func(err error) error { return fmt.Errorf("x: %w", err) }
@@ -200,7 +198,7 @@ func TestErrorTypeLooksThroughWrappers(t *testing.T) {
 	}
 }
 
-// What was meant to be an address and is none is shown without its secrets.
+// A text that should be an address but is none is shown without secrets.
 func TestRedactAddress(t *testing.T) {
 	for in, want := range map[string]string{
 		"localhost:9092":          "localhost:9092",

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A trace that is taken from a header is one, in W3C's words; else it is a finding.
+// A trace in a header is a valid traceparent, else a finding.
 func FuzzTraceparent(f *testing.F) {
 	for _, s := range []string{
 		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",

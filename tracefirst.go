@@ -2,36 +2,31 @@ package redeliver
 
 import "context"
 
-// FirstTracer is a Tracer that needs less for the first attempt of a message, which most
-// messages have only: no TracedRun is made for it, and what all of a subscription's have
-// in common is looked up once. Without it a message in BenchmarkObserved/tracer of package
-// observe/otel, which has the goroutine of its own that a Router gives it, takes 1.7 times as long.
+// FirstTracer is a Tracer with a faster way for first attempts, which is all that most messages have: no TracedRun is made, and the
+// names of the subscription are looked up once. Without it a message in observe/otel's BenchmarkObserved/tracer takes 1.7 times as
+// long.
 type FirstTracer interface {
 	Tracer
-	// First returns what is called in the place of Begin for the messages of a
-	// subscription that come for the first time, one by one: their State has nothing but ID,
-	// Origin, Group, Source and Expires. For all others, and for batches, Begin is called;
-	// and for all where First returns nil. of is the Tracer that is asked: one that embeds
-	// another has its First, too, which returns nil where of is not itself, so that the
-	// outer Begin is called. It is asked when the first message comes, maybe more than once,
-	// and from many goroutines.
+	// First returns the FirstRuns of a subscription, which replace Begin for single messages that come for the first time: their
+	// State has only ID, Origin, Group, Source and Expires. Begin is called for all other messages, for batches, and where First
+	// returns nil. of is the Tracer on which First is called. A Tracer that embeds another one inherits its First, which would
+	// bypass the outer Begin: so First returns nil where of is not its receiver. It is called when the first message comes,
+	// perhaps more than once, and from many goroutines.
 	First(of Tracer, origin, group string) FirstRuns
 }
 
-// FirstRuns begins the spans of one subscription's first attempts. All that is said of
-// [Tracer] holds here, too.
+// FirstRuns begins the spans of one subscription's first attempts. The rules of [Tracer] apply.
 type FirstRuns interface {
-	// Begin is as a Tracer's. run must not be kept.
+	// Begin is like Tracer.Begin. run must not be kept.
 	Begin(ctx context.Context, run *FirstRun) (context.Context, Span)
 }
 
-// FirstRun is a message that a handler is called for, for the first time.
+// FirstRun is the first attempt of a message.
 type FirstRun struct {
 	// Source is as in State.
 	Source Source
 	// Headers are as in TracedMessage.
 	Headers Headers
-	// Message has the rest of its State: to ask for it costs something, an id that must
-	// be composed for example.
+	// Message returns the whole State. That has a cost: an id may have to be composed.
 	Message interface{ State() State }
 }
