@@ -18,25 +18,20 @@ const (
 	DefaultBatchTimeout = engine.DefaultBatchTimeout
 )
 
-// NoWait is a [BatchConfig] Timeout: what is there is handled at once, without
-// waiting for more. Batches are of what has gathered while others ran.
+// NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
 const NoWait = engine.NoWait
 
-// BatchConfig says when a batch is run: as soon as its Size, its Bytes or its
-// Timeout is reached, and never empty. It is the same for adapters' ConsumeBatch.
+// BatchConfig says when a batch runs: as soon as its Size, its Bytes or its Timeout is reached. No batch is empty. Adapters'
+// ConsumeBatch has the same configuration.
 type BatchConfig = engine.BatchConfig
 
-// BatchFunc handles the messages of a batch. Each may be settled by itself; what
-// is not, when the function returns, is acked after nil and has failed with the
-// error after an error. A panic is an error, as for a single message.
+// BatchFunc handles the messages of a batch. It may answer each message by itself. The messages without an answer are acked when it
+// returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
 //
-// ctx ends with the policy's Timeout, which counts from the call, and when every
-// partition or connection from which its messages came is lost. A single message that
-// is lost to this process (SQS) ends its own context alone. ctx carries the values of the
-// context of Subscribe, on every broker, and none of a message's: those, the state
-// among them, are in each message's own context. (A batch of messages that no
-// subscriber of redeliver delivered has no values.) The function must be safe for
-// concurrent use where Concurrency is above 1.
+// ctx ends with the policy's Timeout, which counts from the call, and when every partition or connection of its messages is lost. A
+// single message that is lost to this process (SQS) ends only its own context. ctx has the values of Subscribe's context, and none of
+// a message's: those, the state among them, are in each message's own context. (A batch of messages that no subscriber of redeliver
+// delivered has no values.) The function must be safe for concurrent use where Concurrency is above 1.
 type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
@@ -46,25 +41,18 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //		middleware.BatchConfig{Size: 100, Timeout: time.Second},
 //		func(ctx context.Context, b *middleware.MessageBatch) error { ... }))
 //
-// Retry stands around it and knows nothing of batches: every message has its own
-// attempts, delays, DLQ reason and Timeout. The Timeout counts from the start of
-// the batch function; while a message waits for its batch its clock stands still.
-// One whose context ends while it waits leaves the queue. A message that is
-// settled by itself is acked, or moves on, at once, while its batch still runs.
+// Put Retry around it. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
+// batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the queue. A message
+// with an answer of its own is acked, or moves on, at once, while its batch still runs.
 //
-// A batch has messages of one subscription. Where the subscriber runs messages of
-// one key one after another (Kafka), a batch has at most one of each key, and one
-// retry. When the subscriber closes, or gives up a partition, what waits is run
-// without waiting for more. A message that is to run alone, because its process
-// died while it ran, is a batch of its own.
+// A batch has messages of one subscription. Where the subscriber runs messages of one key one after another (Kafka), a batch has at
+// most one of each key, and one retry. When the subscriber closes, or gives up a partition, the waiting messages run without waiting
+// for more. A message that runs alone, because its process died while it ran, is a batch of its own.
 //
-// A function that outlives the Timeout by more than a second is stuck: its
-// messages have moved on, and the next batch begins beside it.
+// A function that exceeds the Timeout by more than a second is stuck: its messages have moved on, and the next batch begins beside it.
 //
-// A Size above the subscription's MaxInFlight is refused: the sink is told
-// (SubscriptionChanged, "batches refused"), and no message of the subscription
-// is handled; they stay unacked. Batch panics with a [redeliver.ConfigError] when
-// config is invalid or fn is nil.
+// A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and no message of
+// the subscription is handled; they stay unacked. Batch panics with a [redeliver.ConfigError] when config is invalid or fn is nil.
 func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
 	var ps redeliver.Problems
 	config.Check(&ps)
@@ -82,15 +70,15 @@ func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
 	}
 }
 
-// batches is one Batch: a gatherer for each subscription.
+// batches has the state of one call of Batch: a gatherer for each subscription.
 type batches struct {
 	config BatchConfig
 	fn     BatchFunc
-	all    atomic.Pointer[[]*gatherer] // a few
-	mu     sync.Mutex                  // held to add one
+	all    atomic.Pointer[[]*gatherer] // copied on write
+	mu     sync.Mutex                  // for writers
 }
 
-// add adds a message to those that wait for a batch.
+// add adds a message to the queue of its subscription.
 func (b *batches) add(msg *message.Message) *BatchMessage {
 	m := &BatchMessage{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
 	d := engine.FromContext(m.ctx)
@@ -102,20 +90,20 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		t, _ = d.Task().(*task)
 	}
 	g := b.gatherer(sub)
-	m.place.Init(m.ctx, (*waiter)(m), d, len(m.Payload))
+	m.place.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
 	g.batches.Lock()
 	switch {
-	case t != nil && !d.Gather(): // something in between took all its time
+	case t != nil && !d.Gather(): // its time was over before it came here
 		g.batches.Unlock()
-		m.give(context.Cause(m.ctx))
+		m.deliverAnswer(context.Cause(m.ctx))
 	case g.refused != nil:
 		g.batches.Unlock()
 		<-m.ctx.Done()
 		m.place.Leave()
-		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
+		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	default:
 		if t != nil {
-			t.batch = m // nothing looks at it before the attempt begins again
+			t.batch = m // nothing reads it before the attempt begins again
 		}
 		g.batches.Join(&m.place)
 		g.batches.Unlock()
@@ -123,8 +111,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	return m
 }
 
-// gatherer returns what gathers the messages of a subscription; nil is for those
-// that come from no subscriber of redeliver.
+// gatherer returns the gatherer of a subscription; nil stands for messages that no subscriber of redeliver delivered.
 func (b *batches) gatherer(sub *engine.Subscription) *gatherer {
 	if g := b.find(sub); g != nil {
 		return g

@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// batchLog writes down what a batch function is given, and when.
+// batchLog records the batches of a function, and when they came.
 type batchLog struct {
 	b      *redelivertest.Broker
 	sorted bool // messages and batches may come in any order
@@ -28,7 +28,7 @@ type batchLog struct {
 	in     []string
 }
 
-// note is "5s a b" for a batch of a and b five seconds after the start.
+// note adds a line: "5s a b" for a batch of a and b five seconds after the start.
 func (l *batchLog) note(b *middleware.MessageBatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func TestBatchBySize(t *testing.T) {
 	})
 }
 
-// The wait is counted from the first message, and there is no batch of nothing.
+// The wait counts from the first message, and no batch is empty.
 func TestBatchByTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -109,7 +109,7 @@ func TestBatchDefaultSize(t *testing.T) {
 	})
 }
 
-// No batch has more than Bytes, except that of one message that has more.
+// No batch exceeds Bytes, except a single message that does.
 func TestBatchByBytes(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -120,7 +120,7 @@ func TestBatchByBytes(t *testing.T) {
 	})
 }
 
-// What gathers while a batch runs is the next one.
+// The messages that come while a batch runs are the next batch.
 func TestBatchNoWait(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -135,8 +135,7 @@ func TestBatchNoWait(t *testing.T) {
 	})
 }
 
-// A batch whose time has come while all functions run takes along what came
-// meanwhile.
+// A batch that is due while all functions run also gets the messages that come meanwhile.
 func TestBatchConcurrency(t *testing.T) {
 	for concurrency, want := range map[int][]string{
 		0: {"0s a b", "10s c d", "20s e f", "30s g"},
@@ -157,7 +156,7 @@ func TestBatchConcurrency(t *testing.T) {
 	}
 }
 
-// Every message keeps its own attempts, delay and end, whomever it runs with.
+// Every message has its own attempts, delay and end, whatever else is in its batch.
 func TestBatchKeepsEachMessagesState(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -198,7 +197,7 @@ func TestBatchKeepsEachMessagesState(t *testing.T) {
 	})
 }
 
-// A message that is settled goes its way while its batch still runs.
+// An answer takes effect while the batch still runs.
 func TestBatchAnswersTakeEffectAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
@@ -241,7 +240,7 @@ func TestBatchWithImmediateRetries(t *testing.T) {
 	})
 }
 
-// A handler alone, without Retry and without a subscriber of redeliver.
+// Batch works without Retry and without a subscriber of redeliver.
 func TestBatchOfOtherMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -284,7 +283,7 @@ func TestBatchRefusesBadConfigurations(t *testing.T) {
 	}
 }
 
-// A Size that never can be is refused: the sink is told why, and nothing runs.
+// A Size above MaxInFlight is refused: the sink hears why, and no message runs.
 func TestBatchAboveMaxInFlight(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.SubscriptionChanged
@@ -325,7 +324,7 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 	})
 }
 
-// The function may keep, sort and cut what it was given: nobody else looks at it.
+// The function may keep, sort and cut the slice of messages.
 func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
@@ -343,9 +342,8 @@ func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 	})
 }
 
-// A message's context may have the values of its publisher's, which is a handler under
-// Retry: an in-process Pub/Sub can keep that. A batch took the publisher's attempt for the
-// message's own, and gathered with the publisher's subscription.
+// With an in-process Pub/Sub, the context of a message may have the values of its publisher's, a handler under Retry. A batch once took
+// the publisher's attempt for the message's own, and gathered it with the publisher's subscription.
 func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 	type tracer struct{}
 	for name, retry := range map[string]message.HandlerMiddleware{

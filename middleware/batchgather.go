@@ -5,12 +5,12 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// gatherer is the batches of one subscription.
+// gatherer makes the batches of one subscription.
 type gatherer struct {
 	fn      BatchFunc
 	sub     *engine.Subscription // nil for messages that no subscriber of redeliver delivered
 	batches *engine.Batches
-	refused error // why no message of the subscription is handled
+	refused error // not nil: no message of the subscription is handled
 }
 
 func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gatherer {
@@ -31,7 +31,7 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gathere
 func (g *gatherer) callBatch(b *engine.Batch, all []*engine.Batched) error {
 	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
 	for _, m := range all {
-		if w, ok := m.Waiter().(*waiter); ok { // all are
+		if w, ok := m.Waiter().(*batchWaiter); ok { // all are
 			mb.Messages = append(mb.Messages, (*BatchMessage)(w))
 		}
 	}

@@ -11,59 +11,49 @@ import (
 )
 
 var (
-	// ErrRetryAsked is the failure of a message of a batch whose function asked
-	// for a retry and gave no reason.
+	// ErrRetryAsked is the failure of a message for which a batch function asked for a retry without an error.
 	ErrRetryAsked = engine.ErrRetryAsked
-	// ErrBatchOver is what a LateAnswer says of a message that was settled when
-	// its batch had ended.
+	// ErrBatchOver is the error of the LateAnswer for a message that was answered after the end of its batch.
 	ErrBatchOver = engine.ErrBatchOver
 )
 
-// MessageBatch is what a [BatchFunc] handles. Its methods may be called by many
-// goroutines at once, until the function returns.
+// MessageBatch is the batch that a [BatchFunc] handles. Many goroutines may call its methods at once, until the function returns.
 type MessageBatch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the function's own.
+	// Messages has at least one message, in the order of arrival. The function may change the slice.
 	Messages []*BatchMessage
-	// Origin and Group name the subscription; empty for messages that no
-	// subscriber of redeliver delivered.
+	// Origin and Group name the subscription; empty for messages that no subscriber of redeliver delivered.
 	Origin, Group string
 
 	batch *engine.Batch
 }
 
-// AckAll acks, when the function returns, every message that is not settled by
-// itself, whatever the function returns. It reports whether the call counts: a
-// former AckAll or RetryAll stands, and so does the end of the batch.
+// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns. It reports
+// whether the call counts: not after another AckAll or RetryAll, or the end of the batch.
 func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 
-// RetryAll fails, when the function returns, every message that is not settled
-// by itself. They run again after delay (see [BatchMessage.Retry]). It tells
-// whether the call counts, as AckAll does.
+// RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay (see
+// [BatchMessage.Retry]). It reports whether the call counts, as AckAll does.
 func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
-// BatchMessage is a message of a batch. The first answer that it is given counts,
-// and takes effect at once: its handler has returned, and the batch goes on. Each
-// method reports whether its call was that answer. What comes later, or after the
-// message's Timeout, is ignored; what comes after the end of the batch is told to
-// the sink, too (LateAnswer, with [ErrBatchOver]).
+// BatchMessage is a message of a batch. The first answer counts and takes effect at once, while the batch goes on. Ack, Retry, Reject
+// and Answer report whether their answer counts. A later answer, or one after the message's Timeout, is ignored. The sink gets a
+// LateAnswer with [ErrBatchOver] for an answer after the end of the batch.
 //
-// The message's own Ack is not needed; its Nack is an answer as everywhere.
+// The Ack of the Watermill message is not needed; its Nack is an answer.
 type BatchMessage struct {
 	*message.Message
 
-	ctx     context.Context // as it came
+	ctx     context.Context // of the message when it came
 	place   engine.Batched
 	err     error
-	settled chan struct{} // closed when err stands
+	settled chan struct{} // closed when err is set
 }
 
-// Context is the message's context, also when it is settled: what it has as a
-// [message.Message] is no longer the batch's then.
+// Context is the message's context, also after its answer.
 func (m *BatchMessage) Context() context.Context { return m.ctx }
 
-// State is what redeliver knows of the message: State().Attempt() is the number
-// of the attempt that runs now. It is zero for a message of another subscriber.
+// State is the message's state: State().Attempt() is the number of the running attempt. It is zero for a message of another
+// subscriber.
 func (m *BatchMessage) State() redeliver.State {
 	st, _ := redeliver.FromContext(m.ctx)
 	return st
@@ -72,27 +62,24 @@ func (m *BatchMessage) State() redeliver.State {
 // Ack says that the message was handled.
 func (m *BatchMessage) Ack() bool { return m.place.Ack() }
 
-// Retry says that the message has failed and is to run again after delay, or,
-// without one, when the policy says. It counts towards MaxRetries. A negative
-// delay is 0; all but the first are ignored.
+// Retry says that the message has failed and is to run again after delay, or, without one, after the policy's delay. It counts towards
+// MaxRetries. A negative delay is 0; all but the first are ignored.
 func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
 
-// Reject says that the message is refused: it goes to the DLQ now, with the
-// reason rejected and the given one as its error.
+// Reject refuses the message: it goes to the DLQ now, with the reason rejected and reason as its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
 
-// Answer says what the handler of a single message says with what it returns:
-// nil is Ack, and about an error the policy decides.
+// Answer answers as the handler of a single message does by its return: nil is Ack, and the policy decides about an error.
 func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
 
-// waiter is the message as its batch knows it: its handler waits.
-type waiter BatchMessage
+// batchWaiter lets the handler of a BatchMessage wait for its answer.
+type batchWaiter BatchMessage
 
 // Verdict implements [engine.BatchWaiter].
-func (w *waiter) Verdict(err error) { (*BatchMessage)(w).give(err) }
+func (w *batchWaiter) Verdict(err error) { (*BatchMessage)(w).deliverAnswer(err) }
 
-// give lets the message's handler return.
-func (m *BatchMessage) give(err error) {
+// deliverAnswer sets the answer and ends the wait of the message's handler.
+func (m *BatchMessage) deliverAnswer(err error) {
 	m.err = err
 	close(m.settled)
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// The Timeout counts from the start of the batch function, however long its
-// messages have waited, and so does what is told of the attempt.
+// The Timeout and the times of the reported attempts count from the call of the batch function, not from the arrival of the messages.
 func TestBatchTimeoutCountsFromTheStart(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		start := time.Now()
@@ -61,7 +60,7 @@ func TestBatchTimeoutCountsFromTheStart(t *testing.T) {
 	})
 }
 
-// Nobody sees a deadline that is not one: while a message waits, its clock stands still.
+// A message that waits for its batch has no deadline yet.
 func TestBatchDeadlineWhileGathering(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		seen := make(chan context.Context, 1)
@@ -81,8 +80,7 @@ func TestBatchDeadlineWhileGathering(t *testing.T) {
 	})
 }
 
-// A function that never returns holds up nobody: its messages move on, and the
-// next batch runs beside it. It is told of every message it still has.
+// When a function never returns, its messages move on, and the next batch runs beside it. Each of its messages is reported as stuck.
 func TestBatchFunctionThatHangs(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
@@ -129,9 +127,8 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 	})
 }
 
-// A function that has settled all its messages one by one and goes on is told of its
-// Timeout all the same. Nobody waits for it, and nobody else would tell it.
-func TestBatchFunctionThatGoesOnWithNothingInHand(t *testing.T) {
+// The context of a function that has answered all its messages and goes on ends with its Timeout, too. No message's timeout would end it.
+func TestBatchFunctionThatGoesOnAfterItsLastAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ended := make(chan error, 1)
 		orders := index(b, redeliver.Policy{Timeout: 10 * second}, middleware.BatchConfig{Size: 2},
@@ -157,7 +154,7 @@ func TestBatchFunctionThatGoesOnWithNothingInHand(t *testing.T) {
 	})
 }
 
-// runtime.Goexit in the function leaves nobody who returns.
+// The messages fail when the function calls runtime.Goexit.
 func TestBatchGoexit(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
@@ -177,7 +174,7 @@ func TestBatchGoexit(t *testing.T) {
 	})
 }
 
-// What is settled after the end of the batch changes nothing, and is told.
+// An answer after the end of the batch changes nothing, and is reported.
 func TestBatchSettledAfterItsEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var kept *middleware.MessageBatch
@@ -212,8 +209,8 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 	})
 }
 
-// A message that is lost to this process while it waits, or whose context ends otherwise, is not in the batch, and not acked.
-func TestBatchLeftByAMessage(t *testing.T) {
+// A message that is lost while it waits, or whose context ends, is not in the batch and is not acked.
+func TestAMessageThatIsLostLeavesItsBatch(t *testing.T) {
 	for how, failures := range map[string]int{"lost": 0, "a context in between": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -251,7 +248,7 @@ func TestBatchLeftByAMessage(t *testing.T) {
 
 type valueKey struct{}
 
-// The function's context ends when all its messages are lost to this process, and lives while one is not.
+// The function's context ends when the last of its messages is lost to this process.
 func TestBatchContextOfLostMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -283,7 +280,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 	})
 }
 
-// On shutdown what has gathered is run at once, and nothing is lost or delivered again.
+// On shutdown the waiting messages run at once, and none is lost or delivered again.
 func TestBatchOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -310,7 +307,7 @@ func TestBatchOnShutdown(t *testing.T) {
 	})
 }
 
-// Also when nothing else happens.
+// A waiting batch runs on shutdown although no other event happens.
 func TestBatchThatWaitsOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -331,7 +328,7 @@ func TestBatchThatWaitsOnShutdown(t *testing.T) {
 	})
 }
 
-// What cannot be run before the drain timeout is left, unacked, for the next member.
+// Messages that cannot run before the drain timeout stay unacked for the next member.
 func TestBatchAfterTheDrainTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
@@ -360,7 +357,7 @@ func TestBatchAfterTheDrainTimeout(t *testing.T) {
 	})
 }
 
-// A message that is to run alone does not wait for others, which cannot come.
+// A message that runs alone does not wait for others.
 func TestBatchOfASuspect(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
@@ -392,9 +389,8 @@ func TestBatchOfASuspect(t *testing.T) {
 	})
 }
 
-// Some settle by themselves, from many goroutines, while the rest is decided by
-// an error, a time-out or a whole batch: each message has one answer, and what
-// the calls said is what happened.
+// Many goroutines answer some messages while an error, a timeout or AckAll ends the others: each message has one answer, and the results
+// of the calls agree with it.
 func TestBatchUnderRace(t *testing.T) {
 	t.Parallel()
 	b := redelivertest.New(t)
@@ -443,7 +439,7 @@ func TestBatchUnderRace(t *testing.T) {
 		b.Publish("documents", message.NewMessage(string(rune('a'+i%26))+time.Duration(i).String(), nil))
 	}
 	outcomes := orders.Outcomes()
-	calls.Wait() // what it is told of a message may come after the message's end
+	calls.Wait() // an event may come after the end of its message
 	for _, got := range outcomes {
 		want := got.Committed && len(got.Attempts) == 1
 		switch said[got.ID] {

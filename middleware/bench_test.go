@@ -33,8 +33,7 @@ func handleOne(tb testing.TB, q *enginetest.Queue, h message.HandlerFunc) {
 	q.WaitSettled(1)
 }
 
-// A message that succeeds costs one allocation more with Retry than with the engine alone: the attempt. Policy.Invalid costs
-// another: the state that it is shown.
+// Retry costs a message that succeeds one allocation, the attempt. Policy.Invalid costs another, its argument.
 func TestSuccessAllocatesOnce(t *testing.T) {
 	allocs := func(h message.HandlerFunc, invalid func(redeliver.Message) error) float64 {
 		q := billing(t, invalid)
@@ -52,8 +51,8 @@ func TestSuccessAllocatesOnce(t *testing.T) {
 	}
 }
 
-// A message in a batch costs two allocations more: its place in the batch, and what its handler waits for. And no goroutine.
-func TestBatchIsCheap(t *testing.T) {
+// A message in a batch costs two more allocations, its BatchMessage and the channel for its answer, and no goroutine.
+func TestABatchMessageAllocatesLittle(t *testing.T) {
 	const size = 100
 	before, most := 0, 0
 	allocs := func(h message.HandlerFunc) float64 {
@@ -89,7 +88,7 @@ func TestBatchIsCheap(t *testing.T) {
 		most = max(most, runtime.NumGoroutine())
 		return nil
 	})))
-	// A batch has a few of its own, and other tests may be at it.
+	// A batch has a few allocations of its own, and other tests may allocate meanwhile.
 	if batched > alone+2.9*size {
 		t.Errorf("%d messages cost %v allocations, and %v in a batch", size, alone, batched)
 	}
@@ -98,7 +97,7 @@ func TestBatchIsCheap(t *testing.T) {
 	}
 }
 
-// Many messages cost no goroutine each, only the workers that the engine keeps, and leave nothing behind.
+// Many messages need no goroutine each, only the engine's workers, and leave no memory behind.
 func TestAttemptsLeaveNothingBehind(t *testing.T) {
 	q, h := billing(t, nil), middleware.Retry()(succeed)
 	objects := func(n int) uint64 {
@@ -126,7 +125,7 @@ func BenchmarkRetrySuccess(b *testing.B) {
 	}
 }
 
-// BenchmarkRouter is what a message costs in a Router, 200 at once.
+// BenchmarkRouter measures a message in a Router, 200 at once.
 func BenchmarkRouter(b *testing.B) {
 	for name, h := range map[string]message.NoPublishHandlerFunc{
 		"alone":   func(*message.Message) error { return nil },

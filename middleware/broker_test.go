@@ -26,7 +26,7 @@ var (
 	errBroker  = errors.New("the broker is down")
 )
 
-// events is a sink that keeps what it is told.
+// events is a sink that keeps its events.
 type events struct {
 	mu  sync.Mutex
 	all []redeliver.Event
@@ -44,7 +44,7 @@ func (s *events) list() []redeliver.Event {
 	return slices.Clone(s.all)
 }
 
-// kinds are the types of events, in order.
+// kinds returns the types of events, in order.
 func kinds(events []redeliver.Event) (all []string) {
 	for _, e := range events {
 		all = append(all, fmt.Sprintf("%T", e)[len("redeliver."):])
@@ -52,7 +52,7 @@ func kinds(events []redeliver.Event) (all []string) {
 	return all
 }
 
-// only are the events of one type.
+// only returns the events of one type.
 func only[E redeliver.Event](events []redeliver.Event) (found []E) {
 	for _, e := range events {
 		if e, ok := e.(E); ok {
@@ -62,7 +62,7 @@ func only[E redeliver.Event](events []redeliver.Event) (found []E) {
 	return found
 }
 
-// reader reads the topic orders as a Router does, but one message after another.
+// reader reads the topic orders like a Router, but one message after another.
 type reader struct {
 	*redelivertest.Subscription
 
@@ -100,13 +100,13 @@ func pristine(id string) *message.Message {
 	return msg
 }
 
-// answer is how a message left a middleware.
+// answer is the result of a middleware.
 type answer struct {
 	produced []*message.Message
 	err      error
 }
 
-// run handles msg in a goroutine, as the Router does, and sends how it ended.
+// run handles msg in a goroutine, like a Router, and sends the result.
 func run(h message.HandlerFunc, msg *message.Message) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {
@@ -122,7 +122,7 @@ func noPublish(h message.NoPublishHandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) { return nil, h(msg) }
 }
 
-// settled is how a message is settled: "acked", "nacked" or "open".
+// settled is "acked", "nacked" or "open".
 func settled(msg *message.Message) string {
 	select {
 	case <-msg.Acked():

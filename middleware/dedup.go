@@ -22,33 +22,30 @@ const (
 	DefaultDedupStoreTimeout = 5 * time.Second
 )
 
-// ErrDerivedID is why a message is not deduplicated whose id was derived from
-// its content: two messages that say the same are not the same message.
+// ErrDerivedID says that a message is not deduplicated because its id was derived from its content: two messages with equal content
+// are not the same message.
 var ErrDerivedID = errors.New("dedup: the message has no id of its own; have its publisher set one, or set DedupConfig.Derived where equal messages are duplicates")
 
-// ErrProduced is why a message is not marked whose handler has produced others:
-// a Router publishes them after all middlewares, and that may fail.
+// ErrProduced says that a message is not marked because its handler has produced others: a Router publishes them after all middlewares,
+// and that may fail.
 var ErrProduced = errors.New("dedup: what the handler produced is published after Dedup; put PublishInside inside Dedup")
 
-// derived is what the id of a message without one begins with.
+// derived is the prefix of an id that redeliver derives from the content.
 const derived = "derived:"
 
-// DedupConfig says what [Dedup] takes for a duplicate.
+// DedupConfig configures [Dedup].
 type DedupConfig struct {
-	// Store knows the ids of handled messages. Default: a [DedupMemory] of
-	// 100,000 ids, for this process alone.
+	// Store keeps the ids of handled messages. Default: a [DedupMemory] of 100,000 ids, for this process alone.
 	Store DedupStore
-	// TTL is how long an id is known. Default 24 h.
+	// TTL is how long an id is kept. Default 24 h.
 	TTL time.Duration
 	// StoreTimeout bounds one call of the store. Default 5 s.
 	StoreTimeout time.Duration
-	// ID names a message; one for which it is empty is not deduplicated. It must
-	// be safe for concurrent use. Default: the id of redeliver, which is the
-	// message's own where its publisher gave it one.
+	// ID returns the id of a message; a message with an empty one is not deduplicated. It must be safe for concurrent use.
+	// Default: redeliver's id, which is the message's own where its publisher set one.
 	ID func(*message.Message) string
-	// Derived says that ids which were derived from a message's content will do,
-	// so that equal messages are duplicates. Default: such a message is handled
-	// however often it comes, and the sink is told once.
+	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates.
+	// Default false: such a message is handled each time, and the sink gets one SubscriptionChanged.
 	Derived bool
 	// Skipped is called for each duplicate. It must be quick. Default: none.
 	Skipped func(*message.Message)
@@ -76,60 +73,53 @@ func (c DedupConfig) Validate() error {
 	return ps.Err()
 }
 
-// DedupStore knows what was handled. It is safe for concurrent use. A key names
-// a message, its origin and the group that handled it, and may have any bytes.
+// DedupStore keeps the marks of handled messages. It must be safe for concurrent use. A key names a message, its origin and the group
+// that handled it, and may have any bytes.
 type DedupStore interface {
-	// Seen reports whether a key was marked and its time is not over.
+	// Seen reports whether a key is marked and its ttl has not passed.
 	Seen(ctx context.Context, key string) (bool, error)
-	// Mark notes a key for a time.
+	// Mark marks a key for ttl.
 	Mark(ctx context.Context, key string, ttl time.Duration) error
 }
 
-// Dedup returns a middleware that acks a message without running its handler
-// when the same message was handled before, by this group. It stands inside
-// Retry, and outside of PublishInside and Batch:
+// Dedup returns a middleware that acks a message without running its handler when this group has handled the message before. Put it
+// inside Retry, and outside of PublishInside and Batch:
 //
 //	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
 //
-// An id is marked when its handler has succeeded, and not before: a message that
-// fails is retried, and a dead-lettered one can be replayed. Copies that come at
-// the same time to the same process run one after another.
+// An id is marked when its handler has succeeded, and not before: a message that fails is retried, and a dead-lettered one can be
+// replayed. Copies that come at the same time to one process run one after another.
 //
-// It makes duplicates rare, and *engine.Delivery not exactly-once:
-//   - A process that dies between the end of the handler and the mark runs the
-//     message again. Only the handler's own transaction can fix that.
+// It makes duplicates rare, but does not make handling exactly-once:
+//   - A message runs again when its process dies between the end of the handler and the mark. Only the handler's own transaction
+//     prevents that.
 //   - Copies at the same time in two processes may both run.
-//   - A copy that comes after the TTL, or after more ids than the store holds,
-//     runs again; and each process has a memory of its own.
-//   - A duplicate is one by its id. On Kafka a message without a Watermill UUID
-//     is named by its offset, which knows redeliveries and not what a producer
-//     wrote twice.
-//   - The answer of a handler that outlived its Timeout is ignored, but its mark
-//     is not: the retry is a duplicate then.
+//   - A copy runs again that comes after the TTL, or after more ids than the store holds. Each process has a DedupMemory of its own.
+//   - Duplicates are recognised by their ids. On Kafka the id of a message without a Watermill UUID is its offset, so a message that
+//     its producer wrote twice is no duplicate.
+//   - The answer of a handler that exceeded its Timeout is ignored, but its mark counts: the retry is a duplicate then.
 //
-// While the store cannot be asked, messages are postponed: no attempt is
-// counted. When a mark is refused the message is acked all the same: it was
-// handled. The sink is told of both when they begin and when they are over
-// (SubscriptionChanged). Dedup panics with a [redeliver.ConfigError] when config
-// is invalid.
+// While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the message is acked
+// all the same, because it was handled. The sink gets a SubscriptionChanged when either begins and when it ends. Dedup panics with a
+// [redeliver.ConfigError] when config is invalid.
 func Dedup(config DedupConfig) message.HandlerMiddleware {
 	if err := config.Validate(); err != nil {
 		panic(err)
 	}
-	d := &dedup{DedupConfig: config.withDefaults(), running: make(map[string]*dedupRun)}
+	d := &deduplicator{DedupConfig: config.withDefaults(), running: make(map[string]*dedupRun)}
 	_, d.local = d.Store.(*DedupMemory)
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return d.handle(h, msg) }
 	}
 }
 
-type dedup struct {
+type deduplicator struct {
 	DedupConfig
 
-	local           bool // the store is in memory
-	asking, marking outage
-	derivedTold     sync.Map // by subscription
-	producedTold    sync.Map
+	local                  bool // the store is in memory
+	seenOutage, markOutage storeOutage
+	derivedReported        sync.Map // by subscription
+	producedReported       sync.Map
 
 	mu      sync.Mutex
 	running map[string]*dedupRun
@@ -138,14 +128,14 @@ type dedup struct {
 // dedupRun is a message whose handler runs.
 type dedupRun struct {
 	ctx  context.Context
-	over chan struct{} // made when somebody waits
+	over chan struct{} // nil until another copy waits
 }
 
-func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
+func (d *deduplicator) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
 	ctx, deliv := msg.Context(), engine.FromContext(msg.Context())
 	key, err := d.key(deliv, msg)
 	if err != nil {
-		tellOnce(&d.derivedTold, deliv, redeliver.ChangeDedupRefused, err)
+		reportOnce(&d.derivedReported, deliv, redeliver.ChangeDedupRefused, err)
 	}
 	if key == "" {
 		return h(msg)
@@ -156,7 +146,7 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	}
 	defer d.leave(key, run)
 	seen, err := d.seen(ctx, key)
-	d.asking.told(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, err)
+	d.seenOutage.report(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, err)
 	switch {
 	case err != nil:
 		return nil, redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
@@ -170,15 +160,15 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	switch {
 	case err != nil:
 	case len(produced) > 0:
-		tellOnce(&d.producedTold, deliv, redeliver.ChangeDedupRefused, ErrProduced)
+		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, ErrProduced)
 	default:
-		d.marking.told(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack, d.mark(ctx, key))
+		d.markOutage.report(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack, d.mark(ctx, key))
 	}
 	return produced, err
 }
 
-// key names a message; it is empty for one that is not to be deduplicated.
-func (d *dedup) key(deliv *engine.Delivery, msg *message.Message) (string, error) {
+// key is the key of a message in the store; empty for a message that is not deduplicated.
+func (d *deduplicator) key(deliv *engine.Delivery, msg *message.Message) (string, error) {
 	id, scope := msg.UUID, "\x00\x00"
 	if deliv != nil {
 		st := deliv.State()
@@ -195,9 +185,8 @@ func (d *dedup) key(deliv *engine.Delivery, msg *message.Message) (string, error
 	return scope + id, nil
 }
 
-// enter waits until no copy of the message runs in this process. One whose time
-// is over may never return, and is not waited for.
-func (d *dedup) enter(ctx context.Context, key string) (*dedupRun, error) {
+// enter waits until no copy of the message runs in this process. It does not wait for a copy whose time is over.
+func (d *deduplicator) enter(ctx context.Context, key string) (*dedupRun, error) {
 	for {
 		d.mu.Lock()
 		other := d.running[key]
@@ -221,7 +210,7 @@ func (d *dedup) enter(ctx context.Context, key string) (*dedupRun, error) {
 	}
 }
 
-func (d *dedup) leave(key string, run *dedupRun) {
+func (d *deduplicator) leave(key string, run *dedupRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.running[key] == run {
@@ -232,8 +221,8 @@ func (d *dedup) leave(key string, run *dedupRun) {
 	}
 }
 
-func (d *dedup) seen(ctx context.Context, key string) (bool, error) {
-	if !d.local { // a context is dear, and memory answers
+func (d *deduplicator) seen(ctx context.Context, key string) (bool, error) {
+	if !d.local { // memory needs no timeout
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.StoreTimeout)
 		defer cancel()
@@ -241,8 +230,8 @@ func (d *dedup) seen(ctx context.Context, key string) (bool, error) {
 	return d.Store.Seen(ctx, key)
 }
 
-// mark is detached from the attempt: what was handled is handled.
-func (d *dedup) mark(ctx context.Context, key string) error {
+// mark marks a message also when its attempt has ended meanwhile: it was handled.
+func (d *deduplicator) mark(ctx context.Context, key string) error {
 	if !d.local {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), d.StoreTimeout)
@@ -251,11 +240,11 @@ func (d *dedup) mark(ctx context.Context, key string) error {
 	return d.Store.Mark(ctx, key, d.TTL)
 }
 
-// outage tells of a store that does not answer, when that begins and when it is over.
-type outage struct{ is atomic.Bool }
+// storeOutage reports when a store stops answering, and when it answers again.
+type storeOutage struct{ lasts atomic.Bool }
 
-func (o *outage) told(d *engine.Delivery, lost, back redeliver.Change, err error) {
-	if err == nil && !o.is.Load() || o.is.Swap(err != nil) == (err != nil) || d == nil {
+func (o *storeOutage) report(d *engine.Delivery, lost, back redeliver.Change, err error) {
+	if err == nil && !o.lasts.Load() || o.lasts.Swap(err != nil) == (err != nil) || d == nil {
 		return
 	}
 	change := lost
@@ -265,11 +254,11 @@ func (o *outage) told(d *engine.Delivery, lost, back redeliver.Change, err error
 	d.Sub().TellChange(change, "", err)
 }
 
-func tellOnce(told *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
+func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
 	if d == nil {
 		return
 	}
-	if _, before := told.LoadOrStore(d.Sub(), true); !before {
+	if _, before := reported.LoadOrStore(d.Sub(), true); !before {
 		d.Sub().TellChange(change, "", err)
 	}
 }

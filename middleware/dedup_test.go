@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// handled runs a handler behind Dedup and writes down the ids that it gets.
+// handled runs a handler behind Dedup and records the ids that it gets.
 type handled struct {
 	mu  sync.Mutex
 	ids []string
@@ -53,7 +53,7 @@ func failsFirst(msg *message.Message) error {
 	return nil
 }
 
-// changes are what the events say of the subscription.
+// changes returns the changes of the subscription.
 func changes(events []redeliver.Event) (all []redeliver.Change) {
 	for _, e := range only[redeliver.SubscriptionChanged](events) {
 		all = append(all, e.Change)
@@ -83,9 +83,8 @@ func TestDedup(t *testing.T) {
 	})
 }
 
-// A message that failed is retried: nothing is marked before a success, and a
-// copy of one that is dead runs.
-func TestDedupMarksOnlyWhatSucceeded(t *testing.T) {
+// A message is marked only after a success, so a failed one is retried, and a copy of a dead letter runs.
+func TestDedupMarksOnlySuccesses(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		orders := b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
@@ -109,8 +108,8 @@ func TestDedupMarksOnlyWhatSucceeded(t *testing.T) {
 	})
 }
 
-// Copies at the same time run one after another: the second is a duplicate when
-// the first succeeds, and runs when that fails or its time is over.
+// Copies at the same time run one after another: the second is a duplicate when the first succeeds, and runs when the first fails or its
+// time is over.
 func TestDedupOfCopiesAtTheSameTime(t *testing.T) {
 	for how, want := range map[string][]string{"succeeds": {"a"}, "fails": {"a", "a"}, "hangs": {"a", "a"}} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -145,7 +144,7 @@ func TestDedupOfCopiesAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A copy waits for the first one's handler, and no longer for what that one has to do outside of Dedup.
+// A copy waits for the handler of the first one, and not for middlewares outside of Dedup.
 func TestDedupOfACopyWhoseFirstIsNotDone(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -170,7 +169,7 @@ func TestDedupOfACopyWhoseFirstIsNotDone(t *testing.T) {
 	})
 }
 
-// A mark is of one group and one origin: others must still see the message.
+// A mark counts for one group and one origin.
 func TestDedupIsPerGroupAndOrigin(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -191,7 +190,7 @@ func TestDedupIsPerGroupAndOrigin(t *testing.T) {
 	})
 }
 
-// Equal messages are not the same message, unless somebody says so.
+// Messages with equal content are not duplicates, unless Derived is set.
 func TestDedupRefusesDerivedIDs(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		told := &events{}
@@ -235,8 +234,8 @@ func TestDedupByAnIDOfTheUsers(t *testing.T) {
 	})
 }
 
-// What a Router publishes after the middlewares may not be published at all, so
-// such a message is not marked; what PublishInside has published is.
+// A message is not marked when a Router publishes produced messages after the middlewares, because that may fail. With PublishInside it is
+// marked.
 func TestDedupWithProducedMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := read(t, b, redelivertest.Config{})
@@ -267,7 +266,7 @@ func TestDedupWithProducedMessages(t *testing.T) {
 	})
 }
 
-// store is a DedupStore that is away at times.
+// store is a DedupStore that can fail.
 type store struct {
 	*middleware.DedupMemory
 	mu         sync.Mutex
@@ -298,8 +297,8 @@ func (s *store) Mark(ctx context.Context, key string, ttl time.Duration) error {
 	return s.DedupMemory.Mark(ctx, key, ttl)
 }
 
-// A store that is away costs no attempt; one that takes no mark fails nobody.
-func TestDedupStoreThatIsAway(t *testing.T) {
+// No attempt is counted while Seen fails. When Mark fails, the message is acked.
+func TestDedupStoreThatFails(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		s := &store{DedupMemory: middleware.NewDedupMemory(10), seen: errBroker}
@@ -326,16 +325,16 @@ func TestDedupStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// patient tells how long it is asked for.
-type patient struct{ asked chan time.Duration }
+// timeoutStore records the timeouts of its calls.
+type timeoutStore struct{ asked chan time.Duration }
 
-func (p patient) Seen(ctx context.Context, _ string) (bool, error) {
+func (p timeoutStore) Seen(ctx context.Context, _ string) (bool, error) {
 	deadline, _ := ctx.Deadline()
 	p.asked <- time.Until(deadline)
 	return false, nil
 }
 
-func (p patient) Mark(ctx context.Context, key string, _ time.Duration) error {
+func (p timeoutStore) Mark(ctx context.Context, key string, _ time.Duration) error {
 	_, err := p.Seen(ctx, key)
 	return err
 }
@@ -343,7 +342,7 @@ func (p patient) Mark(ctx context.Context, key string, _ time.Duration) error {
 func TestDedupStoreTimeout(t *testing.T) {
 	for set, want := range map[time.Duration]time.Duration{0: 5 * second, 2 * second: 2 * second} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-			p := patient{make(chan time.Duration, 2)}
+			p := timeoutStore{make(chan time.Duration, 2)}
 			var h handled
 			b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), middleware.Dedup(middleware.DedupConfig{Store: p, StoreTimeout: set}))
 			publish(b, "a")
@@ -355,8 +354,7 @@ func TestDedupStoreTimeout(t *testing.T) {
 	}
 }
 
-// Batches and Dedup: a duplicate is not in the batch, a message that failed there
-// is not marked.
+// A duplicate is not in the batch, and a message that failed there is not marked.
 func TestDedupAroundBatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}

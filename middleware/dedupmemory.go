@@ -12,10 +12,10 @@ import (
 // DefaultDedupIDs is how many ids a [DedupMemory] holds by default.
 const DefaultDedupIDs = 100_000
 
-// DedupMemory is a [DedupStore] in the memory of one process. When it is full the
-// oldest mark is forgotten.
+// DedupMemory is a [DedupStore] in the memory of one process. When it is full, it forgets the oldest mark. It is safe for concurrent
+// use.
 type DedupMemory struct {
-	most int
+	maxIDs int
 
 	mu    sync.Mutex
 	keys  map[string]*list.Element
@@ -27,14 +27,13 @@ type dedupMark struct {
 	ends time.Time
 }
 
-// NewDedupMemory makes a store for at most so many ids; 0 is 100,000, of which
-// each takes about 200 bytes. It panics when most is negative.
-func NewDedupMemory(most int) *DedupMemory {
-	if most < 0 {
-		panic(fmt.Sprintf("dedup: a memory of %d ids: must not be negative; 0 is the default, %d", most, DefaultDedupIDs))
+// NewDedupMemory makes a store for at most maxIDs ids, each of about 200 bytes; 0 is 100,000. It panics when maxIDs is negative.
+func NewDedupMemory(maxIDs int) *DedupMemory {
+	if maxIDs < 0 {
+		panic(fmt.Sprintf("dedup: a memory of %d ids: must not be negative; 0 is the default, %d", maxIDs, DefaultDedupIDs))
 	}
-	most = cmp.Or(most, DefaultDedupIDs)
-	return &DedupMemory{most: most, keys: make(map[string]*list.Element)}
+	maxIDs = cmp.Or(maxIDs, DefaultDedupIDs)
+	return &DedupMemory{maxIDs: maxIDs, keys: make(map[string]*list.Element)}
 }
 
 // Seen implements [DedupStore].
@@ -56,7 +55,7 @@ func (s *DedupMemory) Mark(_ context.Context, key string, ttl time.Duration) err
 	s.keys[key] = s.marks.PushBack(dedupMark{key, now.Add(ttl)})
 	for e := s.marks.Front(); e != nil; e = s.marks.Front() {
 		m := e.Value.(dedupMark) //nolint:forcetypeassert // only this function writes there
-		if s.marks.Len() <= s.most && now.Before(m.ends) {
+		if s.marks.Len() <= s.maxIDs && now.Before(m.ends) {
 			break
 		}
 		s.marks.Remove(e)
@@ -65,8 +64,7 @@ func (s *DedupMemory) Mark(_ context.Context, key string, ttl time.Duration) err
 	return nil
 }
 
-// Len is the number of ids that it holds, with those whose time is over and that
-// were not yet forgotten.
+// Len is the number of ids in the store. Some may have passed their ttl.
 func (s *DedupMemory) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

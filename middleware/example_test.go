@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// What a service has: a Router, and the two of redeliver's client on its broker, client.Subscriber() and client.Publisher().
+// A service has a Router, and client.Subscriber() and client.Publisher() of its redeliver client.
 var (
 	router     *message.Router
 	subscriber message.Subscriber
@@ -51,7 +51,7 @@ func ExampleRetry() {
 	// Output: charged 4711, attempt 3
 }
 
-// A hundred messages, or those of 50 ms, are stored in one go. An error would retry all of them.
+// A hundred messages, or those of 50 ms, are stored at once. An error would retry all of them.
 func ExampleBatch() {
 	b, end := newBroker() // in the place of your client
 	defer end()
@@ -75,7 +75,7 @@ func ExampleBatch() {
 	// Output: 2 rejected: a document has a text
 }
 
-// Messages that were handled before are acked. With Redis instead of memory all processes know of them.
+// Messages that were handled before are acked. With Redis as the store all processes share the marks.
 func ExampleDedup() { //nolint:testableexamples // it needs a broker
 	router.AddMiddleware(
 		middleware.Retry(), // the outermost
@@ -104,7 +104,7 @@ func ExampleResequence() { //nolint:testableexamples // it needs a broker
 	}))
 }
 
-// A program that asks for messages when it has time for some.
+// A program asks for messages when it has time for them.
 func ExampleReceiver() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	receiver, err := middleware.NewReceiver(ctx, subscriber, "orders")

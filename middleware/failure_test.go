@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-func TestSuccessAddsNothing(t *testing.T) {
+func TestASuccessChangesNothing(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := read(t, b, redelivertest.Config{})
 		msg := orders.deliver("1")
@@ -46,8 +46,8 @@ func TestSuccessAddsNothing(t *testing.T) {
 	})
 }
 
-// The Router publishes after the middlewares: what was produced may carry the
-// handler's context, which must live until the message is settled.
+// The Router publishes after the middlewares. A produced message may have the handler's context, which must not end before the message is
+// settled.
 func TestContextOfProducedMessagesLives(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		msg := read(t, b, redelivertest.Config{}).deliver("1")
@@ -69,8 +69,8 @@ func TestContextOfProducedMessagesLives(t *testing.T) {
 	})
 }
 
-// Messages that a failed handler produced are dropped, and the Router acks the message, which has moved on: the policy has
-// decided, and the sink hears of the attempt and of where the message went.
+// The messages that a failed handler produced are dropped, and the Router acks the failed message, which has moved on. The sink hears of
+// the attempt and of the message's next place.
 func TestFailures(t *testing.T) {
 	var nilMap map[string]int
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestPanicHasItsStack(t *testing.T) {
 	})
 }
 
-// runtime.Goexit (t.FailNow in a handler) leaves nobody to answer.
+// runtime.Goexit (t.FailNow in a handler) is a failure.
 func TestGoexitIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{minute, redeliver.NoTimeout} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -174,7 +174,7 @@ func TestForeignMessage(t *testing.T) {
 	}
 }
 
-// The end of the process, or of its session, is no fault of the message's: nothing is counted or written, and nothing acked.
+// When the process or its session ends, no attempt is counted, and the message is neither written nor acked.
 func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := read(t, b, redelivertest.Config{DrainTimeout: second})
@@ -196,8 +196,7 @@ func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
 	})
 }
 
-// A handler that acks or nacks by hand has answered: what it returns is no second answer, and makes no second copy, and its
-// Timeout does not count.
+// When a handler acks or nacks its message itself, its return value makes no second copy, and its Timeout does not count.
 func TestFirstAnswerWins(t *testing.T) {
 	for _, settle := range []func(*message.Message) bool{(*message.Message).Ack, (*message.Message).Nack} {
 		for _, returned := range []error{nil, errHandler, redeliver.Permanent(errHandler)} {

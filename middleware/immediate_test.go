@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// Each try gets the message as it was published, whatever the one before did to its own, with its own number, below the
-// Router's values; and the context of the one before has ended, so that nothing that it began goes on beside it.
+// Each immediate retry gets the message as it was published, its own number, and a context with the Router's values. The context of the
+// attempt before has ended.
 func TestImmediateTries(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var attempts []int
@@ -63,8 +63,8 @@ func TestImmediateTries(t *testing.T) {
 	})
 }
 
-// Policy.Invalid is asked before every try, and shown the message as it was published: what it depends on may be deleted by
-// the attempt that failed. A message that it refuses at first has had no attempt. A panic of it is an answer.
+// Policy.Invalid is called before every attempt, with the message as it was published. A message that it refuses at first has had no
+// attempt. A panic refuses the message.
 func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 	for _, c := range []struct {
 		refusedAt int
@@ -108,8 +108,7 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 	}
 }
 
-// A second try of a record that cannot be decoded again must not run the handler
-// on nothing and call that a success.
+// An immediate retry of a record that cannot be decoded again must not run the handler without a message and succeed.
 func TestImmediateTryThatCannotBeDecodedGoesToTheDLQ(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		decoded, runs := 0, 0
@@ -129,7 +128,7 @@ func TestImmediateTryThatCannotBeDecodedGoesToTheDLQ(t *testing.T) {
 	})
 }
 
-// An immediate retry beside a handler that may still be at it would be two at once.
+// After a timeout there is no immediate retry: the first handler may still run.
 func TestTimeoutIsNotRetriedInPlace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: second, MaxRetries: 1, Immediate: 1}}).

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// A Retry within another, at the Router and at the handler, is one attempt, and its timeout and those of others come.
+// A Retry within another, at the Router and at the handler, runs one attempt, and timeouts still work.
 func TestARetryWithinAnotherIsOneAttempt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{
@@ -46,8 +46,8 @@ func TestARetryWithinAnotherIsOneAttempt(t *testing.T) {
 	})
 }
 
-// A message that keeps its place, and whose time was over before it came to its batch, has timed out.
-func TestBatchComesTooLateForAMessageInItsPlace(t *testing.T) {
+// In Blocking order a message whose time was over before it joined its batch has timed out.
+func TestABatchMessageMayTimeOutBeforeItsBatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		slow := func(h message.HandlerFunc) message.HandlerFunc {
 			return func(msg *message.Message) ([]*message.Message, error) {

@@ -7,22 +7,18 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// PublishInside publishes what the handler produced to topic within the
-// attempt, so that a publish that fails is an attempt that failed: counted,
-// retried as the policy says, dead-lettered with its error. A Router publishes
-// only after all its middlewares, where a failure is a bare Nack; Retry's
-// subscribers count that too, but know nothing of its cause.
+// PublishInside publishes the messages that the handler produced to topic within the attempt, so that a failed publish is a failed
+// attempt: counted, retried by the policy, dead-lettered with its error. A Router publishes only after all its middlewares, and nacks
+// the message after a failure; subscribers count that, too, but do not know the error.
 //
-// It stands inside Retry. The handler is added as one that produces nothing
-// (AddConsumerHandler takes none; use AddHandler with a publisher and topic that
-// never get a message, or call the returned middleware by hand). The publisher
-// is called once for all messages of an attempt; what it published before it
-// failed is published again by the next attempt. What a handler produced after
-// its attempt was over is dropped.
+// Put it inside Retry. The Router must not publish the messages: AddConsumerHandler takes no handler that produces any, so use
+// AddHandler with a publisher and a topic that never get a message, or call the returned middleware by hand. The publisher is called
+// once for all messages of an attempt. Messages that it published before it failed are published again by the next attempt. Messages
+// that a handler produced after the end of its attempt are dropped.
 func PublishInside(pub message.Publisher, topic string) message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			ctx := msg.Context() // what stands inside may leave one that it has ended
+			ctx := msg.Context() // an inner middleware may leave a context that it has ended
 			produced, err := h(msg)
 			if err != nil || len(produced) == 0 {
 				return nil, err

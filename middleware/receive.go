@@ -14,19 +14,17 @@ import (
 )
 
 var (
-	// ErrReceiverClosed is what Receive answers when its subscription has ended.
+	// ErrReceiverClosed is the error of Receive when its subscription has ended.
 	ErrReceiverClosed = errors.New("receive: the subscription has ended")
-	// ErrSettled is what is answered about a message that was acked.
+	// ErrSettled is the error for a message that was acked.
 	ErrSettled = errors.New("receive: the message is acked")
-	// ErrVisible is what is answered about a message whose invisible time is over:
-	// it is on its way to its next attempt, or to the DLQ.
+	// ErrVisible is the error for a message whose invisible time is over: it goes to its next attempt or to the DLQ.
 	ErrVisible = errors.New("receive: the message's invisible time is over; it comes again")
-	// ErrAbandoned is the answer about a message that this process lost before it was settled.
+	// ErrAbandoned is the error for a message that this process lost before it was settled.
 	ErrAbandoned = engine.ErrAbandoned
 )
 
-// Receiver gives messages to a program that asks for them, when it has time for
-// some: no handler, no Router. It is what RocketMQ calls a simple consumer.
+// Receiver gives messages to a program that asks for them, without a handler or a Router. RocketMQ calls that a simple consumer.
 //
 //	r, err := middleware.NewReceiver(ctx, billing.Subscriber(), "orders")
 //	for {
@@ -39,31 +37,25 @@ var (
 //		}
 //	}
 //
-// A message that is not acked within its invisible time has had an attempt, and
-// comes again at once, by itself: what its policy counts (MaxRetries, MaxAge,
-// Invalid, the DLQ and its reasons) holds as for a handler. Its Backoff and Timeout
-// do not: the invisible time stands for both. To try again later than now,
-// ChangeInvisible and leave the message alone.
+// A message that is not acked within its invisible time has had a failed attempt, and comes again at once. MaxRetries, MaxAge, Invalid
+// and the DLQ of the policy apply as for a handler. Its Backoff and Timeout do not: the invisible time replaces both. For a later
+// retry, call ChangeInvisible and leave the message alone.
 //
-// On Kafka and RabbitMQ the invisible time is a lease within this process, and a
-// process that dies gives its messages back at once. On SQS it is the queue's
-// visibility, which a process that dies leaves to run out. Nothing is asked for
-// that nobody wants: what the broker's client reads ahead is not invisible, and not
-// counted. Where messages of one key run one after another (Kafka), so they are
-// received.
+// On Kafka and RabbitMQ the invisible time is a lease within this process, and the messages of a process that dies come back at once.
+// On SQS it is the queue's visibility timeout, so they come back after it. Messages that the broker's client reads ahead have no
+// invisible time and no attempt yet. Where messages of one key run one after another (Kafka), they are received one after another.
 //
 // A Receiver is safe for concurrent use.
 type Receiver struct {
 	messages <-chan *message.Message
 	cancel   context.CancelFunc
-	turn     chan struct{} // held by the Receive that looks at messages
+	turn     chan struct{} // full while a Receive reads messages
 
-	first *message.Message // taken, and not given out: see Receive. Guarded by turn
+	pushedBack *message.Message // read by a Receive that could not return it. Guarded by turn
 }
 
-// NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. ctx
-// bounds the subscription's life; Close, of the Receiver or of the subscriber, ends
-// it before. What is not acked then stays unacked and comes back, uncounted.
+// NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. The subscription ends with ctx, or with Close of the
+// Receiver or of the subscriber. Messages that are not acked then come back, and no attempt is counted.
 func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Receiver, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	messages, err := sub.Subscribe(ctx, topic)
@@ -77,16 +69,14 @@ func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Re
 // Close ends the subscription. It does not wait: the subscriber's own Close does.
 func (r *Receiver) Close() { r.cancel() }
 
-// Receive waits until there are messages, and returns what comes within 5 ms of the
-// first, up to most. Nobody else gets them for the time invisible. The error is ctx's
-// when that ends first, and ErrReceiverClosed when there will be none.
+// Receive waits for a message, and returns it with those that come within 5 ms, maxMessages at most. No other consumer of the group
+// gets them for the time invisible. The error is ctx's when that ends first, and ErrReceiverClosed after the end of the subscription.
 //
-// most must be at least 1 (more than the subscriber's MaxInFlight never come), and
-// invisible above 0 and not above the Timeout of the subscription's policy, for
-// which the broker was checked at the start; NoTimeout in the policy allows any.
-func (r *Receiver) Receive(ctx context.Context, most int, invisible time.Duration) ([]*Received, error) {
-	if most < 1 {
-		return nil, fmt.Errorf("receive: at most %d messages: ask for at least 1", most)
+// maxMessages must be at least 1; more than the subscriber's MaxInFlight never come. invisible must be above 0 and not above the
+// Timeout of the subscription's policy; NoTimeout in the policy allows any.
+func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.Duration) ([]*Received, error) {
+	if maxMessages < 1 {
+		return nil, fmt.Errorf("receive: at most %d messages: ask for at least 1", maxMessages)
 	}
 	if invisible <= 0 {
 		return nil, fmt.Errorf("receive: invisible for %s: must be above 0", invisible)
@@ -99,7 +89,7 @@ func (r *Receiver) Receive(ctx context.Context, most int, invisible time.Duratio
 	defer func() { <-r.turn }()
 	var all []*Received
 	var enough <-chan time.Time // nil until there is one
-	for len(all) < most {
+	for len(all) < maxMessages {
 		msg, err := r.next(ctx, enough)
 		if msg == nil {
 			if len(all) > 0 {
@@ -110,7 +100,7 @@ func (r *Receiver) Receive(ctx context.Context, most int, invisible time.Duratio
 		m, err := receive(msg, invisible)
 		if err != nil {
 			if !errors.Is(err, ErrNoSubscription) {
-				r.first = msg // for a Receive that asks for less
+				r.pushedBack = msg // for a Receive with a shorter invisible time
 			}
 			if len(all) > 0 {
 				err = nil
@@ -127,14 +117,13 @@ func (r *Receiver) Receive(ctx context.Context, most int, invisible time.Duratio
 	return all, nil
 }
 
-// gatherFor is how long Receive looks for more messages when it has one: they come
-// from the broker's client one by one.
+// gatherFor is how long Receive waits for more messages when it has one.
 const gatherFor = 5 * time.Millisecond
 
-// next is the next message, or nil and why there is none.
+// next returns the next message, or nil: with an error, or without one when enough fires.
 func (r *Receiver) next(ctx context.Context, enough <-chan time.Time) (*message.Message, error) {
-	if msg := r.first; msg != nil {
-		r.first = nil
+	if msg := r.pushedBack; msg != nil {
+		r.pushedBack = nil
 		return msg, nil
 	}
 	select {
@@ -152,9 +141,8 @@ func (r *Receiver) next(ctx context.Context, enough <-chan time.Time) (*message.
 
 // Received is one message that was received. It is safe for concurrent use.
 type Received struct {
-	// Message is the message. Its context ends with its invisible time, and when
-	// it is lost to this process; redeliver.FromContext finds its state there. To
-	// settle it, call the methods of Received and not those of Message.
+	// Message is the message. Its context ends with its invisible time, and when it is lost to this process;
+	// redeliver.FromContext finds its state there. To settle it, call the methods of Received, not those of Message.
 	Message *message.Message
 
 	d   *engine.Delivery
@@ -163,10 +151,10 @@ type Received struct {
 	mu      sync.Mutex
 	lease   *time.Timer
 	begun   time.Time
-	settled error // not nil once it is: why nothing may be done about it any more
+	settled error // not nil once the message is settled: the error of all methods
 }
 
-// receive begins the lease of a message. It is nil for one that must no longer run.
+// receive begins the lease of a message. It returns nil for one that must not run.
 func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	d := engine.FromContext(msg.Context())
 	if d == nil {
@@ -174,8 +162,8 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 		return nil, ErrNoSubscription
 	}
 	d.Sub().Answers()
-	if most := d.Sub().Policy.Timeout; most > 0 && invisible > most {
-		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, most)
+	if timeout := d.Sub().Policy.Timeout; timeout > 0 && invisible > timeout {
+		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, timeout)
 	}
 	if d.Lost() {
 		msg.Nack()
@@ -183,7 +171,7 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	}
 	if err := d.Invalid(); err != nil {
 		go failReceived(msg, d, err)
-		return nil, nil //nolint:nilerr // it is the policy's answer about this message
+		return nil, nil //nolint:nilerr // the policy refuses this message
 	}
 	ctx := d.BeginSpan(msg.Context())
 	m := &Received{Message: msg, d: d, begun: time.Now()}
@@ -193,42 +181,39 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	return m, nil
 }
 
-// Ack says that the message is done: it is not delivered again. After its invisible
-// time the error is ErrVisible, after an Ack ErrSettled, and
-// ErrAbandoned where it was lost to this process meanwhile: it may run again then.
+// Ack settles the message. The error is ErrVisible after its invisible time, ErrSettled after an Ack, and ErrAbandoned where it was lost
+// to this process: it may run again then.
 func (m *Received) Ack() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.over(); err != nil {
+	if err := m.endLeaseLocked(); err != nil {
 		return err
 	}
 	m.settled = ErrSettled
-	m.tell(nil)
+	m.reportAttempt(nil)
 	m.d.EndSpan(redeliver.OutcomeSucceeded, nil)
 	m.end(nil)
 	m.Message.Ack()
 	return nil
 }
 
-// ChangeInvisible sets the invisible time anew, which counts from now. With 0 the
-// message comes again now: an attempt has failed. It is refused, with the errors of
-// Ack, when the message is acked or its time is over, and like Receive when the time
-// is too long.
+// ChangeInvisible sets a new invisible time, which counts from now. With 0 the message comes again now, after a failed attempt. It
+// returns the errors of Ack, and an error when the time is too long.
 func (m *Received) ChangeInvisible(invisible time.Duration) error {
-	if most := m.d.Sub().Policy.Timeout; invisible < 0 || most > 0 && invisible > most {
-		return fmt.Errorf("receive: invisible for %s: must not be below 0 or above the policy's Timeout of %s", invisible, most)
+	if timeout := m.d.Sub().Policy.Timeout; invisible < 0 || timeout > 0 && invisible > timeout {
+		return fmt.Errorf("receive: invisible for %s: must not be below 0 or above the policy's Timeout of %s", invisible, timeout)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.over(); err != nil {
+	if err := m.endLeaseLocked(); err != nil {
 		return err
 	}
 	m.lease.Reset(invisible)
 	return nil
 }
 
-// over stops the lease of a message that is still ours, or says why it is not.
-func (m *Received) over() error {
+// endLeaseLocked stops the lease. It returns an error where the message is settled or lost, or its lease has ended.
+func (m *Received) endLeaseLocked() error {
 	switch {
 	case m.settled != nil:
 		return m.settled
@@ -241,7 +226,7 @@ func (m *Received) over() error {
 	}
 }
 
-// expire is the end of the invisible time: an attempt has failed.
+// expire fails the attempt at the end of the invisible time.
 func (m *Received) expire() {
 	m.mu.Lock()
 	m.settled = ErrVisible
@@ -252,20 +237,20 @@ func (m *Received) expire() {
 		return
 	}
 	err := fmt.Errorf("not acked within %s: %w", time.Since(m.begun).Round(time.Millisecond), redeliver.ErrTimeout)
-	m.tell(err)
+	m.reportAttempt(err)
 	m.mu.Unlock()
 	m.end(err)
 	failReceived(m.Message, m.d, redeliver.RetryAfter(err, 0))
 }
 
-// tell reports the attempt's end.
-func (m *Received) tell(err error) {
+// reportAttempt reports the end of the attempt to the sink.
+func (m *Received) reportAttempt(err error) {
 	if m.d.Sub().Wants(redeliver.Attempted{}) {
 		m.d.Sub().Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
 	}
 }
 
-// failReceived does what the policy says of a failure, and settles the message.
+// failReceived carries out the policy's decision about a failure, and settles the Watermill message.
 func failReceived(msg *message.Message, d *engine.Delivery, err error) {
 	if d.FailLater(err) {
 		msg.Ack()

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// receiver is a Receiver of "documents" on a service of its own.
+// receiver makes a Receiver of "documents" with a client of its own.
 func receiver(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (*middleware.Receiver, *redelivertest.Subscription, *redelivertest.Client) {
 	t.Helper()
 	c := b.Open(redelivertest.Config{Group: "search", Policy: p, MaxInFlight: 10})
@@ -28,11 +28,10 @@ func receiver(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (*middl
 	return r, c.Subscription("documents"), c
 }
 
-// take receives, and checks which messages that brings, "b 2" for the second
-// attempt of b.
-func take(t *testing.T, r *middleware.Receiver, most int, invisible time.Duration, want ...string) []*middleware.Received {
+// take receives messages and checks them: "b 2" is the second attempt of b.
+func take(t *testing.T, r *middleware.Receiver, maxMessages int, invisible time.Duration, want ...string) []*middleware.Received {
 	t.Helper()
-	all, err := r.Receive(t.Context(), most, invisible)
+	all, err := r.Receive(t.Context(), maxMessages, invisible)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func TestReceive(t *testing.T) {
 			t.Error(err)
 		}
 		ack(t, take(t, r, 2, hour, "c 1")[0])
-		// b's time goes on, and is over 40 s later: that is its interval.
+		// The invisible time of b goes on, and is over 40 s later.
 		again := take(t, r, 2, time.Minute, "b 2")
 		if took := time.Since(begun); took < time.Minute || took > time.Minute+time.Second {
 			t.Errorf("b came again after %v, want a minute", took)
@@ -94,7 +93,7 @@ func TestReceive(t *testing.T) {
 	})
 }
 
-func TestReceivedThatNobodyAcksEndsInTheDLQ(t *testing.T) {
+func TestAReceivedMessageWithoutAckEndsInTheDLQ(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		r, sub, _ := receiver(t, b, redeliver.Policy{MaxRetries: 2})
 		b.Publish("documents", message.NewMessage("a", nil))
@@ -177,7 +176,7 @@ func TestReceiveRefuses(t *testing.T) {
 	})
 }
 
-func TestReceiveOfWhatMustNoLongerRun(t *testing.T) {
+func TestReceiveOfAnInvalidMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		r, sub, _ := receiver(t, b, redeliver.Policy{Invalid: func(m redeliver.Message) error {
 			if m.State.ID == "a" {
@@ -193,7 +192,7 @@ func TestReceiveOfWhatMustNoLongerRun(t *testing.T) {
 	})
 }
 
-func TestReceivedByAProcessThatDies(t *testing.T) {
+func TestReceivedMessagesOfADeadProcess(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		r, _, c := receiver(t, b, redeliver.Policy{})
 		publish(b, "a")

@@ -20,14 +20,14 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// numbered reads "stream/7" out of a message's id. Others have no number.
+// numbered parses an id such as "stream/7". Other ids have no number.
 func numbered(msg *message.Message) (stream string, number uint64, ok bool) {
 	stream, text, ok := strings.Cut(msg.UUID, "/")
 	number, err := strconv.ParseUint(text, 10, 64)
 	return stream, number, ok && err == nil
 }
 
-// skips writes down what was skipped.
+// skips records the skipped numbers.
 type skips struct {
 	mu  sync.Mutex
 	all []string
@@ -74,7 +74,7 @@ func TestResequenceSortsEachStream(t *testing.T) {
 	})
 }
 
-func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
+func TestResequenceHoldsMessagesBehindAFailure(t *testing.T) {
 	for name, test := range map[string]struct {
 		err   error
 		want  []string
@@ -105,8 +105,7 @@ func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
 	}
 }
 
-// Of 100,000 streams and more some are forgotten: none that somebody waits in or runs in,
-// and none before there are as many.
+// Above 100,000 streams some are forgotten, but none in which a message waits or runs.
 func TestResequenceForgetsNoStreamInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -149,7 +148,7 @@ func TestResequenceForgetsNoStreamInUse(t *testing.T) {
 	})
 }
 
-func TestResequenceGoesOnWithoutWhatDoesNotCome(t *testing.T) {
+func TestResequenceSkipsANumberThatDoesNotCome(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
@@ -171,7 +170,7 @@ func TestResequenceGoesOnWithoutWhatDoesNotCome(t *testing.T) {
 	})
 }
 
-func TestResequenceGoesOnWithoutAFailureThatWaitsForLong(t *testing.T) {
+func TestResequenceSkipsAFailureThatWaitsForLong(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute})
@@ -202,7 +201,7 @@ func TestResequenceBeginsInTheMiddle(t *testing.T) {
 	})
 }
 
-// How long it waits for a lower number at a stream's beginning is Settle, but none is lower than First.
+// At the beginning of a stream a message waits for lower numbers for Settle, but not when it has the number First.
 func TestResequenceSettles(t *testing.T) {
 	for name, test := range map[string]struct {
 		settle time.Duration
@@ -229,8 +228,8 @@ func TestResequenceSettles(t *testing.T) {
 	}
 }
 
-// It takes as long as it likes, also where it has waited for its turn.
-func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
+// A stream waits for a running message without a bound, also for one that has waited for its turn.
+func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		busy := false
@@ -250,7 +249,7 @@ func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
 	})
 }
 
-// Whose turn has come takes no place in the Buffer any more.
+// A message that has its turn has no place in the Buffer.
 func TestResequenceUsesItsBufferAgain(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -287,7 +286,7 @@ func TestResequenceIsBounded(t *testing.T) {
 	})
 }
 
-func TestResequenceLetsGoOfWhatIsLost(t *testing.T) {
+func TestResequenceReleasesALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour})
@@ -303,8 +302,8 @@ func TestResequenceLetsGoOfWhatIsLost(t *testing.T) {
 	})
 }
 
-// What has waited for too long leaves its place in the Buffer to others, and a copy of it goes on waiting.
-func TestResequenceKeepsNoPlaceForWhatIsLost(t *testing.T) {
+// A message whose context ends leaves its place in the Buffer, and a copy of it goes on waiting.
+func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
@@ -324,8 +323,8 @@ func TestResequenceKeepsNoPlaceForWhatIsLost(t *testing.T) {
 	})
 }
 
-// Nor is a stream led to a number that has given up: another Wait would pass there.
-func TestResequenceDoesNotGoOnWithWhatIsLost(t *testing.T) {
+// A stream does not go on with the number of a lost message, where it would wait again.
+func TestResequenceDoesNotSkipToALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: 8 * second})
@@ -341,7 +340,7 @@ func TestResequenceDoesNotGoOnWithWhatIsLost(t *testing.T) {
 	})
 }
 
-// A panic or runtime.Goexit at the last attempt ends a message, and the stream once waited for it until Wait was over.
+// A panic or runtime.Goexit in the last attempt ends a message. The stream once waited for it until Wait was over.
 func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

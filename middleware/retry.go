@@ -8,37 +8,30 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// ErrNoSubscription is what Retry answers for a message that no subscriber of
-// redeliver delivered: it knows neither a policy nor a place to wait, so the
-// message is nacked and its own subscriber decides.
+// ErrNoSubscription is the error of Retry for a message that no subscriber of redeliver delivered. It has no policy, so the Router nacks
+// it and its own subscriber decides.
 var ErrNoSubscription = errors.New("retry: the message comes from no redeliver subscriber; use one from adapters/..., or take middleware.Retry off this handler")
 
-// Retry returns the middleware that does what a subscription's policy says
-// about the failures of a handler. One Retry serves all handlers, brokers and
-// policies of a Router: it finds the subscription in the message's context.
+// Retry returns the middleware that applies a subscription's policy to the failures of a handler. One Retry serves all handlers, brokers
+// and policies of a Router: it finds the subscription in the message's context.
 //
 // For every message it
-//   - asks Policy.Invalid before each attempt, and dead-letters what must no longer run;
+//   - calls Policy.Invalid before each attempt, and dead-letters the messages that it refuses;
 //   - runs the handler with a context that ends with the policy's Timeout;
-//   - on success returns what the handler produced: nothing else is done;
-//   - on an error, a panic or a time-out drops what was produced, asks
-//     Policy.Decide, and has the message written to where it waits or to the DLQ.
-//     It returns nil, and the Router is done with the message. The subscriber
-//     acks it on the broker only when the broker has confirmed the write. While
-//     the broker refuses, only the write is tried again.
+//   - after a success returns the messages that the handler produced;
+//   - after an error, a panic or a timeout drops the produced messages, calls Policy.Decide, and makes the subscriber write the message
+//     to a level or to the DLQ. It returns nil, and the Router acks the message. The subscriber acks it on the broker only when the
+//     broker has confirmed the write. While the broker refuses the write, only the write is tried again.
 //
-// A handler that outlives its Timeout has failed at that moment, and its
-// message moves on, whatever the handler answers later. One that is still
-// running a second after its message has moved on is stuck: it is counted
-// (HandlerStuck) until it returns (LateAnswer).
+// A handler that exceeds its Timeout has failed at that moment, and its message moves on; its answer is ignored. If it still runs a
+// second later, it is stuck: it is counted (HandlerStuck) until it returns (LateAnswer).
 //
-// A handler that acks or nacks its message itself has answered by that: what it
-// returns, and its Timeout, change nothing any more.
+// When a handler acks or nacks its message itself, its return value and its Timeout do not count.
 //
 // A Retry within another one only calls its handler: the outer one runs the attempt.
 //
-// An attempt that ends because the session or the process ends is not counted:
-// Retry returns an error, nothing is acked, and the message comes back.
+// An attempt that the end of the session or of the process ends is not counted: Retry returns an error, nothing is acked, and the
+// message comes back.
 func Retry() message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return handle(h, msg) }

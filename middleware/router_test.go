@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// outbox keeps what is published, or refuses it.
+// outbox is a publisher that keeps messages or refuses them.
 type outbox struct {
 	published []*message.Message
 	refuse    error
@@ -93,8 +93,8 @@ func TestRouterRetriesThroughTheSubscriber(t *testing.T) {
 	})
 }
 
-// A publisher that always fails: counted, and in the DLQ at last, with its error
-// where PublishInside saw it.
+// When a publisher always fails, the attempts are counted, and the message goes to the DLQ, with the publisher's error where
+// PublishInside saw it.
 func TestPublisherThatAlwaysFails(t *testing.T) {
 	for _, inside := range []bool{true, false} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -129,7 +129,7 @@ func TestPublishInside(t *testing.T) {
 	if produced, err := h(failing)(msg); produced != nil || !errors.Is(err, errHandler) || len(out.published) != 1 {
 		t.Errorf("a failed handler: %v, %v, published %+v", produced, err, out.published)
 	}
-	// Watermill's Timeout leaves a message with a context that it has ended, which says nothing about the attempt.
+	// Watermill's Timeout leaves a context in the message that it has ended, although the attempt has not.
 	ended := func(msg *message.Message) ([]*message.Message, error) {
 		ctx, cancel := context.WithCancel(msg.Context())
 		defer cancel()
@@ -145,9 +145,8 @@ func TestPublishInside(t *testing.T) {
 	}
 }
 
-// The late answer of a handler that outlived its Timeout is ignored, so what it
-// produced is not published: the retry produces it again.
-func TestPublishInsideDropsWhatComesTooLate(t *testing.T) {
+// The answer of a handler that exceeded its Timeout is ignored, so its produced messages are not published: the retry produces them again.
+func TestPublishInsideDropsMessagesOfALateAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var out outbox
 		orders := route(t, b, redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}, &out, func(msg *message.Message) ([]*message.Message, error) {
@@ -162,8 +161,7 @@ func TestPublishInsideDropsWhatComesTooLate(t *testing.T) {
 	})
 }
 
-// A handler that nacks by hand and returns an error gave two answers, and its
-// message became two.
+// A handler that nacks its message itself and returns an error must not cause two copies. It once did.
 func TestNackByHandMakesOneCopy(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var out outbox

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// streamsMost bounds the streams that are remembered; above that some in which
-// nobody waits are forgotten, and begin anew when they come again.
-const streamsMost = 100_000
+// maxStreams bounds the streams that are kept. Above it, streams without waiting messages are forgotten, and begin anew when they come
+// again.
+const maxStreams = 100_000
 
-// sequences is the streams of one Resequence.
+// sequences has the streams of one Resequence.
 type sequences struct {
 	config ResequenceConfig
 
@@ -23,28 +23,27 @@ type sequences struct {
 
 // stream is one sequence of numbers.
 type stream struct {
-	name    string
-	begun   bool   // next is known
-	next    uint64 // the number that is to run; what is below it may
-	running int    // runs of next under way
-	waiters map[uint64][]chan struct{}
-	patient *time.Timer // runs while somebody waits and the stream stands still
+	name       string
+	begun      bool   // next is set
+	next       uint64 // the number that may run; lower ones may, too
+	running    int    // messages with the number next that run
+	waiters    map[uint64][]chan struct{}
+	standstill *time.Timer // runs while messages wait for next
 }
 
 func newSequences(c ResequenceConfig) *sequences {
 	return &sequences{config: c, streams: make(map[string]*stream)}
 }
 
-// enter returns when a number may run, or with the reason why it never may. The
-// caller must then leave.
+// enter waits until a number may run; then the caller must call leave. The error is that ctx has ended.
 func (q *sequences) enter(ctx context.Context, name string, number uint64) (*stream, error) {
 	q.mu.Lock()
-	s := q.stream(name)
+	s := q.streamLocked(name)
 	if !s.begun && number <= q.config.First {
-		q.advance(s, number)
+		q.advanceLocked(s, number)
 	}
 	if s.begun && number > s.next && q.waiting >= q.config.Buffer {
-		q.skip(s, number)
+		q.skipLocked(s, number)
 	}
 	if s.begun && number <= s.next {
 		if number == s.next {
@@ -56,7 +55,7 @@ func (q *sequences) enter(ctx context.Context, name string, number uint64) (*str
 	turn := make(chan struct{})
 	s.waiters[number] = append(s.waiters[number], turn)
 	q.waiting++
-	q.watch(s)
+	q.watchLocked(s)
 	q.mu.Unlock()
 	select {
 	case <-turn:
@@ -73,32 +72,32 @@ func (q *sequences) enter(ctx context.Context, name string, number uint64) (*str
 			if len(s.waiters[number]) == 0 {
 				delete(s.waiters, number)
 			}
-			q.watch(s)
+			q.watchLocked(s)
 			return nil, fmt.Errorf("resequence: number %d of %q waited for those before it: %w", number, name, context.Cause(ctx))
 		}
 	}
-	return s, nil // its turn came first
+	return s, nil // its turn came before the end of ctx
 }
 
-// leave notes that a number has run; over, that it does not run again.
+// leave ends a run of a number. over says that the number does not run again.
 func (q *sequences) leave(s *stream, number uint64, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if number != s.next {
-		return // one that ran late, or was skipped while it ran
+		return // it ran late, or was skipped while it ran
 	}
 	s.running = max(0, s.running-1)
 	if over {
-		q.advance(s, number+1)
+		q.advanceLocked(s, number+1)
 	}
 }
 
-// stream returns a stream, a new one where it is not known.
-func (q *sequences) stream(name string) *stream {
+// streamLocked returns a stream, and makes it where it is new.
+func (q *sequences) streamLocked(name string) *stream {
 	if s := q.streams[name]; s != nil {
 		return s
 	}
-	if len(q.streams) >= streamsMost {
+	if len(q.streams) >= maxStreams {
 		for old, s := range q.streams {
 			if len(s.waiters) == 0 && s.running == 0 {
 				delete(q.streams, old)
@@ -111,8 +110,8 @@ func (q *sequences) stream(name string) *stream {
 	return s
 }
 
-// advance sets the number that is to run, and lets go what may.
-func (q *sequences) advance(s *stream, next uint64) {
+// advanceLocked sets the number that may run, and wakes the messages that may run now.
+func (q *sequences) advanceLocked(s *stream, next uint64) {
 	s.begun, s.next, s.running = true, next, 0
 	for number, all := range s.waiters {
 		if number > next {
@@ -127,21 +126,20 @@ func (q *sequences) advance(s *stream, next uint64) {
 		}
 		delete(s.waiters, number)
 	}
-	if s.patient != nil { // it has not stood still
-		s.patient.Stop()
-		s.patient = nil
+	if s.standstill != nil { // it moves
+		s.standstill.Stop()
+		s.standstill = nil
 	}
-	q.watch(s)
+	q.watchLocked(s)
 }
 
-// watch sees to it that a stream in which somebody waits does not stand still for
-// longer than is configured.
-func (q *sequences) watch(s *stream) {
+// watchLocked starts or stops the timer that bounds how long the messages of a stream wait.
+func (q *sequences) watchLocked(s *stream) {
 	switch {
-	case len(s.waiters) == 0 && s.patient != nil:
-		s.patient.Stop()
-		s.patient = nil
-	case len(s.waiters) > 0 && s.patient == nil:
+	case len(s.waiters) == 0 && s.standstill != nil:
+		s.standstill.Stop()
+		s.standstill = nil
+	case len(s.waiters) > 0 && s.standstill == nil:
 		wait := q.config.Wait
 		if !s.begun {
 			wait = min(wait, q.config.Settle)
@@ -150,27 +148,27 @@ func (q *sequences) watch(s *stream) {
 		timer = time.AfterFunc(wait, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if s.patient != timer {
-				return // it has moved meanwhile
+			if s.standstill != timer {
+				return // the stream has moved meanwhile
 			}
-			s.patient = nil
-			if s.running > 0 { // the handler takes its time
-				q.watch(s)
+			s.standstill = nil
+			if s.running > 0 { // a running handler is not skipped
+				q.watchLocked(s)
 				return
 			}
-			q.skip(s, math.MaxUint64)
+			q.skipLocked(s, math.MaxUint64)
 		})
-		s.patient = timer
+		s.standstill = timer
 	}
 }
 
-// skip has a stream go on with the lowest number that is there, number or less.
-func (q *sequences) skip(s *stream, number uint64) {
+// skipLocked makes a stream go on with its lowest waiting number, or with number where that is lower.
+func (q *sequences) skipLocked(s *stream, number uint64) {
 	for n := range s.waiters {
 		number = min(number, n)
 	}
 	from, begun := s.next, s.begun
-	q.advance(s, number)
+	q.advanceLocked(s, number)
 	if begun && q.config.Skipped != nil {
 		q.config.Skipped(s.name, from, number-1)
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// task is a Watermill message in the hands of its handler, and the one allocation of a message that succeeds.
+// task is the task of a Watermill handler, and the one allocation of a message that succeeds.
 type task struct {
 	msg      *message.Message
 	handler  message.HandlerFunc
 	produced []*message.Message // by the handler
-	batch    *BatchMessage      // nil, or what its handler has made of it
+	batch    *BatchMessage      // nil where the handler does not gather batches
 }
 
-// run runs one attempt. After a failure it returns nil: the engine takes care of the message, and the Router is done with it.
+// run runs one attempt. After a failure it returns nil: the engine carries out the decision, and the Router acks the message.
 func run(d *engine.Delivery, h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
-	if d.Task() != nil { // a Retry stands around this one, at the Router and at the handler: the attempt is its
+	if d.Task() != nil { // within another Retry, which runs the attempt
 		return h(msg)
 	}
 	outer := msg.Context()
@@ -40,7 +40,7 @@ func (t *task) Handle(ctx context.Context) error {
 		t.msg.SetContext(ctx)
 	}
 	produced, err := t.handler(t.msg)
-	if err == nil { // the Router must not publish what a failed handler produced, also where the handler acked by hand
+	if err == nil { // the Router must not publish messages of a failed handler, even if it acked its message itself
 		t.produced = produced
 	}
 	return err
@@ -49,7 +49,7 @@ func (t *task) Handle(ctx context.Context) error {
 // Describe implements [engine.Task].
 func (t *task) Describe() (redeliver.Headers, []byte) { return t.msg.Metadata, t.msg.Payload }
 
-// Answered implements [engine.Task]: the first answer wins, so what the handler returns later is no second one.
+// Answered implements [engine.Task].
 func (t *task) Answered() bool { return closed(t.msg.Acked()) || closed(t.msg.Nacked()) }
 
 func closed(c <-chan struct{}) bool {
@@ -61,7 +61,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Batch is the batch that the handler has put the message into; nil for none.
+// Batch returns the batch that the handler has put the message into; nil for none.
 func (t *task) Batch() *engine.Batch {
 	if t.batch == nil {
 		return nil
@@ -77,5 +77,5 @@ func (t *task) Expired(err error) error {
 	return err
 }
 
-// Settled implements [engine.Task]: the subscriber waits for the message's ack, and need not any more.
+// Settled implements [engine.Task]. The ack ends the wait of the subscriber.
 func (t *task) Settled() { t.msg.Ack() }

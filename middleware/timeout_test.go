@@ -35,7 +35,7 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 			child, cancel := context.WithTimeout(ctx, hour)
 			defer cancel()
 			<-child.Done()
-			// What clients look for, and what says more.
+			// context.DeadlineExceeded is for clients, the cause has the details.
 			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
 				t.Errorf("the handler's context ended with %v, and one below it with %v", ctx.Err(), child.Err())
 			}
@@ -79,8 +79,7 @@ func TestNoTimeout(t *testing.T) {
 	})
 }
 
-// A handler that never returns: its message moves on, and the handler is counted until it returns. What it answers then is
-// ignored.
+// When a handler never returns, its message moves on, and the handler is counted as stuck until it returns. Its answer is ignored.
 func TestHandlerThatNeverReturns(t *testing.T) {
 	for _, late := range []error{nil, errHandler} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -122,8 +121,8 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 	}
 }
 
-// A handler that comes back as soon as its time is over has its message acked by the Router at once. That must not count
-// before the broker has confirmed the copy: the message must come back when the process dies meanwhile.
+// When a handler returns as soon as its time is over, the Router acks the message at once. The subscriber must not ack it before the
+// broker has confirmed the copy, because the process may die meanwhile.
 func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		cfg := redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: second}}
@@ -151,7 +150,7 @@ func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 	})
 }
 
-// Stuck handlers are counted for each subscription, not for the Retry they share.
+// Stuck handlers are counted for each subscription, not for each Retry.
 func TestStuckIsCountedPerSubscription(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		told := &events{}
@@ -182,8 +181,8 @@ func TestStuckIsCountedPerSubscription(t *testing.T) {
 	})
 }
 
-// Attempts of one timeout that begin one after another expire one after another, each at its own time; those that answer are
-// passed over. And it begins anew after a time in which nothing ran.
+// Attempts with one timeout expire in the order in which they began, each at its own time, except those that have answered. That works
+// again after a time in which nothing ran.
 func TestTimeoutsExpireInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		const n = 60
@@ -234,7 +233,7 @@ func TestTimeoutsExpireInOrder(t *testing.T) {
 	})
 }
 
-// Handlers that answer at the very moment their time is over. Either the answer counts or the time-out, and never both or none.
+// When a handler answers at the moment its time is over, either the answer or the timeout counts, never both or none.
 func TestAnswersAtTheLastMoment(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		const n = 200
@@ -255,7 +254,7 @@ func TestAnswersAtTheLastMoment(t *testing.T) {
 	})
 }
 
-// A stuck handler goes on changing its message while it is moved on: the race detector sees whether they share anything.
+// A stuck handler changes its message while the message moves on. The race detector finds shared data.
 func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
 	b := redelivertest.New(t)
 	orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 5 * ms, MaxRetries: redeliver.NoRetries, Invalid: func(m redeliver.Message) error {
@@ -288,7 +287,7 @@ func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
 	}
 }
 
-// A message takes the same way with and without a sink.
+// Messages are handled in the same way with and without a sink.
 func TestSameWithoutASink(t *testing.T) {
 	handlers := map[string]message.HandlerFunc{
 		"success":   succeed,

@@ -1,5 +1,4 @@
-// Package redisdedup is a store for middleware.Dedup in Redis, which all
-// processes of a group share:
+// Package redisdedup is a store for middleware.Dedup in Redis, which all processes of a group share:
 //
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	defer client.Close()
@@ -7,10 +6,9 @@
 //	...
 //	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
 //
-// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS
-// before its handler and a SET with an expiry after it. What Redis forgets is not
-// known any more: an eviction policy that drops keys with an expiry, or a failover
-// to a replica that is behind, lets a duplicate run.
+// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an expiry after
+// it. A duplicate runs when Redis forgets its mark: by an eviction policy that drops keys with an expiry, or a failover to a replica
+// that is behind.
 package redisdedup
 
 import (
@@ -25,12 +23,12 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// DefaultPrefix is what the keys begin with by default.
+// DefaultPrefix is the default prefix of the keys.
 const DefaultPrefix = "redeliver:dedup:"
 
-// Config says how the marks are kept.
+// Config configures a Store.
 type Config struct {
-	// Prefix is what every key begins with. Default "redeliver:dedup:".
+	// Prefix is the prefix of every key. Default "redeliver:dedup:".
 	Prefix string
 }
 
@@ -42,8 +40,8 @@ type Store struct {
 
 var _ middleware.DedupStore = (*Store)(nil)
 
-// New makes a store on a client that the caller keeps and closes. It asks nothing
-// of Redis yet. A nil client is a [redeliver.ConfigError].
+// New makes a store on a client that the caller keeps and closes. It does not connect to Redis. A nil client is a
+// [redeliver.ConfigError].
 func New(client redis.Cmdable, cfg Config) (*Store, error) {
 	if client == nil {
 		var ps redeliver.Problems
@@ -63,8 +61,7 @@ func (s *Store) Seen(ctx context.Context, key string) (bool, error) {
 	return n > 0, nil
 }
 
-// Mark implements [middleware.DedupStore]. Redis counts in milliseconds: a ttl
-// below one is one.
+// Mark implements [middleware.DedupStore]. A ttl below 1 ms is 1 ms, the unit of Redis.
 func (s *Store) Mark(ctx context.Context, key string, ttl time.Duration) error {
 	if err := s.client.Set(ctx, s.prefix+key, 1, max(ttl, time.Millisecond)).Err(); err != nil {
 		return fmt.Errorf("redisdedup: marking: %w", err)

@@ -18,8 +18,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// server stands in the place of a Redis: it answers a client's commands before
-// they leave it. What a real one does is for integration/ to say.
+// server is a fake Redis: it answers the commands of a client before they leave it. integration/ tests a real one.
 type server struct {
 	said []string
 	keys map[string]time.Duration
