@@ -298,7 +298,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool)
 	}
 }
 
-// As many messages are given back at a time, and so often: acks are not to wait behind many of them, see applied.
+// So many messages are given back at once, and so often: acks must not wait behind many of them, see applied.
 const (
 	atOnce        = 16
 	giveBackEvery = 10 * time.Millisecond
@@ -345,8 +345,8 @@ func (s *source) Stop() <-chan struct{} {
 	return stopped
 }
 
-// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, and each that is
-// fetched is counted, so none is fetched for that.
+// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no ack of
+// theirs is kept, and a suspect that came for the proof would be charged.
 func (s *source) Flush(ctx context.Context) {
 	if s.kind == suspectQueue {
 		s.acquit(ctx)
