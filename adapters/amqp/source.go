@@ -272,6 +272,7 @@ func (s *source) flush(force bool) {
 	}
 }
 
+// ack sends an ack.
 func (s *source) ack(tag uint64, multiple bool) error {
 	s.acked = true
 	return s.ch.Ack(tag, multiple)
