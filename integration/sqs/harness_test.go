@@ -55,10 +55,14 @@ type harness struct {
 	key      []byte   // signs redeliver's state; nil for none
 }
 
+func harnessOn(endpoint string, fifo bool) *harness {
+	api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	return &harness{endpoint: endpoint, fifo: fifo, api: api, key: kitKey}
+}
+
 func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	t.Helper()
-	h := &harness{endpoint: endpoint, fifo: fifo, key: kitKey}
-	h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	h := harnessOn(endpoint, fifo)
 	a := adaptertest.Harness{
 		Name: "SQS", Features: features, CrashesBeside: 15, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
@@ -219,7 +223,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req, Body: io.NopCloser(strings.NewReader(text)),
 		}, nil
 	}
-	ctx, cancel := context.WithCancelCause(req.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(req.Context()))
+	defer context.AfterFunc(req.Context(), func() { cancel(context.Cause(req.Context())) })()
 	type answer struct {
 		resp *http.Response
 		err  error
@@ -251,7 +256,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			return a.resp, a.err
 		}
 	case <-w.cut:
-		// A receive goes on: the server may still hand out messages, which release then shows again.
+		// A receive goes on, also when the service cancels it because of errCut: the server may still hand out messages, which
+		// release then shows again.
 		if w.inHand == nil || !isReceive(req) {
 			cancel(errCut)
 		}

@@ -1,11 +1,15 @@
 package sqs_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver/adapters/adaptertest"
@@ -31,7 +35,7 @@ func (l *losesAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestALostAnswerHidesNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
-	h := &harness{endpoint: endpoint}
+	h := harnessOn(endpoint, false)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: &losesAnswer{}}
 	h.api = awssqs.NewFromConfig(*own, func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
@@ -43,4 +47,42 @@ func TestALostAnswerHidesNoDeadLetter(t *testing.T) {
 			t.Errorf("%d messages are in the DLQ, want 3", len(found))
 		}
 	}
+}
+
+// A message that the server gives to a receive of a service which is killed meanwhile is visible again at once.
+func TestAKilledServiceHidesNothing(t *testing.T) {
+	t.Parallel()
+	endpoint := brokers.RequireSQS(t)
+	h := harnessOn(endpoint, false)
+	origin, _ := h.origin(t, 0)
+	url := h.url(t, origin)
+	w := newWire(h)
+	own := anyAWS()
+	own.HTTPClient = &http.Client{Transport: w}
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+	api := awssqs.NewFromConfig(*own, func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	sent, received := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithCancel(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }}))
+		defer cancel()
+		_, err := api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 10, VisibilityTimeout: 600})
+		received <- err
+	}()
+	<-sent
+	h.url(t, origin) // so that the server has read what was sent before
+	service{nil, w}.Kill()
+	if err := <-received; !errors.Is(err, errCut) {
+		t.Errorf("the receive of the killed service says %v", err)
+	}
+	h.put(t, origin, adaptertest.Message{ID: "a", Body: []byte("a")})
+	for began := time.Now(); time.Since(began) < adaptertest.Patience; {
+		out, err := h.api.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Messages) > 0 {
+			return
+		}
+	}
+	t.Errorf("the message did not come within %s", adaptertest.Patience)
 }
