@@ -425,7 +425,11 @@ type encoded struct {
 func (h *harness) write(t testing.TB, queue string, msgs []adaptertest.Message) {
 	t.Helper()
 	url := h.url(t, queue)
-	for batch := range slices.Chunk(msgs, 2) { // two large ones fit
+	most := 10
+	if slices.ContainsFunc(msgs, func(m adaptertest.Message) bool { return len(m.Body) > 10<<10 }) {
+		most = 2 // large ones fit
+	}
+	for batch := range slices.Chunk(msgs, most) {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &url}
 		for i, m := range batch {
 			e := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageAttributes: map[string]types.MessageAttributeValue{}}
