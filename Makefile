@@ -16,7 +16,7 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup unit test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -29,10 +29,14 @@ build: ## compile everything, tests too, and run nothing
 setup: ## get what make test needs: brokers, a browser, a C compiler
 	@integration/setup.sh test
 
-unit: ## the tests of the library and the command, with the race detector: no broker, a minute
-	integration/setup.sh gcc
+unit: ## the tests of the library and the command: no broker, a minute
 	$(GO) build -buildvcs=false -o bin/ ./integration/cmd/suites
 	$(SUITES) unit
+
+race: ## unit with the race detector: two minutes
+	integration/setup.sh gcc
+	$(GO) build -buildvcs=false -o bin/ ./integration/cmd/suites
+	$(SUITES) race
 
 test: setup tools ## what CI runs: unit, then one test of each promise on each real broker, which it starts and stops
 	$(WITH_BROKERS) -- $(SUITES) test

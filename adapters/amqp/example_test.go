@@ -13,12 +13,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-var url = []string{"amqp://guest:guest@localhost:5672/"}
+var urls = []string{"amqp://guest:guest@localhost:5672/"}
 
 // A service that reads a queue with amqp091-go keeps its message type.
 func ExampleConsume() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
-	err := amqp.Consume(ctx, amqp.Config{URLs: url}, []string{"orders"}, func(_ context.Context, d amqp091.Delivery) error {
+	err := amqp.Consume(ctx, amqp.Config{URLs: urls}, []string{"orders"}, func(_ context.Context, d amqp091.Delivery) error {
 		if len(d.Body) == 0 {
 			return redeliver.Permanent(errors.New("an order has a body"))
 		}
@@ -32,7 +32,7 @@ func ExampleConsume() { //nolint:testableexamples // it needs a broker
 // Up to fifty deliveries at once, each with an answer of its own.
 func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
-	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: url}, []string{"orders"}, amqp.BatchConfig{Size: 50, Timeout: time.Second},
+	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: urls}, []string{"orders"}, amqp.BatchConfig{Size: 50, Timeout: time.Second},
 		func(_ context.Context, b *amqp.Batch) error {
 			for _, m := range b.Messages {
 				fmt.Println(m.MessageId)
@@ -47,7 +47,7 @@ func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 // A plan says what a start would create, and creates nothing.
 func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
-	client, err := amqp.Open(ctx, amqp.Config{URLs: url, Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}})
+	client, err := amqp.Open(ctx, amqp.Config{URLs: urls, Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func ExampleKeyHeader() {
 
 // A configuration that cannot work is refused with all of its problems.
 func ExampleOpen_refused() {
-	_, err := amqp.Open(context.Background(), amqp.Config{URLs: url, Shards: 100, ConsumerTimeout: -time.Hour})
+	_, err := amqp.Open(context.Background(), amqp.Config{URLs: urls, Shards: 100, ConsumerTimeout: -time.Hour})
 	fmt.Println(err)
 	// Output: amqp: configuration refused: Shards is 100: must be from 1 to 64, or 0 for the default; ConsumerTimeout is -1h0m0s: must be at least 1s, or 0 for the default
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/uncounted"
 )
 
 // Subscriber delivers the messages of topics to the client's group; it is a
@@ -131,11 +130,8 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			Blocking: l.policy.Order == redeliver.Blocking, Discards: l.discards,
+			Blocking: l.policy.Order == redeliver.Blocking, Discards: l.discards, Turn: c.turn,
 		},
-	}
-	if !uncounted.Is(values) {
-		r.sub.Turn = c.turn
 	}
 	r.rungs.bell = make(chan struct{}, 1)
 	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, doubt: func() { r.extra.suspect.Store(true) }, wantRungs: r.rungs.want}

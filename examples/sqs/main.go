@@ -37,7 +37,7 @@ type shop struct {
 // own queues beside it.
 func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.Sink, log watermill.LoggerAdapter) (*shop, error) {
 	client, err := sqs.Open(ctx, sqs.Config{
-		AWS:      cfg,      // nil: config.LoadDefaultConfig
+		AWS:      cfg,      // an *aws.Config; nil: config.LoadDefaultConfig
 		Endpoint: endpoint, // a server in place of SQS, such as ElasticMQ; empty for AWS
 		Policy:   redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
 		Sink:     sink, // optional: receives the events; the default writes to log/slog

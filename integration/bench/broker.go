@@ -103,11 +103,9 @@ func (n names) group(s side) string {
 	switch {
 	case s.java():
 		return n.peer + "-" + string(s)
-	case s == crashlessAgain:
-		return n.peer + "-again"
 	case s == viaRouter || s == byHand:
 		return n.peer + "-" + string(s)
-	case s == peer || s == singles || s == keyOrder || s == unseen || s == crashless:
+	case s == peer || s == singles || s == keyOrder || s == unseen:
 		return n.peer
 	default:
 		return n.ours

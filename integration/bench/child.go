@@ -47,8 +47,6 @@ type spec struct {
 	Sample   time.Duration `json:"sample"`             // how long a child that only waits is looked at
 	Listen   string        `json:"listen,omitempty"`   // where a handler on HTTP listens
 	Topics   []string      `json:"topics,omitempty"`   // of a console
-	Turns    turnsSpec     `json:"turns"`              // of sides that take turns in one process
-	Commits  time.Duration `json:"commits,omitempty"`  // between our side's commits, on Kafka; 0 for the default
 	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
 	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
 	Program  []string      `json:"-"`                  // in the place of this one, for a side in another language
@@ -65,14 +63,12 @@ const (
 	provision job = "provision" // only make the topics
 	idle      job = "idle"      // consume, but nothing is due: measure memory
 	posted    job = "posted"    // be the handler on HTTP of a command that consumes
-	takeTurns job = "turns"     // consume as several sides, in turns
 
 	ours      side = "ours"
 	oneShard  side = "ours-one-shard"
 	singles   side = "ours-without-batch"
 	keyOrder  side = "ours-in-key-order"
 	unseen    side = "ours-unobserved"
-	crashless side = "ours-not-counting-crashes"
 	viaRouter side = "ours-router"
 	byHand    side = "floor"
 	peer      side = "peer"
@@ -82,14 +78,6 @@ const (
 	hour   backoffName = "fixed 1 h"
 	minute backoffName = "fixed 1 m"
 )
-
-// turnsSpec is what sides that take turns in one process do: each handles all messages, in so many turns.
-type turnsSpec struct {
-	Each   int      `json:"each"`
-	Sides  []side   `json:"sides"`
-	Groups []string `json:"groups"` // one for each side
-	Fresh  bool     `json:"fresh"`  // the messages are written when all have subscribed
-}
 
 // failing says which messages fail: those whose id is divisible by Every (0: none), in their first Attempts attempts.
 type failing struct {
@@ -130,8 +118,6 @@ type outcome struct {
 	Late *lateness `json:"late,omitempty"` // of retries
 	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt
 	Full *lateness `json:"full,omitempty"` // from the message that fills a batch to its function
-
-	Turns map[side]*turns `json:"turns,omitempty"` // of sides that take turns
 
 	SteadyRSS int64 `json:"steady_rss,omitempty"` // median of the last third of an idle run
 }
@@ -186,8 +172,6 @@ func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return doIdle(ctx, s, ready)
 	case posted:
 		return doPosted(ctx, s, ready)
-	case takeTurns:
-		return doTurns(ctx, s, ready)
 	case replayJob:
 		return doReplay(ctx, s)
 	case consoleJob:

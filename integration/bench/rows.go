@@ -36,8 +36,6 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"router", "Router and our Retry, all succeed, against Router, Watermill's Retry and PoisonQueue, 500,000 preloaded", "1.25x", onKafka, routerRow},
 		{"slow", "the same with a handler that waits 5 ms, 10,000 keys, 40,000 against 2,000 messages", "50x", onKafka, slowRow},
 		{"observed", "Router and our Retry with Prometheus metrics and an OpenTelemetry tracer that samples nothing, against the same without, all succeed, 500,000 preloaded", "0.9x", onKafka, observedRow},
-		{"crash-counting", "our Subscriber and Ack in a plain loop, with crashes counted, as always, against the same without, in turns of 200,000 messages in one process", "0.98x, in 1.02x the CPU per message", onKafka, crashRow},
-		{"crash-counting-instructions", "the same, each side in a process of its own under valgrind, which counts instructions", "2 % more", onKafka, countRow},
 		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
 		{"spring-fail-all", "the same with 60,000 against Spring Kafka's @RetryableTopic, tuned, with a thread and with four", "10x of the best", onKafka, springFailAllRow},
 		{"spring-fail-all-defaults", "the same with 100 against Spring Kafka's @RetryableTopic with its defaults", "10x", onKafka, springDefaultsRow},
@@ -223,12 +221,6 @@ func (e *experiment) add(name, unit string, t *target, v float64) {
 	}
 	f := e.result.figure(name, unit, t)
 	f.Runs = append(f.Runs, v)
-}
-
-// addPaired adds the ratio of two turns that are next to each other.
-func (e *experiment) addPaired(name string, t *target, v float64) {
-	e.result.figure(name, "x", t).Paired = true
-	e.add(name, "x", t, v)
 }
 
 // round runs each side once. On Kafka, sides that handle the same number of messages read the same topic; what was read

@@ -81,11 +81,6 @@ func (s spec) config(sink redeliver.Sink) kafka.Config {
 	cfg := kafka.Config{
 		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
 	}
-	if s.Commits > 0 {
-		cfg.Sarama = sarama.NewConfig()
-		cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
-		cfg.Sarama.Consumer.Offsets.AutoCommit.Interval = s.Commits
-	}
 	return cfg
 }
 
@@ -196,7 +191,7 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 		})
 	}
 	if !s.Router {
-		messages, err := c.sub.Subscribe(s.subscribing(), s.Topic)
+		messages, err := c.sub.Subscribe(context.Background(), s.Topic)
 		if err != nil {
 			return nil, err
 		}

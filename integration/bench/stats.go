@@ -18,7 +18,6 @@ type figure struct {
 	Max     float64   `json:"max"`
 	Target  *target   `json:"target,omitempty"`
 	Verdict string    `json:"verdict,omitempty"`
-	Paired  bool      `json:"paired,omitempty"` // ratios of pairs, many of them: Min and Max are not theirs but their median's, see medianBounds
 	// Of a row that grows: what was measured, and at which point.
 	Quantity string  `json:"quantity,omitempty"`
 	At       float64 `json:"at,omitempty"`
@@ -67,14 +66,7 @@ func (f *figure) finish() {
 	if n := len(sorted); n%2 == 0 {
 		f.Median = (sorted[n/2-1] + sorted[n/2]) / 2
 	}
-	if f.sure() {
-		f.Min, f.Max = medianBounds(sorted)
-	}
 	if f.Target == nil {
-		return
-	}
-	if f.Paired && !f.sure() {
-		f.Verdict = verdictNotShown
 		return
 	}
 	switch low, high := f.Target.kept(f.Min), f.Target.kept(f.Max); {
@@ -87,35 +79,11 @@ func (f *figure) finish() {
 	}
 }
 
-// medianBounds are between which of the ascending values the median of all that could have been drawn lies, with a
-// confidence of at least 95 %: the sign test's, which wants nothing of how they are spread.
-func medianBounds(sorted []float64) (low, high float64) {
-	n := len(sorted)
-	lg := func(v int) float64 {
-		l, _ := math.Lgamma(float64(v + 1))
-		return l
-	}
-	k, below := -1, 0.0 // the probability that at most k of them are below the median
-	for below <= 0.025 {
-		k++
-		below += math.Exp(lg(n) - lg(k) - lg(n-k) - float64(n)*math.Ln2)
-	}
-	return sorted[k-1], sorted[n-k]
-}
-
-// minPairs is of how many values medianBounds can say something.
-const minPairs = 6
-
-// sure reports whether Min and Max are the bounds of a median.
-func (f *figure) sure() bool { return f.Paired && len(f.Runs) >= minPairs }
-
-// text is the median and the range, or how sure the median is.
+// text is the median and the range.
 func (f *figure) text() string {
 	switch {
 	case len(f.Runs) == 0:
 		return "-"
-	case f.sure():
-		return fmt.Sprintf("%.3fx (95 %%: %.3f to %.3f)", f.Median, f.Min, f.Max)
 	case f.Min == f.Max:
 		return number(f.Median, f.Unit)
 	default:

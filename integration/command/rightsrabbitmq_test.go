@@ -187,7 +187,7 @@ func (b *booth) run(user string) error {
 
 // The definitions that the command prints are enough: RabbitMQ takes them, the queues are those that redeliver
 // would have declared, and users with these rights alone do their work. And they are the least: without any
-// right something is refused.
+// right something is refused, which make prove tries.
 func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -202,7 +202,9 @@ func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 			if err := b.run(member); err != nil {
 				t.Fatal(err)
 			}
-			b.withoutAny(member, defined)
+			if brokers.Proving {
+				b.withoutAny(member, defined)
+			}
 			b.operate(ops)
 		})
 	}

@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
-	"adapters/kafka": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", module + "/internal/uncounted", module + "/internal/foreign",
+	"adapters/kafka": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
 	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
@@ -56,7 +56,6 @@ var allowed = map[string][]string{
 	// The parts that the exporters of metrics share.
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
-	"internal/uncounted":             {}, // a key, for a benchmark of the other module
 	"internal/leak":                  {}, // for tests of several packages
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},

@@ -8,16 +8,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard is what a subscription's policy asks for to tell an outage from messages that
-// fail for themselves, and to bound dead letters. It is a part of the Throttle, which holds messages
-// back for it, one like another, however they come: who asks for room waits for it, and
-// for a probe there is room for one. The Throttle's lock guards it.
+// guard tells an outage from messages that fail for themselves, and bounds dead letters, as the policy asks. It is a part of the
+// slots, whose lock guards it: while it is held, the slots let only one probe at a time begin.
 type guard struct {
 	outage *outage // nil where it is not asked for, and so is flood
 	flood  *flood
 
-	born time.Time // time counts from here
-	out  int       // probes that are under way
+	out  int // probes that are under way
 	lent time.Duration
 	news []redeliver.SubscriptionChanged
 }
@@ -27,7 +24,7 @@ func newGuard(p *redeliver.Policy) *guard {
 	if !p.Guarded() {
 		return nil
 	}
-	g := &guard{born: time.Now()}
+	g := &guard{}
 	if p.Outage.On() {
 		g.outage = newOutage(p.Outage)
 	}
@@ -36,8 +33,6 @@ func newGuard(p *redeliver.Policy) *guard {
 	}
 	return g
 }
-
-func (g *guard) now() time.Duration { return time.Since(g.born) }
 
 // patience is how long a probe that does not end is waited for before another.
 func (g *guard) patience() time.Duration {

@@ -9,11 +9,10 @@ import (
 )
 
 // pace is a policy's Rate. It is a part of the slots, whose lock guards it: a lane that may not begin a message yet stands in
-// their queue like one that waits for a slot, and holds none meanwhile. One timer serves all lanes.
+// their queue like one that waits for a slot, and holds none meanwhile.
 type pace struct {
 	limit *xrate.Limiter
 	spare int // attempts that were counted and did not begin
-	armed bool
 }
 
 // newPace makes the pace of a policy; nil where it has none.
@@ -43,23 +42,6 @@ func (p *pace) take(now time.Time) {
 		return
 	}
 	p.limit.ReserveN(now, 1)
-}
-
-// armPaceLocked sets the timer for when the pace lets something through, where a lane waits for that.
-func (s *slots) armPaceLocked() {
-	p := s.pace
-	if p == nil || p.armed || s.queues[firstDelivery].Empty() && s.queues[retry].Empty() {
-		return
-	}
-	if wait := p.wait(time.Now()); wait > 0 {
-		p.armed = true
-		time.AfterFunc(wait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			p.armed = false
-			s.wakeLocked()
-		})
-	}
 }
 
 // cancel gives back the slot of a message that does not begin after all.

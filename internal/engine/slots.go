@@ -30,6 +30,9 @@ const (
 //
 // A lane that gets no slot waits in a queue and is rung when there is one: it then has a turn, which it uses or gives back. So
 // no lane that comes later is served before it.
+//
+// Each step reads the clock once, under the lock. If a lane finds no room at one time and the alarm is set by a later one, a
+// pause that ends in between would leave the lane without a ring and without an alarm.
 type slots struct {
 	sub *Subscription
 
@@ -40,15 +43,16 @@ type slots struct {
 	guard    *guard
 	pace     *pace // nil for none
 
-	minLimit, maxLimit int // of both classes together; minLimit 0: they do not shrink
-	limit              int // now; 0: they have not shrunk
-	peak               int // of inFlight in this window
-	since              time.Time
-	good, bad          int // in this window
+	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
+	limit              int           // now; 0: they have not shrunk
+	peak               int           // of inFlight in this window
+	since              time.Duration // the window; negative before the first
+	good, bad          int           // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
 	next   int                  // the class that was rung last
-	armed  time.Duration        // what the guard's timer is set for; 0 for none
+	born   time.Time            // time counts from here
+	armed  time.Duration        // what the alarm is set for; 0 for none
 	alarm  *time.Timer
 
 	telling sync.Mutex // keeps the guard's events in their order
@@ -66,17 +70,19 @@ func (s *slots) init(sub *Subscription) {
 	s.limits = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
 	s.guard, s.pace = newGuard(&sub.Policy), newPace(sub.Policy.Rate)
+	s.born, s.since = time.Now(), -1
 }
 
 // take takes a slot of a class. Where there is none, the waiter is queued, and rung when it is its turn.
 func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.nowLocked()
 	q := &s.queues[class]
 	if w.turn || q.Empty() {
-		if ok, probe = s.takeLocked(class); ok {
+		if ok, probe = s.takeLocked(class, now); ok {
 			w.turn = false
-			s.wakeLocked()
+			s.wakeLocked(now)
 			return true, probe
 		}
 	}
@@ -84,24 +90,23 @@ func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	if !w.queued {
 		w.queued = true
 		q.Push(w)
-		s.armPaceLocked()
+		s.armLocked(now)
 	}
 	return false, false
 }
 
-func (s *slots) takeLocked(class int) (ok, probe bool) {
-	if !s.hasRoomLocked(class) {
+func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
+	if !s.hasRoomLocked(class, now) {
 		return false, false
 	}
 	if s.guard != nil && s.guard.held() {
-		if !s.guard.lend(s.guard.now()) {
+		if !s.guard.lend(now) {
 			return false, false
 		}
-		s.armLocked()
 		probe = true
 	}
 	if s.pace != nil {
-		s.pace.take(time.Now())
+		s.pace.take(s.born.Add(now))
 	}
 	s.used[class]++
 	s.inFlight++
@@ -109,15 +114,23 @@ func (s *slots) takeLocked(class int) (ok, probe bool) {
 	return true, probe
 }
 
+// nowLocked is the time; 0 where nothing depends on it.
+func (s *slots) nowLocked() time.Duration {
+	if s.guard == nil && s.pace == nil && s.minLimit == 0 {
+		return 0
+	}
+	return time.Since(s.born)
+}
+
 // hasRoomLocked reports whether a message of a class may get a slot, as far as is known without taking one.
-func (s *slots) hasRoomLocked(class int) bool {
+func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
 	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
 		return false
-	case s.pace != nil && s.pace.wait(time.Now()) > 0:
+	case s.pace != nil && s.pace.wait(s.born.Add(now)) > 0:
 		return false
 	case s.guard != nil && s.guard.held():
-		return s.guard.mayLend(s.guard.now())
+		return s.guard.mayLend(now)
 	default:
 		return s.limit == 0 || s.inFlight < s.limit
 	}
@@ -133,16 +146,17 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 	if w.turn {
 		w.turn = false
-		s.wakeLocked()
+		s.wakeLocked(s.nowLocked())
 	}
 }
 
 // wakeLocked rings the lane that has waited for longest, of each class that has a slot; where the classes share what room there
-// is, of one of them in turn. Who takes or yields the slot rings the next.
-func (s *slots) wakeLocked() {
+// is, of one of them in turn. Who takes or yields the slot rings the next. It sets the alarm for when there may be room by itself.
+func (s *slots) wakeLocked(now time.Duration) {
+	defer s.armLocked(now)
 	for range s.queues {
 		s.next = 1 - s.next
-		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next) {
+		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next, now) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.ring()
@@ -151,51 +165,37 @@ func (s *slots) wakeLocked() {
 			}
 		}
 	}
-	s.armPaceLocked()
 }
 
 // give gives back the slot of a message that ended so.
 func (s *slots) give(class int, probe bool, what outcome) {
-	now := s.now()
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.out--
 	}
-	s.heardLocked(now, probe, what)
-}
-
-// now is the time, where somebody asks for it.
-func (s *slots) now() (now time.Time) {
-	if s.guard != nil || s.minLimit > 0 {
-		now = time.Now()
-	}
-	return now
+	s.heardLocked(probe, what)
 }
 
 // count counts the end of a message that ran alone, without a slot.
 func (s *slots) count(what outcome) {
-	now := s.now()
 	s.mu.Lock()
-	s.heardLocked(now, true, what)
+	s.heardLocked(true, what)
 }
 
 // heardLocked counts an outcome, and unlocks.
-func (s *slots) heardLocked(now time.Time, probe bool, what outcome) {
+func (s *slots) heardLocked(probe bool, what outcome) {
+	now := s.nowLocked()
 	if s.guard != nil && what == well {
-		s.guard.succeeded(probe, now.Sub(s.guard.born))
+		s.guard.succeeded(probe, now)
 	}
 	var change *redeliver.SubscriptionChanged
 	if s.minLimit > 0 {
 		change = s.countLocked(what, now)
 	}
-	s.wakeLocked()
-	news := false
-	if s.guard != nil {
-		s.armLocked()
-		news = len(s.guard.news) > 0
-	}
+	s.wakeLocked(now)
+	news := s.guard != nil && len(s.guard.news) > 0
 	s.mu.Unlock()
 	if change != nil {
 		s.sub.Tell(*change)
@@ -206,7 +206,7 @@ func (s *slots) heardLocked(now time.Time, probe bool, what outcome) {
 }
 
 // countLocked counts an outcome, and shrinks or grows the limit at the end of a window. It returns what the sink is to know.
-func (s *slots) countLocked(what outcome, now time.Time) (change *redeliver.SubscriptionChanged) {
+func (s *slots) countLocked(what outcome, now time.Duration) (change *redeliver.SubscriptionChanged) {
 	switch what {
 	case well:
 		s.good++
@@ -215,9 +215,9 @@ func (s *slots) countLocked(what outcome, now time.Time) (change *redeliver.Subs
 	case silent:
 	}
 	switch {
-	case s.since.IsZero():
+	case s.since < 0:
 		s.since = now
-	case now.Sub(s.since) >= slotsWindow:
+	case now-s.since >= slotsWindow:
 		change = s.adaptLocked()
 		s.since, s.good, s.bad, s.peak = now, 0, 0, s.inFlight
 	}
@@ -267,9 +267,9 @@ func (s *slots) Limit() int {
 // judge has the guards judge a failure, passes on what they found, and reports whether the message is to be postponed.
 func (s *slots) judge(f *failure) bool {
 	s.mu.Lock()
-	postpone := s.guard.judge(f, s.guard.now())
-	s.wakeLocked()
-	s.armLocked()
+	now := s.nowLocked()
+	postpone := s.guard.judge(f, now)
+	s.wakeLocked(now)
 	s.mu.Unlock()
 	s.announce()
 	return postpone
@@ -281,8 +281,9 @@ func (s *slots) buried(d *Delivery) {
 		return
 	}
 	s.mu.Lock()
-	s.guard.buried(d.isProbe(), s.guard.now())
-	s.armLocked()
+	now := s.nowLocked()
+	s.guard.buried(d.isProbe(), now)
+	s.wakeLocked(now)
 	s.mu.Unlock()
 	s.announce()
 }
@@ -297,15 +298,12 @@ func (s *slots) isOut() bool {
 	return s.guard.isOut()
 }
 
-// armLocked sets the one timer for when the guards may let something through. Callers have rung whoever may have a slot now.
-func (s *slots) armLocked() {
-	now := s.guard.now()
-	at := s.guard.next()
-	switch {
-	case at == 0 || s.armed > now && s.armed <= at:
-		return // the earlier alarm sets the timer anew
-	case at <= now:
-		return // who waits was rung, or waits for a slot that a handler gives back
+// armLocked sets the alarm for when there may be room by itself. Its caller has looked for room at the same time, now: whatever
+// is possible by then was rung, or waits for a slot that a handler gives back.
+func (s *slots) armLocked(now time.Duration) {
+	at := s.nextLocked(now)
+	if at <= now || s.armed > now && s.armed <= at { // never, or the earlier alarm sets it anew
+		return
 	}
 	s.armed = at
 	if s.alarm == nil {
@@ -315,13 +313,25 @@ func (s *slots) armLocked() {
 	s.alarm.Reset(at - now)
 }
 
+// nextLocked is when there may be room by itself; 0 for never.
+func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
+	if s.guard != nil {
+		at = s.guard.next()
+	}
+	if s.pace != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
+		at = max(at, now+s.pace.wait(s.born.Add(now)))
+	}
+	return at
+}
+
 func (s *slots) wake() {
 	s.mu.Lock()
 	s.armed = 0
-	s.wakeLocked()
-	s.armLocked()
+	s.wakeLocked(s.nowLocked())
 	s.mu.Unlock()
-	s.announce()
+	if s.guard != nil {
+		s.announce()
+	}
 }
 
 // announce passes on what the guards found, in the order in which it happened.

@@ -23,7 +23,7 @@ func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
 		t.Fatal("a slot too many")
 	}
 	s.mu.Lock()
-	s.guard.outage.trip(s.guard.now())
+	s.guard.outage.trip(s.nowLocked())
 	s.guard.outage.until = 1 // its pause is over
 	s.mu.Unlock()
 	s.wake()

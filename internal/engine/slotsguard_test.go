@@ -150,10 +150,10 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 
 // outageOf begins an outage with its default rule.
 func outageOf(q *queue) time.Duration {
-	q.guard.outage.trip(q.guard.now())
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.armLocked()
+	q.guard.outage.trip(q.nowLocked())
+	q.armLocked(q.nowLocked())
 	return q.guard.outage.pause
 }
 

@@ -1,15 +1,17 @@
 // Command suites runs one tier of the tests and reports how it went: the output of go test, then a table with the
 // seconds, the CPU seconds and the verdict of each package.
 //
-//		suites [-run REGEXP] [-timeout D] unit|test|prove|soak
+//		suites [-run REGEXP] [-timeout D] unit|race|test|prove|soak
 //
-//	  - unit: the tests of the library and of the command, with the race detector. They need no broker; the tests of
-//	    adapters/kafka whose names begin with TestOnKafka use the Kafka that REDELIVER_TEST_KAFKA names, if there is one.
-//	  - test: unit, then integration/ without the files that need the build tag prove.
-//	  - prove: all tests, those with the tag too, and integration/ with the race detector.
+//	  - unit: the tests of the library and of the command. They need no broker; the tests of adapters/kafka whose names
+//	    begin with TestOnKafka use the Kafka that REDELIVER_TEST_KAFKA names, if there is one.
+//	  - race: unit with the race detector, which takes five times the CPU seconds.
+//	  - test: unit; with the race detector the packages of shared; then integration/ without the files that need the
+//	    build tag prove.
+//	  - prove: all tests with the race detector, those with the tag too.
 //	  - soak: integration/ again with REDELIVER_SOAK=1, which lengthens some tests to hours.
 //
-// All but unit run beside the brokers that withbrokers starts; see the Makefile. The program is started in the
+// All but unit and race run beside the brokers that withbrokers starts; see the Makefile. The program is started in the
 // repository's root. It fails when a test fails, when no test ran, and when a test is skipped that is not listed in
 // skips.go.
 //
@@ -103,6 +105,11 @@ const packagesAtOnce = "-p=2"
 // of their time, and no broker runs beside them.
 var atOnceInUnit = []string{"-p=3", "-parallel=8"}
 
+// shared are the packages whose goroutines share most: the engine, what decides, and the conformance kit on both.
+var shared = []string{
+	"./internal/engine", "./redelivertest", ".", "./middleware", "./deadletter", "./delayqueue", "./simulate", "./observe/...",
+}
+
 // longestUnit are the packages of unit that take longest. Named first, they do not run alone at the end.
 var longestUnit = []string{"./adapters/kafka", "./cmd/redeliver/internal/cli", "./adapters/sqs", "./adapters/pubsub"}
 
@@ -135,8 +142,13 @@ func (o options) suites() ([]*suite, error) {
 	}
 	race := append(slices.Clone(argv), "-race")
 
-	unit := newSuite("unit", append(slices.Clone(race), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./cmd/redeliver/..."))
-	if o.tier == "unit" {
+	unit := newSuite("unit", append(slices.Clone(argv), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./cmd/redeliver/..."))
+	raced := newSuite("race", append(slices.Clone(race), atOnceInUnit...), unit.names)
+	switch o.tier {
+	case "unit", "race":
+		if o.tier == "race" {
+			unit = raced
+		}
 		unit.argv = append(unit.argv, "-skip", onKafka)
 		return []*suite{unit}, nil
 	}
@@ -146,9 +158,10 @@ func (o options) suites() ([]*suite, error) {
 	}
 	switch o.tier {
 	case "test":
-		return []*suite{unit, newSuite("integration", argv, append(packages, breaking[0]))}, nil
+		raced.names = shared
+		return []*suite{unit, raced, newSuite("integration", argv, append(packages, breaking[0]))}, nil
 	case "prove":
-		all := []*suite{unit, newSuite("integration", race, packages), newSuite("loss", argv, breaking)}
+		all := []*suite{raced, newSuite("integration", race, packages), newSuite("loss", argv, breaking)}
 		if o.run == "" && len(expectedFailures) > 0 {
 			all = append(all, known)
 		}
@@ -156,7 +169,7 @@ func (o options) suites() ([]*suite, error) {
 	case "soak":
 		return []*suite{newSuite("integration", argv, packages), newSuite("loss", argv, breaking)}, nil
 	default:
-		return nil, fmt.Errorf("there is no tier %q; name unit, test, prove or soak", o.tier)
+		return nil, fmt.Errorf("there is no tier %q; name unit, race, test, prove or soak", o.tier)
 	}
 }
 
