@@ -280,7 +280,7 @@ func (s *source) ack(tag uint64, multiple bool) error {
 
 // Return implements [driver.Source]. Where messages keep their places the channel's end hands back all of them, in order. A
 // suspect is moved back to its queue at the end.
-func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool) {
+func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool) {
 	d := m.Record
 	if d.what != open {
 		return
@@ -290,7 +290,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool)
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
 	}
-	if s.ordered || s.kind == suspectQueue || ran && s.stopped { // its handler may still run
+	if s.ordered || s.kind == suspectQueue || runs && s.stopped {
 		return
 	}
 	s.back = append(s.back, d)
