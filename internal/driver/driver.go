@@ -112,8 +112,8 @@ type Source[R any] interface {
 	// Settle acks a message that is done or whose copy waits elsewhere. The source may batch acks until Commit.
 	Settle(m *Message[R])
 	// Return gives a message back that this process will not settle: it was never begun, or it was abandoned. It should come
-	// again after wait, where the broker can delay it. ran reports whether a handler had it.
-	Return(m *Message[R], wait time.Duration, ran bool)
+	// again after wait, where the broker can delay it. runs reports whether a handler of this process may still run.
+	Return(m *Message[R], wait time.Duration, runs bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
 	// Flush is the last call: it passes all acks and returns to the broker, before ctx ends.

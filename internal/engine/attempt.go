@@ -223,7 +223,10 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
 // failure. No handler can run at once, so the message waits at least for the next millisecond.
 func (d *Delivery) nacked() {
 	if d.Lost() || d.c.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
-		_ = d.abandon(nil)
+		if d.claim() {
+			d.runs = false
+			d.abandoned(nil)
+		}
 		return
 	}
 	if !d.claim() {

@@ -158,7 +158,8 @@ func TestAMessageThatItsHandlerSettledIsNotSettledAgain(t *testing.T) {
 	})
 }
 
-// A message that is nacked while its subscription ends comes back without an attempt: the end may be the cause.
+// A message that is nacked while its subscription ends comes back without an attempt: the end may be the cause. Others may have it at
+// once, because nothing runs any more. On SQS it was once hidden for the visibility timeout, with its FIFO group.
 func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -170,7 +171,7 @@ func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 		synctest.Wait()
 		msg.Nack()
 		synctest.Wait()
-		if settled, _ := j.all(); len(settled) > 0 || len(j.written()) > 0 || !slices.Equal(j.returned, []string{"a 0s true"}) {
+		if settled, _ := j.all(); len(settled) > 0 || len(j.written()) > 0 || !slices.Equal(j.returned, []string{"a 0s false"}) {
 			t.Errorf("settled %v, written %v, returned %q", settled, j.written(), j.returned)
 		}
 	})

@@ -81,6 +81,7 @@ type Delivery struct {
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
 	signal  signal                 // evidence about the dependencies of the handler
 	probe   bool                   // see guard
+	runs    bool                   // a handler may still have it. Only the goroutine that claims the message changes it
 	alone   bool                   // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
