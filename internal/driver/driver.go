@@ -189,7 +189,7 @@ type Lane[R any] interface {
 	// Abandon removes a message from the lane that others may have by now, without Settle or Return. It ends the context of a
 	// running handler with the cause. Only a function of Post may call it.
 	Abandon(m *Message[R], cause error)
-	// ReturnUnrun calls Source.Return for all messages that have not begun and for which which reports true; a nil which
-	// selects all. Only a function of Post or a method of the source may call it.
-	ReturnUnrun(which func(*Message[R]) bool)
+	// ReturnUnrun calls Source.Return for the messages that have not begun and for which selected reports true; a nil selected
+	// stands for all. Only a function of Post or a method of the source may call it.
+	ReturnUnrun(selected func(*Message[R]) bool)
 }

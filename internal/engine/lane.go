@@ -762,10 +762,10 @@ func (l *lane[R]) returnRecord(rec R) {
 }
 
 // ReturnUnrun implements [driver.Lane]. It returns the last message first: a broker that puts each one at the head keeps the order.
-func (l *lane[R]) ReturnUnrun(which func(*driver.Message[R]) bool) {
+func (l *lane[R]) ReturnUnrun(selected func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev
-		if e.phase != entryRuns && (which == nil || which(&e.Message)) {
+		if e.phase != entryRuns && (selected == nil || selected(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
 			l.passTurn(e)
