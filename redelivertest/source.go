@@ -179,8 +179,8 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Word {
 	return engine.Begins
 }
 
-// Rest implements [engine.Gater]: the broker in memory confirms writes at once.
-func (s *source) Rest(*driver.Message[*received]) {}
+// HandlerEnded implements [engine.Gater]: the broker in memory confirms writes at once.
+func (s *source) HandlerEnded(*driver.Message[*received]) {}
 
 // End implements [engine.Gater].
 func (s *source) End(m *driver.Message[*received], _ engine.Ending) {

@@ -380,8 +380,8 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Word {
 	return engine.Begins
 }
 
-// Rest implements [engine.Gater]: a suspect has its turn until it is settled.
-func (s *source) Rest(*driver.Message[*delivery]) {}
+// HandlerEnded implements [engine.Gater]: a suspect has its turn until it is settled.
+func (s *source) HandlerEnded(*driver.Message[*delivery]) {}
 
 // End implements [engine.Gater]. What has succeeded or moved on is settled next.
 func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {

@@ -35,8 +35,8 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	return word
 }
 
-// Rest implements [engine.Gater].
-func (s *source) Rest(m *driver.Message[*sarama.ConsumerMessage]) {
+// HandlerEnded implements [engine.Gater].
+func (s *source) HandlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.care.rest(m)

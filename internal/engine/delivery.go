@@ -40,8 +40,8 @@ type carrier interface {
 	end(how result)
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
-	// rest reports that no handler of the message runs any more: a suspect need not wait for a message that is only written.
-	rest()
+	// handlerEnded reports that no handler of the message runs any more: a suspect need not wait for a message that is only written.
+	handlerEnded()
 	// runAgain runs the message once more, at once, with the slot that it has.
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.

@@ -88,9 +88,9 @@ type Gater[R any] interface {
 	// Place and Err, and m.Alone, when it has made sure that nothing else runs. After NotYet and NothingYet, the gater calls
 	// Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Word
-	// Rest is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
+	// HandlerEnded is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
 	// is still written to where it goes.
-	Rest(m *driver.Message[R])
+	HandlerEnded(m *driver.Message[R])
 	// End is called once for each Begin that answered Begins: the message has ended here, or waits in place, or could not
 	// begin after all.
 	End(m *driver.Message[R], how Ending)

@@ -35,7 +35,7 @@ type entry[R any] struct {
 	phase      entryPhase
 	keyed      bool        // it has the turn of its key
 	slotted    bool        // it has a slot
-	rested     atomic.Bool // no handler of it runs: it does not count for the Turn
+	noHandler  atomic.Bool // no handler of it runs: it does not count for the Turn
 	lost       atomic.Bool // others may have it
 
 	first   Delivery
@@ -102,7 +102,7 @@ func (e *entry[R]) write(ctx context.Context, to driver.Place, st *redeliver.Sta
 // end implements carrier.
 func (e *entry[R]) end(how result) {
 	e.result = how
-	e.rest()
+	e.handlerEnded()
 	e.lane.report(e)
 }
 
@@ -112,20 +112,20 @@ func (e *entry[R]) stay(st *redeliver.State) {
 	e.end(resultStaying)
 }
 
-// rest implements carrier.
-func (e *entry[R]) rest() {
-	if e.rested.Swap(true) {
+// handlerEnded implements carrier.
+func (e *entry[R]) handlerEnded() {
+	if e.noHandler.Swap(true) {
 		return
 	}
 	if !e.Alone {
-		e.lane.e.sub.Turn.Rest()
+		e.lane.e.sub.Turn.End()
 		return
 	}
 	d := e.current.Load()
 	e.lane.Post(func() {
 		if e.phase == entryRuns && e.current.Load() == d { // else it has ended here
 			for _, g := range e.lane.opt.Gates {
-				g.Rest(&e.Message)
+				g.HandlerEnded(&e.Message)
 			}
 		}
 	})

@@ -278,7 +278,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 		l.slab = nil
 	}
 	e.lane, e.Owner = l, e
-	e.rested.Store(true)
+	e.noHandler.Store(true)
 	e.prev = l.last
 	if l.last == nil {
 		l.first = e
@@ -486,7 +486,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 		sub.slots.began()
 	}
 	e.slotted = slotted
-	e.rested.Store(!takesTurn && !e.Alone)
+	e.noHandler.Store(!takesTurn && !e.Alone)
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins

@@ -625,7 +625,7 @@ type lateGate struct {
 }
 
 func (g *lateGate) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
-func (g *lateGate) Rest(*driver.Message[*record])              {}
+func (g *lateGate) HandlerEnded(*driver.Message[*record])      {}
 func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -725,7 +725,7 @@ type gate struct {
 }
 
 func (g *gate) Begin(m *driver.Message[*record]) engine.Word { return g.begin(m) }
-func (g *gate) Rest(m *driver.Message[*record]) {
+func (g *gate) HandlerEnded(m *driver.Message[*record]) {
 	if g.rest != nil {
 		g.rest(m)
 	}
@@ -799,7 +799,7 @@ func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 	})
 }
 
-// A message that a gater has made alone needs no turn and no slot. Rest is called when its handler has returned, before its copy is
+// A message that a gater has made alone needs no turn and no slot. HandlerEnded is called when its handler has returned, before its copy is
 // written.
 func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,7 +64,7 @@ func (d *Delivery) passOn(to driver.Place, from string) {
 }
 
 func (m *move) start() {
-	m.d.c.rest()
+	m.d.c.handlerEnded()
 	m.write()
 }
 

@@ -147,5 +147,5 @@ func (refusing) Begin(m *driver.Message[*record]) engine.Word {
 	}
 	return engine.Begins
 }
-func (refusing) Rest(*driver.Message[*record])               {}
+func (refusing) HandlerEnded(*driver.Message[*record])       {}
 func (refusing) End(*driver.Message[*record], engine.Ending) {}

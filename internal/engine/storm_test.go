@@ -200,7 +200,7 @@ func (g *stormGate) Begin(*driver.Message[*drop]) engine.Word {
 	return word
 }
 
-func (g *stormGate) Rest(*driver.Message[*drop]) {}
+func (g *stormGate) HandlerEnded(*driver.Message[*drop]) {}
 
 func (g *stormGate) End(*driver.Message[*drop], engine.Ending) {
 	if g.begun--; g.begun < 0 {

@@ -23,7 +23,7 @@ func NewTurn() *Turn {
 	return &Turn{taken: make(chan struct{}, 1), listeners: make(map[*func()]struct{})}
 }
 
-// Begin counts a running message that is no suspect, until Rest. It reports false, and counts nothing, while a suspect has the
+// Begin counts a running message that is no suspect, until End. It reports false, and counts nothing, while a suspect has the
 // turn.
 func (t *Turn) Begin() bool {
 	t.mu.Lock()
@@ -35,8 +35,8 @@ func (t *Turn) Begin() bool {
 	return true
 }
 
-// Rest ends a Begin: no handler of the message runs any more.
-func (t *Turn) Rest() {
+// End ends a Begin: no handler of the message runs any more.
+func (t *Turn) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--

@@ -58,7 +58,7 @@ func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 		if closed < 5*time.Minute || closed > 7*time.Minute {
 			t.Errorf("nothing began for %s of 10 minutes", closed)
 		}
-		turn.Rest()
+		turn.End()
 		if !<-took || !turn.Closed() {
 			t.Error("no turn when nothing runs")
 		}
@@ -82,7 +82,7 @@ func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 		if len(took) > 0 || turn.Begin() {
 			t.Error("the turn began beside a message that runs, or a message began while a suspect waits")
 		}
-		turn.Rest()
+		turn.End()
 		if !<-took || turn.Begin() {
 			t.Error("no turn, or a message began beside a suspect")
 		}
@@ -109,7 +109,7 @@ func TestATurnThatIsNotTaken(t *testing.T) {
 			if cancel(); !turn.Begin() {
 				t.Errorf("nothing begins although no turn is taken, closed %t", closed)
 			}
-			turn.Rest()
+			turn.End()
 			if closed {
 				gate.Open()
 			}
@@ -134,7 +134,7 @@ func TestASuspectRunsAmongLongHandlers(t *testing.T) {
 					}
 					if turn.Begin() {
 						<-time.After(45*time.Second + time.Duration(i)*5*time.Second)
-						turn.Rest()
+						turn.End()
 					}
 				}
 			})
