@@ -20,12 +20,11 @@ type examination struct {
 	how doctor.Examination
 }
 
-// Doctor looks at a queue and those on which its messages wait: whether they are there,
-// keep what they have, are read, and let go what is due; which levels a change of the
-// policy has left; whether all consumers run one policy. It consumes nothing, and writes
-// and creates nothing. Most of it only the management API tells: without
-// Config.ManagementURL it is not checked. The error is that the broker, or that API, does
-// not answer.
+// Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
+// their messages, are read, and deliver what is due. It lists levels that an older policy left, and
+// reports whether all consumers run one policy. It consumes, writes and creates nothing. Most of
+// these checks need the management API: without Config.ManagementURL they are listed as not
+// checked. Doctor returns an error if the broker or that API does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, s, err := c.survey(ctx, topic)
 	if err != nil {

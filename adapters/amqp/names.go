@@ -20,13 +20,12 @@ const (
 	maxSuffix = 40
 )
 
-// Names says how the queues beside a queue are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// queue: two queues must never share their retries.
+// Names configures the names of the queues beside a queue. A nil field means the default. The names
+// must differ for every queue, because two queues must never share their retries.
 type Names struct {
-	// Retry is the queue from which a message comes back. Default
-	// "<queue>.retry". A delay queue is called after it, with a dot and its
-	// level behind: "<queue>.retry.10s", further shards "<queue>.retry.10s.1".
+	// Retry is the queue from which a message comes back. Default "<queue>.retry". The name of a
+	// delay queue is this name, a dot and its level: "<queue>.retry.10s". Further shards are
+	// "<queue>.retry.10s.1".
 	Retry func(queue string) string
 	// DLQ is the dead-letter queue. Default "<queue>.dlq".
 	DLQ func(queue string) string

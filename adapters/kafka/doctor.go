@@ -22,11 +22,11 @@ type examination struct {
 	how doctor.Examination
 }
 
-// Doctor looks at the client's group and the topics on which messages of a topic wait:
-// whether they are there, keep what they have for long enough, are read, and let go
-// what is due; which levels a change of the policy has left; whether all members run
-// one policy. It joins no group, and writes and creates nothing. The error is that the
-// cluster does not answer, or that the topic itself is not there.
+// Doctor checks the client's group and the topics on which messages of a topic wait. It checks that
+// the topics exist, keep their messages for long enough, are read, and deliver what is due. It
+// lists levels that an older policy left, and reports whether all members run one policy. It joins
+// no group, and writes and creates nothing. It returns an error if the cluster does not answer, or
+// the topic itself does not exist.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, err := c.layout(topic)
 	if err != nil {

@@ -22,11 +22,10 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
 }
 
-// DefaultMarshaler speaks watermill-kafka's format: the UUID in a header, each
-// metadata entry a header, the payload the value. A nil payload is a null value
-// (a tombstone), an empty one an empty value. The key is what SetKey said, else
-// null. Of headers that stand twice, metadata shows the last; RecordFromContext
-// shows all.
+// DefaultMarshaler uses watermill-kafka's format: the UUID is a header, each metadata entry is a
+// header, and the payload is the value. A nil payload is a null value (a tombstone), an empty one
+// is an empty value. The key is that of SetKey, or else null. If a header appears twice, the
+// metadata has the last one; RecordFromContext shows all.
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].

@@ -20,18 +20,18 @@ const (
 	maxGroup  = 255
 )
 
-// Names says how the topics of a subscription are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// pair of topic and group: two subscriptions must never share a topic.
+// Names configures the names of a subscription's topics. A nil field means the default. The names
+// must differ for every pair of topic and group, because two subscriptions must never share a
+// topic.
 type Names struct {
-	// Retry is the topic from which a message comes back to its group.
-	// Default "<topic>.<group>.retry". A delay topic is called after it, with a
-	// dot and its level behind: "<topic>.<group>.retry.10s".
+	// Retry is the topic from which a message comes back to its group. Default
+	// "<topic>.<group>.retry". The name of a delay topic is this name, a dot and its level:
+	// "<topic>.<group>.retry.10s".
 	Retry func(topic, group string) string
 	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
 	DLQ func(topic, group string) string
-	// Control is the topic from which the group's consumers read what is asked of
-	// them, see Client.Waiting. Default "<topic>.<group>.control".
+	// Control is the topic with the commands to the group's consumers, see [Client.Waiting].
+	// Default "<topic>.<group>.control".
 	Control func(topic, group string) string
 }
 

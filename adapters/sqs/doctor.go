@@ -17,11 +17,10 @@ const (
 	glancePause = time.Second
 )
 
-// Doctor looks at a queue and those beside it: whether they are there, keep what they
-// have for long enough, and are read. It receives nothing, because that would hide
-// messages from others, and writes and creates nothing; so it does not know what is
-// late, nor who reads. It takes some seconds where messages lie in the queue. The error
-// is that SQS does not answer.
+// Doctor checks a queue and the queues beside it. It checks that they exist, keep their messages
+// for long enough, and are read. It receives nothing, because that would hide messages from others,
+// and writes and creates nothing. So it does not know late messages, or consumers. It takes some
+// seconds if the queue has messages. Doctor returns an error if SQS does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {

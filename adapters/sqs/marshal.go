@@ -38,11 +38,10 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) (body string, attributes map[string]types.MessageAttributeValue, err error)
 }
 
-// DefaultMarshaler speaks watermill-aws's format: the UUID in an attribute, each
-// metadata entry an attribute of type String, the payload the body. What SQS does
-// not take as it is stands in [EncodedAttribute]. Where a message has no UUID its
-// MessageId is the UUID. Attributes of other types show in the metadata as text;
-// MessageFromContext shows them all as they are.
+// DefaultMarshaler uses watermill-aws's format: the UUID is an attribute, each metadata entry is an
+// attribute of type String, and the payload is the body. EncodedAttribute has everything that SQS
+// does not accept as it is. If a message has no UUID, its MessageId is the UUID. The metadata has
+// attributes of other types as text; MessageFromContext shows them all as they are.
 type DefaultMarshaler struct{}
 
 // encoded is what stands in EncodedAttribute.
