@@ -23,7 +23,7 @@ const (
 	Refused     = driver.Refused     // its headers name another group or origin
 )
 
-// Settlement is an outcome of one message.
+// Settlement is the outcome of one message.
 type Settlement struct {
 	Message *Message
 	Outcome Outcome
