@@ -197,7 +197,7 @@ func outcomeOf(r *http.Request, err error) string {
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return "Nothing was changed."
 	}
-	return "It is not known whether it was done: the history of tasks tells."
+	return "Look at the task history to see whether it was done."
 }
 
 // asset is one of the embedded files. A browser keeps it until there is another

@@ -103,7 +103,7 @@ func (c *Console) mayListen(at net.Addr, secure bool) error {
 	case c.cfg.Auth.kind == authLocal:
 		return fmt.Errorf("%w: set Auth, or listen on 127.0.0.1", ErrPublic)
 	case c.cfg.Auth.kind == authBasic && !secure:
-		return fmt.Errorf("%w, and passwords to whoever listens: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
+		return fmt.Errorf("%w, and passwords would be readable on the network: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
 	default:
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Removal is the request of a purge. Who and Why are required, and either a Filter or Everything.
+// Removal is the request of a purge. It requires Who and Why, and either a Filter or Everything.
 type Removal struct {
 	Who, Why string
 	// Filter selects the messages to remove.

@@ -20,9 +20,9 @@ const (
 	maxWindow = 10_000
 )
 
-// Replay is the request of a replay. Who and Why are required.
+// Replay is the request of a replay. It requires Who and Why.
 type Replay struct {
-	// Who is the user's name, for the history.
+	// The name of the user, for the history.
 	Who string
 	// Why is the reason, for those who read the history.
 	Why string

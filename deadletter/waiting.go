@@ -71,7 +71,7 @@ func (f *WaitingFilter) Check() error {
 	var ps redeliver.Problems
 	for i, name := range f.Levels {
 		if _, ok := delayqueue.ParseLevel(name); !ok {
-			ps.Add(fmt.Sprintf("Filter.Levels[%d]", i), fmt.Sprintf("%q", name), "must be a level as it stands in its topic's name: 30s, 1m30s, 1h")
+			ps.Add(fmt.Sprintf("Filter.Levels[%d]", i), fmt.Sprintf("%q", name), "must be a level as in the name of its topic: 30s, 1m30s, 1h")
 		}
 	}
 	if len(f.Filter.Reasons)+len(f.Filter.Positions) > 0 || f.Filter.Quarantined {

@@ -136,7 +136,7 @@ func (b *Broker) Wait() {
 		case len(busy) == 0:
 			return
 		case refused > maxRefused:
-			b.tb.Fatalf("redelivertest: the broker has refused %d writes and is never told to restore; not at rest: %s", refused, strings.Join(busy, "; "))
+			b.tb.Fatalf("redelivertest: the broker has refused %d writes, and the test never calls restore; not at rest: %s", refused, strings.Join(busy, "; "))
 		}
 		select {
 		case <-changed:

@@ -277,6 +277,6 @@ func checkURLs(ps *redeliver.Problems, urls []string) {
 
 func checkRecovery(ps *redeliver.Problems, cfg amqp091.Config) {
 	if cfg.Recovery != nil {
-		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
+		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects itself")
 	}
 }

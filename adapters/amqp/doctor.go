@@ -67,7 +67,7 @@ func (d *examination) places(ctx context.Context) error {
 			return err
 		case gone(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
@@ -142,7 +142,7 @@ func (d *examination) late(ctx context.Context) error {
 		}
 	}
 	d.Checked = append(d.Checked, "whether messages whose level is over are stuck")
-	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API tells it)")
+	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API reports it)")
 	return nil
 }
 

@@ -155,7 +155,7 @@ func (s *survey) bounds(r ruled) {
 	}
 	if v, ok := r.least("expires"); ok {
 		d, _ := v.duration()
-		s.notef("%s has %s: when nobody has read it for %s the broker deletes it with what is in it", r.Name, v, d)
+		s.notef("%s has %s: when nobody has read it for %s the broker deletes it and its messages", r.Name, v, d)
 	}
 }
 

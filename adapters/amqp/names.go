@@ -109,7 +109,7 @@ func base(queue string) string {
 func checkQueue(ps *redeliver.Problems, field, queue string) {
 	switch {
 	case queue == "":
-		ps.Add(field, `""`, "must be the name of a queue: one that the broker names itself is gone with its connection, and its retries would find nobody")
+		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")
 	case len(queue) > maxQueue:
 		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
 	case !utf8.ValidString(queue):

@@ -104,7 +104,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	l := s.layout
 	p := &Plan{
 		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: perQueue * l.shards,
-		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API tells it; ConsumerTimeout must not be longer)"),
+		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q ownQueue, old bool) {
 		planned := PlannedQueue{
@@ -197,7 +197,7 @@ func (s *survey) timeout(p *Plan) {
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for ever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
 	case busy > limit/2:
 		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has lain here for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message away", busy, limit/2, limit))
 	}

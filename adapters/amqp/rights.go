@@ -112,7 +112,7 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 	case inequivalent(refused, "auto_delete"):
 		addAutoDelete(ps, name)
 	case denies(refused):
-		unchecked = append(unchecked, "whether "+name+" is auto-delete (only who may configure it is told)")
+		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
 	}
 	return unchecked
 }

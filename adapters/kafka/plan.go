@@ -83,7 +83,7 @@ func (l *layout) plan() *Plan {
 		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
 	}
 	if l.policy.Order == redeliver.PerKey {
-		p.Notes = append(p.Notes, "the Order is PerKey: what stands behind a failed message of its key waits on the levels, too; the group's other members must have such a policy as well")
+		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
 	}
 	if l.maxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))

@@ -146,7 +146,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	all := w.asked
 	w.mu.Unlock()
 	if all == nil {
-		return errors.New("kafka: nobody has asked which topics are to be read; give group.Consume what Topics returns")
+		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
 	if err := w.check(sess.MemberID(), all); err != nil {
 		return err

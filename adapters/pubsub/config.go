@@ -161,9 +161,9 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	p = p.WithDefaults()
 	if len(p.Levels) > delayTopics {
-		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: there are so many delay topics, whatever the policy", delayTopics))
+		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: that is the number of delay topics, whatever the policy", delayTopics))
 	} else if p.MaxLevels > delayTopics {
-		ps.Add(field+".MaxLevels", p.MaxLevels, fmt.Sprintf("must be at most %d: there are so many delay topics, whatever the policy", delayTopics))
+		ps.Add(field+".MaxLevels", p.MaxLevels, fmt.Sprintf("must be at most %d: that is the number of delay topics, whatever the policy", delayTopics))
 	}
 	if c.MaxUnacked <= 0 {
 		return

@@ -80,7 +80,7 @@ type reader struct {
 
 const longestPause = 10 * time.Second // between two Subscribes of an input
 
-var errEnded = errors.New("the subscriber has closed the channel by itself")
+var errEnded = errors.New("the subscriber has closed the channel")
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg

@@ -130,7 +130,7 @@ func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string)
 	}
 	switch full := int(d / maxDelay); {
 	case len(hops) == 0:
-		return hops, "a copy, held by whoever receives it"
+		return hops, "a copy, held by the process that receives it"
 	case len(hops) == 1:
 		mechanism = "a copy with DelaySeconds " + strconv.Itoa(int(hops[0]/time.Second))
 	case d%maxDelay < time.Second:
@@ -139,7 +139,7 @@ func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string)
 		mechanism = fmt.Sprintf("%d copies one after another, DelaySeconds %d, the last %s", len(hops), int(maxDelay/time.Second), delayqueue.LevelName(hops[len(hops)-1]))
 	}
 	if left > 0 {
-		mechanism += ", the last " + left.String() + " held by whoever receives it"
+		mechanism += ", the last " + left.String() + " held by the process that receives it"
 	}
 	return hops, mechanism
 }

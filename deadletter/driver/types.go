@@ -130,9 +130,9 @@ var (
 	ErrLost = errors.New("the claim on the DLQ was lost")
 	// ErrBehind is a reader's where what is in hand holds up what is behind it: in a group of a
 	// FIFO queue of SQS.
-	ErrBehind = errors.New("more lies behind what is in hand")
+	ErrBehind = errors.New("earlier messages must be settled first")
 	// ErrNotTold marks what a broker does not report of a DLQ.
-	ErrNotTold = errors.New("the broker does not tell")
+	ErrNotTold = errors.New("the broker does not report it")
 	// ErrFull marks entries for which the state has no room.
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )

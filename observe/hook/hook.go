@@ -167,6 +167,6 @@ func (h *Hook) Close(ctx context.Context) error {
 	case <-h.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("hook: dead letters still wait to be told: %w", context.Cause(ctx))
+		return fmt.Errorf("hook: dead letters still wait for the function: %w", context.Cause(ctx))
 	}
 }

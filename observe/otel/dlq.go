@@ -45,7 +45,7 @@ type DLQConfig struct {
 // wait for. Age and retention are there where the adapter's queue reports them. Unregister ends it.
 func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
-		return nil, errors.New("otel: System and Queues are required: which DLQs, and of which broker")
+		return nil, errors.New("otel: System (the broker) and Queues (its DLQs) are required")
 	}
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = api.GetMeterProvider()

@@ -40,7 +40,7 @@ type DLQConfig struct {
 // missing.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
-		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")
+		return nil, errors.New("prom: System (the broker) and Queues (its DLQs) are required")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
 	of := prometheus.Labels{"messaging_system": cfg.System}

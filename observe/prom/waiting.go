@@ -78,7 +78,7 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 		case w.Origin == "":
 			return nil, errors.New("prom: a subscription of Subscriptions has no Origin")
 		case w.Levels == nil && w.Doctor == nil:
-			return nil, fmt.Errorf("prom: of %s of group %q nobody is asked: give it Levels, Doctor or both", w.Origin, w.Group)
+			return nil, fmt.Errorf("prom: the subscription of %s of group %q needs Levels, Doctor or both", w.Origin, w.Group)
 		case known[p]:
 			return nil, fmt.Errorf("prom: %s of group %q is in Subscriptions twice", w.Origin, w.Group)
 		default:
