@@ -14,9 +14,8 @@ type Role uint8
 
 // The roles. The zero Role may do nothing.
 const (
-	// Viewer sees how much lies where and why, what runs, and of each message its
-	// id, place, times, reason, and the error without what is special about it
-	// (deadletter.Normalise). No body, no key, no header.
+	// Viewer sees counts, causes and tasks, and of each message its id, place, times, reason, and the error without its
+	// details (deadletter.Normalise). No body, no key, no header.
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
@@ -136,7 +135,7 @@ func (a *Actor) known() bool {
 		utf8.ValidString(a.Name) && !strings.ContainsFunc(a.Name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
 }
 
-// Action is something that is asked of the desk.
+// Action is a request of a user.
 type Action string
 
 // The actions, as they stand in the record.

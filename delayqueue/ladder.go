@@ -61,8 +61,8 @@ func NewLadder(p redeliver.Policy) Ladder {
 	return thin(slices.Compact(rungs), delays, p.MaxLevels)
 }
 
-// Fingerprint names a policy and the ladder that is made of it: what waits under
-// another one may stand on a level that this one would not choose.
+// Fingerprint identifies a policy together with its ladder. Messages under another fingerprint may
+// wait on a level that this one would not choose.
 func Fingerprint(p redeliver.Policy) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, p.Fingerprint(), NewLadder(p))

@@ -18,9 +18,9 @@ import (
 // checkPatience is how long Check waits for a message where ctx has no deadline.
 const checkPatience = time.Minute
 
-// Check tries on a topic of its own whether Publisher and Subscriber can hold
-// what waits, and returns all that is wrong in one redeliver.ConfigError. A
-// Pub/Sub that it refuses loses messages, or multiplies them:
+// Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
+// problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
+// points:
 //
 //   - what is published before anybody subscribes must be delivered: a service
 //     that starts finds what waits (of watermill-kafka the default refuses that);
@@ -30,11 +30,10 @@ const checkPatience = time.Minute
 //   - what is nacked must come again;
 //   - of two Subscribes one must get a message: they are a group.
 //
-// It cannot try what Config.Confirms and Config.MaxUnacked say. It waits for each
-// message until ctx ends, a minute at most where that has no deadline; a broker
-// that gives a nacked message back after a time of its own needs that time. The
-// topic, "redeliver-check-" and something random, stays behind; nothing is read
-// from it again. Call it in a test, or when a configuration is deployed.
+// It cannot check Config.Confirms and Config.MaxUnacked. It waits for each message until ctx ends, or for a minute if
+// ctx has no deadline. A broker that returns a nacked message after a delay of its own needs that time. The topic,
+// "redeliver-check-" and a random suffix, stays; nothing reads it again. Call Check in a test, or when you deploy a
+// configuration.
 func Check(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

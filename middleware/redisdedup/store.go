@@ -7,10 +7,9 @@
 //	...
 //	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
 //
-// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS
-// before its handler and a SET with an expiry after it. What Redis forgets is not
-// known any more: an eviction policy that drops keys with an expiry, or a failover
-// to a replica that is behind, lets a duplicate run.
+// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an
+// expiry after it. If Redis loses a mark, a duplicate may run: by an eviction policy that drops keys with an expiry, or
+// by a failover to a replica that is behind.
 package redisdedup
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// DefaultPrefix is what the keys begin with by default.
+// DefaultPrefix is the default prefix of the keys.
 const DefaultPrefix = "redeliver:dedup:"
 
 // Config says how the marks are kept.

@@ -31,8 +31,7 @@ type DLQConfig struct {
 	Timeout time.Duration
 }
 
-// WatchDLQs registers gauges that ask the broker at each collection what lies in DLQs.
-// They look at no message:
+// WatchDLQs registers gauges that ask the broker about DLQs at each collection. They read no message:
 //
 //	redeliver.dlq_up             1 where the broker has answered, else 0, and nothing else of that DLQ
 //	redeliver.dlq_messages       how many lie there; where the broker only estimates it, redeliver.exact is false

@@ -25,8 +25,7 @@ type DLQConfig struct {
 	Timeout time.Duration
 }
 
-// NewDLQs returns a collector that asks the broker at each scrape what lies in DLQs. It
-// looks at no message:
+// NewDLQs returns a collector that asks the broker about DLQs at each scrape. It reads no message:
 //
 //	redeliver_dlq_up                  1 where the broker has answered, else 0, and nothing else of that DLQ
 //	redeliver_dlq_messages            how many lie there; where the broker only estimates it, exact is "false"
