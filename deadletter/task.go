@@ -128,7 +128,7 @@ const (
 	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
 	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable
 	StatusDone        Status = "done"        // all its messages are settled
-	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
+	StatusInterrupted Status = "interrupted" // recorded as running, but its process died
 )
 
 // Resumable reports whether Resume can continue the task: a replay, purge or quarantine that nobody

@@ -11,11 +11,11 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchConfig says when a batch is run: as soon as its Size, its Bytes (of bodies)
-// or its Timeout is reached, and never empty.
+// BatchConfig says when a batch runs: when it reaches its Size, its Bytes (of bodies) or its
+// Timeout. A batch is never empty.
 type BatchConfig = engine.BatchConfig
 
-// NoWait is a [BatchConfig] Timeout: what is there is handled at once.
+// NoWait is a Timeout of BatchConfig: a batch runs at once with the messages that are there.
 const NoWait = engine.NoWait
 
 // BatchHandler handles a batch of messages, see [ConsumeBatch].

@@ -21,7 +21,7 @@ type Marshaler interface {
 	// be changed, and the message must not share its bytes. An error (or a
 	// panic) sends the delivery as it is to the DLQ, undecodable.
 	Unmarshal(d *amqp091.Delivery) (*message.Message, error)
-	// Marshal makes what is published for a message.
+	// Marshal makes the publishing of a message.
 	Marshal(topic string, msg *message.Message) (amqp091.Publishing, error)
 }
 

@@ -58,7 +58,7 @@ type PlannedQueue struct {
 	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"; "state" of Plan.State
 	Level     time.Duration  // of a delay queue
 	Shard     int            // of a delay queue, from 0
-	Arguments map[string]any // what it has or, where that is not known, is declared with
+	Arguments map[string]any // those that it has or, if unknown, is declared with
 	Exists    bool           // false: it is created at start
 	Old       bool           // left of an older policy; it empties itself
 	// Messages is the number of messages in the queue, stuck ones included; -1 means not checked.

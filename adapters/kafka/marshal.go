@@ -18,7 +18,7 @@ type Marshaler interface {
 	// be changed, and the message must not share its bytes. An error (or a
 	// panic) sends the record as it is to the DLQ, undecodable.
 	Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
-	// Marshal makes the record for a message that is published.
+	// Marshal makes the record of a message for publishing.
 	Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
 }
 

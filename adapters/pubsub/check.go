@@ -22,13 +22,14 @@ const checkPatience = time.Minute
 // problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
 // points:
 //
-//   - what is published before anybody subscribes must be delivered: a service
-//     that starts finds what waits (of watermill-kafka the default refuses that);
-//   - it must be what was published: UUID, payload, and metadata with an entry as
-//     long as ours. Bytes that are no text may be refused, but not changed;
-//   - two messages with one UUID are two: a retry keeps its UUID;
-//   - what is nacked must come again;
-//   - of two Subscribes one must get a message: they are a group.
+//   - Messages that are published before the first subscription must be delivered,
+//     so that a service that starts finds waiting messages. The default of
+//     watermill-kafka fails here.
+//   - UUID, payload and metadata must arrive unchanged, with an entry as long as
+//     redeliver's. Bytes that are no text may be refused, but not changed.
+//   - Two messages with one UUID must arrive as two, because a retry keeps its UUID.
+//   - A nacked message must come again.
+//   - Of two Subscribes one must get a message, because they are a group.
 //
 // It cannot check Config.Confirms and Config.MaxUnacked. It waits for each message until ctx ends, or for a minute if
 // ctx has no deadline. A broker that returns a nacked message after a delay of its own needs that time. The topic,

@@ -23,7 +23,7 @@ const (
 	DefaultPollers           = 4
 	DefaultVisibilityTimeout = 30 * time.Second
 	DefaultWaitTime          = 10 * time.Second
-	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout: those receives are waited for
+	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout, because Close waits for these receives
 	DefaultDrainTimeout      = 10 * time.Second
 	DefaultSendTimeout       = 30 * time.Second
 	// DefaultMaxMessageSize is MaxMessageSize where the queue does not say its own.

@@ -18,12 +18,12 @@ import (
 const (
 	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
 	UUIDAttribute = "_watermill_message_uuid"
-	// EncodedAttribute says what DefaultMarshaler had to write otherwise, because
-	// SQS does not take it: a JSON object of
+	// EncodedAttribute describes the parts that DefaultMarshaler had to encode,
+	// because SQS refuses them, as a JSON object with
 	//
-	//	body      "base64", or "empty" for a body of one space that stands for none
-	//	metadata  the metadata for which there is no attribute: an empty value, a
-	//	          name or a character that SQS refuses, more than nine entries
+	//	body      "base64", or "empty" for an empty body, which is written as one space
+	//	metadata  the entries without an attribute: an empty value, a name or a
+	//	          character that SQS refuses, more than nine entries
 	EncodedAttribute = "_redeliver_encoded"
 )
 
@@ -33,8 +33,7 @@ type Marshaler interface {
 	// Unmarshal makes the message that the handler gets. m must not be changed.
 	// An error (or a panic) sends the message as it is to the DLQ, undecodable.
 	Unmarshal(m *types.Message) (*message.Message, error)
-	// Marshal makes what is published for a message: its body and its message
-	// attributes.
+	// Marshal makes the body and the message attributes of a message for publishing.
 	Marshal(topic string, msg *message.Message) (body string, attributes map[string]types.MessageAttributeValue, err error)
 }
 

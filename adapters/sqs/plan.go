@@ -44,7 +44,7 @@ type PlannedQueue struct {
 	Name       string
 	Kind       string            // "queue", "suspects" or "dlq"; "state" of Plan.State
 	ARN        string            // empty if unknown
-	Attributes map[string]string // what it has or is created with; nil if unknown
+	Attributes map[string]string // those that it has or is created with; nil if unknown
 	Exists     bool              // false: it is created at start
 	// Messages is about how many messages the queue has, delayed and received ones included; -1
 	// means unknown.
