@@ -134,14 +134,11 @@ func RocketMQ() StepsBackoff {
 }
 
 // RocketMQHTTP is the rule of RocketMQ's HTTP consumers: every 5 minutes, and
-// 288 retries (a day) for a policy that does not say otherwise.
+// 288 retries (a day) for a policy that does not say otherwise. For its ordered
+// messages RocketMQ waits a minute, which is [Fixed] with 288 retries in [PerKey]
+// order; [Blocking] waits at most 30 seconds.
 func RocketMQHTTP() StepsBackoff {
 	return StepsBackoff{planned: 288, steps: []time.Duration{5 * time.Minute}}
-}
-
-// RocketMQHTTPOrdered is [RocketMQHTTP] for ordered messages: every minute, 288 times.
-func RocketMQHTTPOrdered() StepsBackoff {
-	return StepsBackoff{planned: 288, steps: []time.Duration{time.Minute}}
 }
 
 // Delay implements [Backoff].

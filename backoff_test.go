@@ -55,9 +55,6 @@ func TestRocketMQHTTPIsADayOfRetries(t *testing.T) {
 	if got := total(t, redeliver.RocketMQHTTP(), 288); got != 24*time.Hour {
 		t.Errorf("288 retries wait %s, want 24h", got)
 	}
-	if got := total(t, redeliver.RocketMQHTTPOrdered(), 288); got != 288*time.Minute {
-		t.Errorf("288 ordered retries wait %s, want 288 minutes", got)
-	}
 }
 
 // A policy with a ladder that was drawn up for a number of retries gets these.
@@ -72,7 +69,6 @@ func TestBackoffBringsItsRetries(t *testing.T) {
 		"Steps":                         {redeliver.Policy{Backoff: redeliver.Steps(1, 2, 3, 4, 5)}, 3},
 		"RocketMQ":                      {redeliver.Policy{Backoff: redeliver.RocketMQ()}, 16},
 		"RocketMQHTTP":                  {redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}, 288},
-		"RocketMQHTTPOrdered":           {redeliver.Policy{Backoff: redeliver.RocketMQHTTPOrdered()}, 288},
 		"RocketMQ, but the policy says": {redeliver.Policy{Backoff: redeliver.RocketMQ(), MaxRetries: 5}, 5},
 		"RocketMQ, but none":            {redeliver.Policy{Backoff: redeliver.RocketMQ(), MaxRetries: redeliver.NoRetries}, redeliver.NoRetries},
 	} {

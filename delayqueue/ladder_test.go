@@ -83,7 +83,7 @@ func TestNewLadderCopiesLevels(t *testing.T) {
 
 func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 	for _, b := range []redeliver.Backoff{
-		redeliver.Exponential(), redeliver.RocketMQ(), redeliver.RocketMQHTTP(), redeliver.RocketMQHTTPOrdered(),
+		redeliver.Exponential(), redeliver.RocketMQ(), redeliver.RocketMQHTTP(),
 		redeliver.Fixed(90 * second), redeliver.Steps(second, hour, 3*second), redeliver.ExponentialBackoff{Base: 10 * ms, Max: 24 * hour},
 	} {
 		p := redeliver.Policy{Backoff: b, MaxLevels: 64}

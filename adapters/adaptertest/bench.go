@@ -91,10 +91,10 @@ func (b *bench) underOneKey(msgs []Message) []Message {
 	return msgs
 }
 
-// await returns when ok says so.
-func (b *bench) await(what string, ok func() bool) {
+// await returns when ok says so; see journal.await.
+func (b *bench) await(what string, ok func() bool, ids ...string) {
 	b.Helper()
-	b.journal.await(b.T, what, ok)
+	b.journal.await(b.T, what, ok, ids...)
 }
 
 // awaitContext returns when a message's context has ended, or the test.
@@ -111,7 +111,7 @@ func (b *bench) awaitEnds(ids ...string) {
 	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool {
 		committed, dead := b.ended()
 		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
-	})
+	}, ids...)
 }
 
 // dead returns the n messages that are in the DLQ of the first group.
@@ -119,7 +119,7 @@ func (b *bench) dead(n int) []Message {
 	b.Helper()
 	msgs := b.h.Dead(b.T, b.origin, b.group, n)
 	if len(msgs) != n {
-		b.tell(b.T)
+		logLines(b.T, b.missedIn(msgs))
 		b.Fatalf("%d messages are in the DLQ, want %d", len(msgs), n)
 	}
 	return msgs
@@ -157,7 +157,7 @@ func (b *bench) buriedAs(st redeliver.State, reason redeliver.Reason, attempts i
 func (b *bench) wantRuns(id string, n int) {
 	b.Helper()
 	if got := numbers(b.ran(id)); !slices.Equal(got, upTo(n)) {
-		b.tell(b.T)
+		logLines(b.T, b.story(id))
 		b.Fatalf("%s ran as attempts %v, want %v", id, got, upTo(n))
 	}
 }

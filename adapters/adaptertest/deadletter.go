@@ -162,7 +162,7 @@ func (d *morgue) retried(what string, do func(context.Context) error) {
 	d.Helper()
 	ctx, cancel := d.patience()
 	defer cancel()
-	every := 100 * time.Millisecond
+	every := 500 * time.Millisecond
 	if d.h.Wrap != nil { // a lease takes no time where time is virtual, but each try does
 		every = 3 * time.Second
 	}

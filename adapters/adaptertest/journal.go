@@ -27,9 +27,15 @@ type attempt struct {
 // knows nothing of a process from its Kill on.
 type journal struct {
 	mu       sync.Mutex
-	events   []redeliver.Event
+	events   []happened
 	attempts []*attempt
 	news     chan struct{} // closed, and replaced, when there is more
+}
+
+// happened is an event, and when it was reported.
+type happened struct {
+	redeliver.Event
+	at time.Time
 }
 
 func newJournal() *journal { return &journal{news: make(chan struct{})} }
@@ -42,8 +48,9 @@ func (j *journal) change(what func()) {
 	j.news = make(chan struct{})
 }
 
-// await returns when ok says so, which is asked whenever there is more.
-func (j *journal) await(t *testing.T, what string, ok func() bool) {
+// await returns when ok says so, which is asked whenever there is more. ids are the messages that it waits for, where it does not
+// wait for all that the journal knows.
+func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
@@ -57,22 +64,9 @@ func (j *journal) await(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-news:
 		case <-deadline.C:
-			j.tell(t)
+			logLines(t, j.unended(ids...))
 			t.Fatalf("not within %s: %s", Patience, what)
 		}
-	}
-}
-
-// tell writes the latest events to the log of a test that fails.
-func (j *journal) tell(t *testing.T) {
-	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, e := range j.events[max(0, len(j.events)-30):] {
-		t.Logf("%T %+v", e, e)
-	}
-	for _, a := range j.attempts[max(0, len(j.attempts)-30):] {
-		t.Logf("attempt %d of %s from %s to %s", a.State.Attempt(), a.State.ID, a.Began.Format(time.StampMilli), a.Ended.Format(time.StampMilli))
 	}
 }
 
@@ -106,7 +100,7 @@ func heard[E redeliver.Event](j *journal) []E {
 	defer j.mu.Unlock()
 	var found []E
 	for _, e := range j.events {
-		if e, ok := e.(E); ok {
+		if e, ok := e.Event.(E); ok {
 			found = append(found, e)
 		}
 	}

@@ -124,7 +124,7 @@ func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
 // Event implements [redeliver.Sink].
 func (p *process) Event(e redeliver.Event) {
 	if !p.killed.Load() {
-		p.journal.change(func() { p.journal.events = append(p.journal.events, e) })
+		p.journal.change(func() { p.journal.events = append(p.journal.events, happened{e, time.Now()}) })
 	}
 }
 

@@ -42,7 +42,7 @@ func (b *bench) pull(r *middleware.Receiver, invisible time.Duration) (id string
 	defer cancel()
 	ms, err := r.Receive(ctx, 1, invisible)
 	if err != nil {
-		b.tell(b.T)
+		logLines(b.T, b.unended())
 		b.Fatalf("received nothing: %v", err)
 	}
 	return stateOf(ms[0]).ID, ms[0]

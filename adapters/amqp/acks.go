@@ -1,5 +1,7 @@
 package amqp
 
+import amqp091 "github.com/rabbitmq/amqp091-go"
+
 // acks knows of each delivery of a channel that the broker waits for, in the
 // order in which they came, and what the broker must be told of it. A slow
 // delivery costs no memory for those that pass it. It belongs to the channel's
@@ -117,4 +119,22 @@ func (a *acks) untold(yield func(*delivery) bool) {
 			return
 		}
 	}
+}
+
+// applied returns when a queue has every ack of a channel, which may be closed then. AMQP answers no ack. A quorum queue takes
+// 32 commands of a channel until it has written them to its log; what is behind those stays in the channel
+// (rabbit_fifo_client), and is lost with it: what was acked comes back. But the channel answers for a consumer's begin, and for
+// its end, when the queue has applied that, and all before it. After the begin the channel has sent all acks that it kept, as
+// one command, and after the end the queue has applied that, too.
+//
+// The consumer is the nth of the channel. What it brings, at most one message, is left to the channel.
+func applied(ch *amqp091.Channel, queue string, n int) error {
+	in, err := read(ch, queue, n, 1)
+	if err != nil {
+		return err
+	}
+	err = ch.Cancel(tag(n), false)
+	for range in { // until the consumer has ended
+	}
+	return err
 }

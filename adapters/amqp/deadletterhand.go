@@ -37,6 +37,7 @@ type hand struct {
 	got   int                     // how many it has brought
 	sizes int                     // of all bodies so far
 	all   int
+	acked bool // something was
 
 	buf []grasped // not given to the reader yet
 }
@@ -192,12 +193,17 @@ func (h *hand) ack(g *grip, tags []uint64) error {
 		}
 		h.grasp += len(tags)
 	}
-	for _, tag := range tags {
-		if err := g.ch.Ack(tag, false); err != nil {
+	h.acked = true
+	slices.Sort(tags)
+	first := 0 // how many are the oldest in hand, which one ack covers
+	for first < len(tags) && tags[first] == g.open[first] {
+		first++
+	}
+	for i := max(0, first-1); i < len(tags); i++ {
+		if err := g.ch.Ack(tags[i], i < first); err != nil {
 			return h.gone(err)
 		}
 	}
-	slices.Sort(tags)
 	from, _ := slices.BinarySearch(g.open, tags[0]) // they are among the latest
 	late := slices.DeleteFunc(g.open[from:], func(tag uint64) bool {
 		_, acked := slices.BinarySearch(tags, tag)
@@ -214,7 +220,7 @@ func (h *hand) ack(g *grip, tags []uint64) error {
 // back hands back what is in hand, in its order, and returns when it lies there.
 func (h *hand) back(ctx context.Context) error {
 	defer h.ask.Close()
-	err := h.pause()
+	err := h.applied()
 	if err == nil {
 		for _, g := range h.grips {
 			if err = h.release(ctx, g); err != nil {
@@ -229,6 +235,26 @@ func (h *hand) back(ctx context.Context) error {
 		return nil // all has come back
 	}
 	return err
+}
+
+// applied returns when the queue has every ack, and no consumer reads any more. It rests on the end of a consumer, see
+// [applied]: each channel has sent its acks before, up to 32, and gets to know then that the queue has applied them. When it
+// answers once more it has sent the others. A consumer that begins for that alone brings the last in hand.
+func (h *hand) applied() error {
+	if h.acked && h.in == nil {
+		if err := h.consume(1); err != nil {
+			return err
+		}
+	}
+	if err := h.pause(); err != nil || !h.acked {
+		return err
+	}
+	for _, g := range h.grips {
+		if _, _, err := stat(g.ch, h.queue); err != nil {
+			return h.gone(err)
+		}
+	}
+	return nil
 }
 
 // release hands back what one grip has, by closing its channel.

@@ -64,7 +64,7 @@ type source struct {
 	running int            // messages with handlers there
 	tired   bool           // messages have lain here for too long there: nothing begins any more
 	stopped bool
-	pause   time.Duration // how long the queue needs to write what it is told
+	acked   bool // the broker was sent an ack
 }
 
 var (
@@ -88,13 +88,13 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
 		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == mainQueue && r.layout.ordered(),
-		lost: make(chan struct{}), over: make(chan struct{}), window: cfg.firstWindow(r.client.cfg.RetryBytes), swept: time.Now(), pause: shortest,
+		lost: make(chan struct{}), over: make(chan struct{}), window: cfg.firstWindow(r.client.cfg.RetryBytes), swept: time.Now(),
 	}
 	if s.ordered {
-		s.lines, s.pause = make(map[uint64]int), orderedPause
+		s.lines = make(map[uint64]int)
 	}
 	if cfg.kind == suspectQueue {
-		s.in, s.pause = make(chan *delivery), 0
+		s.in = make(chan *delivery)
 	}
 	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
 	go func() {
@@ -221,7 +221,7 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	s.acks.settle(d)
 	s.leaveLine(m)
 	if d.over != nil || d.inTurn != nil { // see proven
-		d.proven = s.acks.flush(1, true, s.ch.Ack) == nil
+		d.proven = s.acks.flush(1, true, s.ack) == nil
 	}
 	s.endTurn(d, true)
 }
@@ -261,7 +261,7 @@ func (s *source) flush(force bool) {
 	if !force && n < enough && waited < ackWait {
 		return
 	}
-	if s.acks.flush(enough, force || waited >= lateAck, s.ch.Ack) != nil {
+	if s.acks.flush(enough, force || waited >= lateAck, s.ack) != nil {
 		return
 	}
 	switch {
@@ -272,9 +272,15 @@ func (s *source) flush(force bool) {
 	}
 }
 
+// ack sends an ack.
+func (s *source) ack(tag uint64, multiple bool) error {
+	s.acked = true
+	return s.ch.Ack(tag, multiple)
+}
+
 // Return implements [driver.Source]. Where messages keep their places the channel's end hands back all of them, in order. A
 // suspect is moved back to its queue at the end.
-func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool) {
+func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool) {
 	d := m.Record
 	if d.what != open {
 		return
@@ -284,7 +290,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool)
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
 	}
-	if s.ordered || s.kind == suspectQueue || ran && s.stopped { // its handler may still run
+	if s.ordered || s.kind == suspectQueue || runs && s.stopped {
 		return
 	}
 	s.back = append(s.back, d)
@@ -293,15 +299,10 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, ran bool)
 	}
 }
 
+// So many messages are given back at once, and so often: acks must not wait behind many of them, see applied.
 const (
-	// atOnce is how many commands for a queue are sent at once. A quorum queue takes 32 of a channel before it has written
-	// them; those behind wait in the channel, and are lost with it: an ack is a duplicate then. On RabbitMQ 3.10 and 4.0, 500
-	// acks among as many commands to hand back, and a close at once, lost 1 and 275.
-	atOnce = 16
-	// shortest is the least that a queue gets to write what it was told.
-	shortest = 10 * time.Millisecond
-	// orderedPause is what a queue that keeps its order gets: it was not asked how fast it writes.
-	orderedPause = 50 * time.Millisecond
+	atOnce        = 16
+	giveBackEvery = 10 * time.Millisecond
 )
 
 // giveBack returns to the queue what no handler has, some at a time.
@@ -315,7 +316,7 @@ func (s *source) giveBack() {
 	}
 	s.back = append(s.back[:0], s.back[n:]...)
 	if s.giving = n > 0; s.giving {
-		time.AfterFunc(shortest, func() { s.lane.Post(s.giveBack) })
+		time.AfterFunc(giveBackEvery, func() { s.lane.Post(s.giveBack) })
 	}
 }
 
@@ -335,39 +336,31 @@ func (s *source) Stop() <-chan struct{} {
 	case s.ordered || s.consumer == nil:
 		return nil
 	default:
-		c, begun := s.consumer, time.Now()
+		c := s.consumer
 		go func() {
 			defer close(stopped)
 			_ = s.cancel(c) // else the channel is gone
-			// Some times what the queue needs for this, which is written like an ack.
-			took := min(max(shortest, 4*time.Since(begun)), time.Second)
-			s.lane.Post(func() { s.pause = took })
 			<-c.ended
 		}()
 	}
 	return stopped
 }
 
-// Flush implements [driver.Source]. It tells the broker the last of a channel, some at a time.
+// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no ack of
+// theirs is kept, and a suspect that came for the proof would be charged.
 func (s *source) Flush(ctx context.Context) {
 	if s.kind == suspectQueue {
 		s.acquit(ctx)
 	}
 	s.tasks.wait(ctx)
 	s.back = nil // all goes back at once
-	n := 0
-	err := s.acks.flush(1, true, func(tag uint64, multiple bool) error {
-		if n++; n%atOnce == 0 {
-			time.Sleep(s.pause) //nolint:forbidigo // nobody tells when a queue has written an ack
-		}
-		return s.ch.Ack(tag, multiple)
-	})
-	if err == nil && s.acks.newest != nil && !s.ordered {
-		// It would be handed back with the channel, too: from RabbitMQ 4.3 on it is not counted like this.
-		err = s.ch.Nack(s.acks.newest.tag, true, true)
+	err := s.acks.flush(1, true, s.ack)
+	if err == nil && s.acked && s.kind != suspectQueue {
+		err = applied(s.ch, s.queue, s.consumers+1)
 	}
-	if err == nil {
-		time.Sleep(s.pause) //nolint:forbidigo // the same: there may have been many just before
+	if err == nil && !s.ordered {
+		// It would be handed back with the channel, too: from RabbitMQ 4.3 on it is not counted like this.
+		_ = s.ch.Nack(0, true, true) // all of it; an error says that the channel is gone
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/redeliver/redeliver/internal/awshttp"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -70,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if cfg.Endpoint != "" {
 			o.BaseEndpoint = aws.String(cfg.Endpoint)
 		}
-		o.HTTPClient = wholeBodies{o.HTTPClient}
+		o.HTTPClient = awshttp.WholeBodies{Next: o.HTTPClient}
 	})
 	return c, nil
 }

@@ -310,13 +310,13 @@ func (s *source) ring() {
 
 // Return implements [driver.Source]. A handler that did not finish in time may still run: its message comes back when it is no
 // longer hidden, and not before.
-func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, ran bool) {
+func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
 	d := m.Record
 	if s.kind == suspectQueue {
 		s.acquit(m)
 		return
 	}
-	s.leave(d, wait, ran && wait == 0)
+	s.leave(d, wait, runs)
 }
 
 // leave gives a message back, which others see after wait, or, hidden, when its time is over.

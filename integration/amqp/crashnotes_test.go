@@ -36,6 +36,9 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 				l.suspected()
 				l.consume(func(*message.Message, run) error { return nil })
 				l.finished([]string{"m-3", "m-4"})
+				if err := l.client.Close(t.Context()); err != nil { // it reads the notes until then
+					t.Fatal(err)
+				}
 				l.awaitReady(place, want)
 				if want == 0 {
 					return

@@ -47,8 +47,8 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		}
 	})
 	l.declared()
-	const before = 30
-	all := ids(before + 10) // the last ones, of each key one, come when the others have ended
+	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message is no step forward
+	all := ids(before + 10)          // the last ones, of each key one, come when the others have ended
 	killer := all[10]
 	l.put(all[:before]...)
 	w := newWard(l)
@@ -64,8 +64,8 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, MaxInFlight: 20, Takes: 2 * time.Millisecond, Killer: killer, KillsAt: attempt, Order: order}
 	starts := 0
 	for over := false; !over; {
-		if starts++; starts > 10 {
-			t.Fatal("10 processes died")
+		if starts++; starts > maxStarts {
+			t.Fatalf("%d processes died", maxStarts)
 		}
 		p := start(t, cfg, hear)
 		dead := false

@@ -25,6 +25,7 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 	}{
 		{"memory alarm", inMemoryAlarm}, {"disk alarm", inDiskAlarm}, {"closing in an alarm", closeDuringAnAlarm}, {"subscribing in an alarm", subscribeDuringAnAlarm},
 		{"stop_app and start_app under traffic", appRestarts}, {"SIGKILL under traffic", nodeIsKilled},
+		{"closing on a busy disk", closeOnABusyDisk}, {"releasing on a busy disk", releaseOnABusyDisk},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, r) })
 	}

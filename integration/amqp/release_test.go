@@ -26,7 +26,10 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 			t.Parallel()
 			const n = 600 // more than a window
 			l := newLab(t, b, func(l *lab) {
-				l.cfg.Policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(time.Hour, 2*time.Hour), Levels: []time.Duration{time.Hour, 2 * time.Hour}}
+				// Half an hour above the levels, for a copy that is written late: a level that is longer than the rest of the wait takes none.
+				l.cfg.Policy = redeliver.Policy{
+					MaxRetries: 2, Backoff: redeliver.Steps(90*time.Minute, 150*time.Minute), Levels: []time.Duration{time.Hour, 2 * time.Hour},
+				}
 			})
 			l.consume(func(_ *message.Message, r run) error {
 				if r.attempt < 3 {

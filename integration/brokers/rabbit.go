@@ -150,6 +150,13 @@ func (r *Rabbit) HoldLeader(ctx context.Context, queue string) (release func() e
 	}, nil
 }
 
+// StallLog has the quorum queues of the node write nothing for d, as on a disk that is too busy. They take commands
+// meanwhile, and apply them when it is over.
+func (r *Rabbit) StallLog(ctx context.Context, d time.Duration) error {
+	_, err := r.Eval(ctx, fmt.Sprintf("ok = sys:suspend(ra_log_wal), {ok, _} = timer:apply_after(%d, sys, resume, [ra_log_wal]).", d.Milliseconds()))
+	return err
+}
+
 // Settle makes sure that the quorum queues which were declared until now survive Kill. RabbitMQ writes the list of them
 // every half second only: after a SIGKILL, one that is not in the list begins anew, empty and without a leader, also
 // when it had confirmed messages. On a cluster its other members keep it; a single node has none.

@@ -51,8 +51,8 @@ func countSQS(ctx context.Context, api *awssqs.Client, url string) (sum int64, d
 }
 
 // TakeSQS takes all that is in a queue. Each message is handed on before it is deleted, so it may come twice. It waits
-// for messages that an earlier receive took and did not bring (the SDK loses an answer at times, see wholeBodies in
-// adapters/sqs): they are visible again after so long.
+// for messages that an earlier receive took and did not bring (the SDK loses an answer at times, see package
+// internal/awshttp): they are visible again after so long.
 func TakeSQS(ctx context.Context, api *awssqs.Client, url string, visibility time.Duration, take func(types.Message)) error {
 	for {
 		out, err := api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{

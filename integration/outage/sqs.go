@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -21,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 	rsqs "github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
 // sqsWorkers is ConsumeWorkers of the peer: each has one message in flight.
@@ -35,26 +34,8 @@ type onSQS struct {
 func sqsAWS() aws.Config {
 	return aws.Config{
 		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", ""),
-		HTTPClient: &http.Client{Transport: wholeBodies{&http.Transport{MaxIdleConnsPerHost: 100}}},
+		HTTPClient: awshttp.WholeBodies{Next: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}},
 	}
-}
-
-// wholeBodies gives net/http bodies of its own, for all sides alike: it ends a connection in the middle of the answer
-// where the SDK has closed its body early, and then ten messages are hidden for the visibility timeout.
-type wholeBodies struct{ next http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (t wholeBodies) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		text, err := io.ReadAll(r.Body)
-		_ = r.Body.Close()
-		if err != nil {
-			return nil, err
-		}
-		r = r.Clone(r.Context())
-		r.Body = io.NopCloser(bytes.NewReader(text))
-	}
-	return t.next.RoundTrip(r)
 }
 
 func (s *onSQS) at(o *sqs.Options) { o.BaseEndpoint = &s.endpoint }

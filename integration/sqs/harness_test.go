@@ -55,10 +55,14 @@ type harness struct {
 	key      []byte   // signs redeliver's state; nil for none
 }
 
+func harnessOn(endpoint string, fifo bool) *harness {
+	api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	return &harness{endpoint: endpoint, fifo: fifo, api: api, key: kitKey}
+}
+
 func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	t.Helper()
-	h := &harness{endpoint: endpoint, fifo: fifo, key: kitKey}
-	h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	h := harnessOn(endpoint, fifo)
 	a := adaptertest.Harness{
 		Name: "SQS", Features: features, CrashesBeside: 15, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
@@ -83,14 +87,11 @@ func (h *harness) beside(queue, suffix string) string {
 
 func (h *harness) origin(t testing.TB, _ int) (string, []string) {
 	t.Helper()
-	name, attributes := "kit-"+strings.ToLower(rand.Text()[:12]), map[string]string{}
+	name := "kit-" + strings.ToLower(rand.Text()[:12])
 	if h.fifo {
 		name += ".fifo"
-		attributes["FifoQueue"] = "true"
 	}
-	if _, err := h.api.CreateQueue(context.Background(), &awssqs.CreateQueueInput{QueueName: &name, Attributes: attributes}); err != nil {
-		t.Fatal(err)
-	}
+	h.createQueue(t, name)
 	t.Cleanup(func() {
 		for _, q := range []string{name, h.beside(name, "-dlq"), h.beside(name, "-suspects")} {
 			if out, err := h.api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &q}); err == nil {
@@ -99,6 +100,17 @@ func (h *harness) origin(t testing.TB, _ int) (string, []string) {
 		}
 	})
 	return name, []string{name}
+}
+
+func (h *harness) createQueue(t testing.TB, name string) {
+	t.Helper()
+	attributes := map[string]string{}
+	if h.fifo {
+		attributes["FifoQueue"] = "true"
+	}
+	if _, err := h.api.CreateQueue(context.Background(), &awssqs.CreateQueueInput{QueueName: &name, Attributes: attributes}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // oversized leaves no room for redeliver's state.
@@ -211,7 +223,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req, Body: io.NopCloser(strings.NewReader(text)),
 		}, nil
 	}
-	ctx, cancel := context.WithCancelCause(req.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(req.Context()))
+	defer context.AfterFunc(req.Context(), func() { cancel(context.Cause(req.Context())) })()
 	type answer struct {
 		resp *http.Response
 		err  error
@@ -243,7 +256,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			return a.resp, a.err
 		}
 	case <-w.cut:
-		// A receive goes on: the server may still hand out messages, which release then shows again.
+		// A receive goes on, also when the service cancels it because of errCut: the server may still hand out messages, which
+		// release then shows again.
 		if w.inHand == nil || !isReceive(req) {
 			cancel(errCut)
 		}
@@ -411,7 +425,11 @@ type encoded struct {
 func (h *harness) write(t testing.TB, queue string, msgs []adaptertest.Message) {
 	t.Helper()
 	url := h.url(t, queue)
-	for batch := range slices.Chunk(msgs, 2) { // two large ones fit
+	most := 10
+	if slices.ContainsFunc(msgs, func(m adaptertest.Message) bool { return len(m.Body) > 10<<10 }) {
+		most = 2 // large ones fit
+	}
+	for batch := range slices.Chunk(msgs, most) {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &url}
 		for i, m := range batch {
 			e := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageAttributes: map[string]types.MessageAttributeValue{}}
@@ -552,46 +570,53 @@ func (h *harness) seen(msg *message.Message) adaptertest.Message {
 	return h.decode(sqs.MessageFromContext(msg.Context()))
 }
 
-// dead looks at the DLQ: what it receives it gives back.
+// dead looks at the DLQ: what it receives it gives back. Messages whose receive was not answered come when they are visible
+// again, long before the look has to end.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
 	url := h.url(t, h.beside(group, "-dlq"))
 	type dead struct {
 		adaptertest.Message
-		part string
+		part    string
+		receipt *string
 	}
 	found := map[string]dead{}
-	var receipts []string
-	defer func() {
-		for _, r := range receipts {
-			_, _ = h.api.ChangeMessageVisibility(context.Background(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &url, ReceiptHandle: &r})
-		}
-	}()
 	for began := time.Now(); time.Since(began) < adaptertest.Patience; {
-		out, err := h.api.ReceiveMessage(context.Background(), &awssqs.ReceiveMessageInput{
-			QueueUrl: &url, MaxNumberOfMessages: 10, VisibilityTimeout: 300,
+		in := &awssqs.ReceiveMessageInput{
+			QueueUrl: &url, MaxNumberOfMessages: 10, VisibilityTimeout: int32(hidden / time.Second),
 			MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},
-		})
+		}
+		if len(found) < n {
+			in.WaitTimeSeconds = 1
+		}
+		out, err := h.api.ReceiveMessage(context.Background(), in)
 		if err != nil {
 			t.Fatalf("reading the DLQ: %v", err)
 		}
+		before := len(found)
 		for _, m := range out.Messages {
 			var state struct {
 				Part string `json:"part"`
 			}
 			_ = json.Unmarshal([]byte(aws.ToString(m.MessageAttributes[sqs.StateAttribute].StringValue)), &state)
-			found[*m.MessageId] = dead{h.decode(&m), state.Part}
-			receipts = append(receipts, *m.ReceiptHandle)
+			found[*m.MessageId] = dead{h.decode(&m), state.Part, m.ReceiptHandle}
 		}
-		if len(out.Messages) == 0 && len(found) >= n {
+		if len(found) == before && len(found) >= n { // only messages that it knows, or none
 			break
 		}
 	}
-	all := slices.Collect(maps.Values(found))
-	slices.SortFunc(all, func(a, b dead) int { return strings.Compare(a.part, b.part) })
+	all := slices.SortedFunc(maps.Values(found), func(a, b dead) int { return strings.Compare(a.part, b.part) })
 	msgs := make([]adaptertest.Message, len(all))
 	for i, d := range all {
 		msgs[i] = d.Message
+	}
+	for batch := range slices.Chunk(all, 10) {
+		in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &url}
+		for i, d := range batch {
+			in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: d.receipt})
+		}
+		// An entry that fails is visible again by itself.
+		_, _ = h.api.ChangeMessageVisibilityBatch(context.Background(), in)
 	}
 	return msgs
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
 // Watermill's own suite on standard queues, unabridged in make prove, and on FIFO queues with one message group.
@@ -101,6 +102,6 @@ func (e endingSubscriber) SubscribeInitialize(topic string) error {
 func anyAWS() *aws.Config {
 	return &aws.Config{
 		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", "secret", ""),
-		HTTPClient: &http.Client{Transport: connections},
+		HTTPClient: awshttp.WholeBodies{Next: &http.Client{Transport: connections}},
 	}
 }

@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"internal/engine": {module, module + "/delayqueue", module + "/internal/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":    {module},
+	"internal/awshttp":      {}, // for the adapter, and for clients of the tests
 	"doctor":                {}, // what the Doctor of a client finds
 	"deadletter/driver":     {module, module + "/internal/driver"},
 	"internal/foreign":      {module, module + "/deadletter/driver"},
@@ -37,7 +38,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
 	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
-	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// Any Watermill Pub/Sub: it knows no client at all.

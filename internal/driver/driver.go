@@ -112,8 +112,8 @@ type Source[R any] interface {
 	// Settle acks a message that is done or that waits elsewhere. It may be batched until Commit.
 	Settle(m *Message[R])
 	// Return gives a message back that this process will not settle: it was never begun, or it was abandoned. It is to
-	// come again after wait, where the broker can do that. ran reports whether a handler has had it.
-	Return(m *Message[R], wait time.Duration, ran bool)
+	// come again after wait, where the broker can do that. runs reports whether a handler of this process may still run.
+	Return(m *Message[R], wait time.Duration, runs bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
 	// Flush is the end: it passes on what was settled and returned, within ctx.

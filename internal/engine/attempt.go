@@ -223,7 +223,10 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
 // is an attempt like an error. No handler can run at once for it, so it waits at least for the next millisecond.
 func (d *Delivery) nacked() {
 	if d.Lost() || d.c.isDraining() { // the end of the subscription is why, or may be: it comes back uncounted
-		_ = d.abandon(nil)
+		if d.claim() {
+			d.runs = false
+			d.abandoned(nil)
+		}
 		return
 	}
 	if !d.claim() {

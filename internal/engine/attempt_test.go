@@ -158,7 +158,8 @@ func TestWhatAHandlerSettledIsNotSettledAgain(t *testing.T) {
 	})
 }
 
-// The end of its subscription may be why a message is nacked without an error: it comes back, and that is no attempt.
+// The end of its subscription may be why a message is nacked without an error: it comes back, and that is no attempt. Nothing
+// runs any more, so others may have it at once: it was hidden for the visibility timeout on SQS, with its FIFO group.
 func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -170,7 +171,7 @@ func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 		synctest.Wait()
 		msg.Nack()
 		synctest.Wait()
-		if settled, _ := j.all(); len(settled) > 0 || len(j.written()) > 0 || !slices.Equal(j.returned, []string{"a 0s true"}) {
+		if settled, _ := j.all(); len(settled) > 0 || len(j.written()) > 0 || !slices.Equal(j.returned, []string{"a 0s false"}) {
 			t.Errorf("settled %v, written %v, returned %q", settled, j.written(), j.returned)
 		}
 	})

@@ -81,6 +81,7 @@ type Delivery struct {
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
 	said    outcome                // what the end of the message says of what its handler depends on
 	probe   bool                   // it was let through in an outage, see guard
+	runs    bool                   // a handler may still have it. Only whoever claims the message changes that
 	alone   bool                   // nothing else of the process runs
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.

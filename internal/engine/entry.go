@@ -36,7 +36,6 @@ type entry[R any] struct {
 	keyed      bool        // it has the turn of its key
 	slotted    bool        // it has a slot
 	rested     atomic.Bool // no handler of it runs: it counts no more for the Turn
-	began      bool        // a handler may have it
 	lost       atomic.Bool // others may have it
 
 	first   Delivery
@@ -159,9 +158,12 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 // serve is what a worker does with a message that has a slot.
 func (e *entry[R]) serve() {
 	d, eng := e.current.Load(), e.lane.e
-	switch {
-	case d.Lost(): // it lay ready when its session ended
+	if d.Lost() { // it lay ready when its session ended
 		_ = d.abandon(nil)
+		return
+	}
+	d.runs = true
+	switch {
 	case eng.batches != nil:
 		eng.joinBatch(e, d)
 	case eng.opt.Handle != nil:
@@ -216,7 +218,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 	d.msg = msg
 	l, eng := e.lane, e.lane.e
 	if !l.send(msg) {
-		e.began = false
+		d.runs = false
 		_ = d.abandon(nil)
 		return
 	}

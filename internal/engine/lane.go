@@ -517,7 +517,6 @@ func (l *lane[R]) start(e *entry[R]) {
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
-		e.began = true
 		l.e.pool.Give(e)
 	case driver.Bury:
 		d.claim()
@@ -553,10 +552,10 @@ func (l *lane[R]) finish(e *entry[R]) {
 			l.wait(e)
 			return
 		}
-		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), true)
+		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), false)
 	case abandoned:
 		if !l.isLost() {
-			l.src.Return(&e.Message, 0, e.began)
+			l.src.Return(&e.Message, 0, d.runs)
 		}
 	case acked, forwarded:
 		if l.isLost() {

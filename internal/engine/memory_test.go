@@ -121,10 +121,10 @@ func (b *broker) Settle(m *driver.Message[*record]) {
 	b.settled = append(b.settled, m.Record.id)
 }
 
-func (b *broker) Return(m *driver.Message[*record], wait time.Duration, ran bool) {
+func (b *broker) Return(m *driver.Message[*record], wait time.Duration, runs bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.returned = append(b.returned, fmt.Sprintf("%s %v %v", m.Record.id, wait.Round(time.Millisecond), ran))
+	b.returned = append(b.returned, fmt.Sprintf("%s %v %v", m.Record.id, wait.Round(time.Millisecond), runs))
 }
 
 func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {

@@ -27,6 +27,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 	out := redeliver.Outage{MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: time.Hour, MaxPause: time.Hour, Probes: 2}
 	for name, policy := range map[string]redeliver.Policy{
 		"outage": {Outage: out},
+		"flood":  {DeadLetterRate: redeliver.DeadLetterRate{Most: 1, Window: time.Hour, Pause: time.Hour, Trickle: 1}},
 		"rate":   {Rate: redeliver.Rate{PerSecond: 1.0 / 3600, Burst: 1}},
 		"both":   {Outage: out, Rate: redeliver.Rate{PerSecond: 1.0 / 1800, Burst: 1}},
 	} {
@@ -37,8 +38,12 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		if ok, _ := s.take(firstDelivery, w); !ok {
 			t.Fatalf("%s: no slot for the first", name)
 		}
-		if s.guard != nil {
+		switch {
+		case s.guard == nil:
+		case s.guard.outage != nil:
 			s.guard.outage.trip(0)
+		default:
+			s.guard.flood.trip(0)
 		}
 		s.take(firstDelivery, w)
 		for _, before := range []time.Duration{time.Minute, time.Second, time.Microsecond, 1} { // the pause ends
