@@ -71,7 +71,7 @@ type Waiter interface {
 type Level struct {
 	Name  string // "10s"
 	Count int64  // messages that wait there
-	Late  int64  // of those, how many are due already; -1 where that is not known
+	Late  int64  // of those, how many are already due; -1 if unknown
 	// Overdue is for how long the first of them has been due. 0 where it is not due
 	// yet, or that is not known.
 	Overdue time.Duration

@@ -134,7 +134,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 // Problem is a page with an error.
 type Problem struct {
 	Heading, Text string
-	Back          string // an address, where there is one
+	Back          string // an address, or empty
 }
 
 func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {

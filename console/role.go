@@ -138,12 +138,12 @@ func (a *Actor) known() bool {
 // Action is a request of a user.
 type Action string
 
-// The actions, as they stand in the record.
+// The actions, as in the audit log.
 const (
 	Login  Action = "login"  // only in the record: a refused login
 	Look   Action = "look"   // counts, causes, tasks
-	List   Action = "list"   // messages, without what stands in them
-	Search Action = "search" // by what stands in messages
+	List   Action = "list"   // messages, without their content
+	Search Action = "search" // by the content of messages
 	Reveal Action = "reveal" // one message whole
 	Replay Action = "replay"
 	Pause  Action = "pause"
@@ -180,7 +180,7 @@ func (a Action) changes() bool { return a.needs() >= Operator }
 type DeniedError struct {
 	Action   Action
 	Actor    Actor
-	ReadOnly bool // nobody may: the console is read-only
+	ReadOnly bool // the console is read-only
 }
 
 func (e *DeniedError) Error() string {

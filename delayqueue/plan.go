@@ -19,8 +19,8 @@ type PlannedDelay struct {
 	Mechanism string // how it is spent, in words
 }
 
-// PlanDelays returns how the waits of a policy are spent: spend returns the hops of one, and says in words how it is spent.
-// listed is false where the backoff cannot list its delays.
+// PlanDelays returns how the waits of a policy are spent. For one wait, spend returns its hops and a description.
+// listed is false if the backoff cannot list its delays.
 func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
 	for range p.Immediate {
 		all = append(all, PlannedDelay{Retry: len(all) + 1, Mechanism: "at once, in the process"})

@@ -62,7 +62,7 @@ type Sink struct {
 }
 
 // New makes a sink and registers its metrics. It returns an error for a Config
-// without a System, and where the Registerer refuses a metric.
+// without a System, and if the Registerer refuses a metric.
 func New(cfg Config) (*Sink, error) {
 	if cfg.System == "" {
 		return nil, errors.New(`prom: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)

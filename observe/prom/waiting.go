@@ -46,10 +46,10 @@ type Waiting struct {
 // NewWaiting returns a collector that asks the broker about messages that wait for a retry, or are due and not
 // delivered. Events report delivered messages; this collector also sees messages that nobody consumes:
 //
-//	redeliver_waiting_up               1 where the broker has answered all that was asked, else 0
-//	redeliver_waiting_messages         how many wait, by level; exact is "false" where the broker only estimates it
-//	redeliver_waiting_overdue_seconds  for how long the first on a level has been due; 0 when it is not; not there where the broker does not tell
-//	redeliver_doctor_findings          what Doctor finds, by kind; 0 of a kind is none of what could be checked
+//	redeliver_waiting_up               1 if the broker answered all requests, otherwise 0
+//	redeliver_waiting_messages         the number of waiting messages, by level; exact is "false" for an estimate
+//	redeliver_waiting_overdue_seconds  how long the first message of a level has been due, or 0; absent if the broker does not report it
+//	redeliver_doctor_findings          the findings of Doctor, by kind; 0 if the checks that were possible found none
 //
 // On Kafka the collector reads only the first message of each partition of a level, which stays there until it is
 // settled. RabbitMQ and SQS do not report when a message is due; use the findings "late" and "consumer", and
