@@ -153,8 +153,7 @@ const (
 	Purge  Action = "purge"
 	// Quarantine marks messages, so that no replay takes them.
 	Quarantine Action = "quarantine"
-	// Release and CancelWaiting tell a group's consumers what is to become of what
-	// waits, Withdraw takes that back.
+	// Release and CancelWaiting send a group's consumers a command about waiting messages, Withdraw takes it back.
 	Release       Action = "release"
 	CancelWaiting Action = "cancel waiting"
 	Withdraw      Action = "withdraw"

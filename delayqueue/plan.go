@@ -33,8 +33,8 @@ func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Durat
 	return all, listed
 }
 
-// Spend returns the hops of a wait, and says in words how it is spent: on places of a kind ("delay topic"), and for the rest
-// in the hands of the reader of a place.
+// Spend returns the hops of a wait and a description of how it is spent: on places of a kind ("delay topic"), with the
+// rest held by the reader of a place.
 func (l Ladder) Spend(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)
 	if len(hops) == 0 {
