@@ -131,7 +131,7 @@ func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")
 	case Locked(name):
-		ps.Add(field, name, "is locked: redeliver's headers and the id are not the user's to edit")
+		ps.Add(field, name, "is locked: an edit must not change redeliver's headers and the id")
 	}
 }
 

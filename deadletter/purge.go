@@ -68,10 +68,10 @@ func (p *Removal) validate() error {
 		ps.Add("Window", p.Window, "must be from 1 to 10000, or 0 for the default")
 	}
 	if p.Filter.All() && !p.Everything {
-		ps.Add("Filter", "empty", "takes everything; say what is meant, or set Everything")
+		ps.Add("Filter", "empty", "matches everything: narrow it, or set Everything")
 	}
 	if p.Expect < 0 {
-		ps.Add("Expect", p.Expect, "must be positive, or 0 where nothing was shown")
+		ps.Add("Expect", p.Expect, "must be positive, or 0 for no limit")
 	}
 	return errors.Join(ps.Err(), p.Filter.check())
 }

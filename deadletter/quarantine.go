@@ -50,7 +50,7 @@ func (i *Isolation) validate() error {
 		ps.Add("Window", i.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
 	}
 	if i.Filter.All() {
-		ps.Add("Filter", "empty", "takes everything; say what is meant")
+		ps.Add("Filter", "empty", "matches everything: narrow it")
 	}
 	return errors.Join(ps.Err(), i.Filter.check())
 }

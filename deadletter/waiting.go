@@ -106,7 +106,7 @@ func (c *Command) Check() error {
 		ps.Add("Kind", fmt.Sprintf("%q", c.Kind), "must be release or cancel")
 	}
 	if c.Filter.All() != c.Everything {
-		ps.Add("Everything", c.Everything, "must be set where the filter takes all, and nowhere else")
+		ps.Add("Everything", c.Everything, "must be set if and only if the filter matches everything")
 	}
 	if c.Kind == ReleaseWaiting && !c.Filter.Filter.All() {
 		ps.Add("Filter.Filter", "set", "must not be set: a release takes whole levels. To take single messages out, cancel them and replay them from the DLQ")

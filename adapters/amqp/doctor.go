@@ -106,7 +106,7 @@ func (d *examination) levels() {
 	for _, q := range d.old() {
 		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
-			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune sees to that"
+			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
 		} else if n != nil {
 			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
@@ -179,7 +179,7 @@ func (d *examination) policies(ctx context.Context) error {
 	case len(runs) > 1:
 		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run another policy than the one that is given, which is "+d.layout.fingerprint+": "+texts[0])
+		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
 		if most := maxQueue - maxSuffix + len(".retry"); len(retry) > most {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
 		}
 		if retry == queue {
 			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")
@@ -89,7 +89,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 		dead := n.dlq(queue)
 		checkQueue(ps, fmt.Sprintf("Names.DLQ(%q)", queue), dead)
 		if retry := n.retry(queue); dead == queue || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of ours")
+			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of redeliver's")
 		}
 	}
 }

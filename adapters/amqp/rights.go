@@ -126,7 +126,7 @@ func addType(ps *redeliver.Problems, queue, kind string) {
 }
 
 func addAutoDelete(ps *redeliver.Problems, queue string) {
-	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: what waits in it would go with it. Declare it without auto-delete")
+	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: its messages would be lost with it. Declare it without auto-delete")
 }
 
 var (

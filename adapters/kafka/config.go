@@ -191,7 +191,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 // cannot have.
 func (c Config) checkGroupConfig(ps *redeliver.Problems) {
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
-		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
+		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the group removes the member while it drains", rebalance))
 	}
 	checkSarama(ps, c.Sarama)
 }

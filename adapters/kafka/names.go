@@ -77,7 +77,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		checkTopic(ps, field, retry)
 		if most := maxTopic - maxSuffix + len(".retry"); len(retry) > most && len(retry) <= maxTopic {
-			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
 		}
 		if retry == topic {
 			ps.Add(field, retry, "must not be the topic itself")
@@ -87,14 +87,14 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 		field := fmt.Sprintf("Names.DLQ(%q, %q)", topic, group)
 		checkTopic(ps, field, dead)
 		if dead == topic || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of ours")
+			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of redeliver's")
 		}
 	}
 	if n.Control != nil {
 		field, name := fmt.Sprintf("Names.Control(%q, %q)", topic, group), n.control(topic, group)
 		checkTopic(ps, field, name)
 		if name == topic || name == retry || name == dead || strings.HasPrefix(name, retry+".") {
-			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of ours")
+			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of redeliver's")
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (c *check) run(ctx context.Context) error {
 	defer cancel()
 	came, err := c.receive(ctx, in)
 	if err != nil {
-		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find what waits. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
 		return c.ps.Err()
 	}
 	c.same(came.Message, first, second)

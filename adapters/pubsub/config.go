@@ -134,7 +134,7 @@ func (c *Config) validate() error {
 		c.checkPolicy(&ps, fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
 	}
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
-		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
+		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with its consumer, or NoLimit")
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

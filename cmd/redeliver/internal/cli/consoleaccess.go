@@ -151,7 +151,7 @@ func readPrefix(text string) (netip.Prefix, error) {
 		return prefix, usagef("--behind-proxy: %w", err)
 	}
 	if prefix.Bits() == 0 {
-		return prefix, usagef("--behind-proxy %s is everybody: then anybody may say who they are", text)
+		return prefix, usagef("--behind-proxy %s covers all addresses, so anybody could claim any name", text)
 	}
 	return prefix, nil
 }
@@ -163,7 +163,7 @@ func readRight(text string) (r console.Right, err error) {
 		return r, err
 	}
 	if _, err := path.Match(pattern, ""); err != nil || some && pattern == "" {
-		return r, fmt.Errorf("%q is no pattern of names", pattern)
+		return r, fmt.Errorf("%q is not a valid pattern of names", pattern)
 	}
 	r.DLQs = pattern
 	return r, nil

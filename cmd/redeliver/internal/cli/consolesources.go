@@ -159,7 +159,7 @@ func (s *sources) add(name string, b *broker) error {
 	}
 	if name != "" {
 		if strings.Contains(name, "/") || taken(name) {
-			return usagef("the broker's name %q has a / in it, or is there twice", name)
+			return usagef("the broker's name %q contains a /, or was given twice", name)
 		}
 		return nil
 	}
