@@ -59,7 +59,32 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 func (w *ward) start(t *testing.T) child {
 	t.Helper()
 	w.starts++
-	return startChild(t, crashEnv, w.crashConfig, filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", w.starts)))
+	return startChild(t, crashEnv, w.crashConfig, w.log(w.starts))
+}
+
+// explain logs what happened to the killer, and how the last processes ended.
+func (w *ward) explain(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(w.Journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var killer []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, w.Killer) {
+			killer = append(killer, strings.TrimSpace(line))
+		}
+	}
+	t.Logf("%d lines are of the killer, the last: %q", len(killer), killer[max(0, len(killer)-10):])
+	for i := max(1, w.starts-2); i <= w.starts; i++ {
+		log, err := os.ReadFile(w.log(i))
+		t.Logf("process %d, %v: %s", i, err, log[max(0, len(log)-600):])
+	}
+}
+
+// log is the file in which the nth process writes.
+func (w *ward) log(n int) string {
+	return filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", n))
 }
 
 // chronicle is what the journal says so far.
@@ -189,6 +214,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 			w := newWard(t, cfg, 600)
 			for over := false; !over; {
 				if w.starts > 20 { // each copy of the killer takes some
+					w.explain(t)
 					t.Fatalf("%d processes died", w.starts)
 				}
 				p := w.start(t)
