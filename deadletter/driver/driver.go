@@ -1,27 +1,26 @@
 // Package driver is what a broker implements so that package deadletter can work with its
-// dead-letter queues. Programs do not import it; they use package deadletter.
+// dead-letter queues. Programs use package deadletter instead.
 //
 // # The seam
 //
-// A [DLQ] is one dead-letter queue, of one origin and one group. It keeps messages, and beside
+// A [DLQ] is one dead-letter queue, of one origin and one group. It keeps messages, and with
 // them a small [State]: keys with values, of which the latest counts. A [Session] is one
-// connection of one reader or one runner. Everything else is in package deadletter, once:
-// who may write, tasks and their counts, marks, windows, canaries, resume and quarantine.
+// connection of one reader or one runner. Package deadletter does everything else: claims,
+// tasks and their counts, marks, windows, canaries, resume and quarantine.
 //
-//	DLQ      Info Count Begin Load Append Held Close    what is asked without reading a message,
+//	DLQ      Info Count Begin Load Append Held Close    requests that read no message,
 //	         Oldest Keeps Drops                         and how long messages stay
-//	Session  Lock Open Write Remove Close               what a reader or a runner does
+//	Session  Lock Open Write Remove Close               the work of a reader or a runner
 //	Reader   Next Close                                 the messages, the oldest first
 //
 // Brokers differ in three ways, and the seam does not hide it:
 //
-//   - Kafka and the broker in memory show a message without taking it. RabbitMQ and SQS hide
-//     what is read until it is removed or the reader is closed. [Info].Look says which. Where
-//     looking hides, package deadletter takes [LookLock] before it reads, so that one reads at
-//     a time, and it opens one reader at a time.
+//   - Kafka and the broker in memory show a message without taking it. RabbitMQ and SQS hide a
+//     message until it is removed or the reader is closed. Info.Look says which. If a look hides
+//     messages, package deadletter takes LookLock first, so that one reader is open at a time.
 //   - A lock of RabbitMQ and of the broker in memory belongs to a connection and ends with it.
-//     On Kafka and SQS it is a lease in the state, see [Leases]: it ends some seconds after
-//     its process has died.
+//     On Kafka and SQS it is a lease in the state, see [Leases]: it ends some seconds after its
+//     process has died.
 //   - The state is a compacted topic on Kafka. On RabbitMQ and SQS it is one message, see
 //     [Snapshot], which is read and replaced under a lock of the broker's.
 //
@@ -34,33 +33,29 @@
 //	Lock(look), Open(Start)
 //	500 x Next
 //	Write(Back, 500)               each is confirmed
-//	Remove(500, task)              records the task first: it counts the 500 and names them as
-//	                               under way; then takes them out of the DLQ
+//	Remove(500, task)              first records the task, which counts the 500 and names them as
+//	                               under way; then removes them from the DLQ
 //	500 x Next, Write, Remove      this record names the second window in place of the first
 //	Next: io.EOF
 //	Reader.Close
 //	Append(task: done)             nothing is under way
-//	Session.Close                  gives back what was in hand, and the locks
+//	Session.Close                  hands back unsettled messages, and releases the locks
 //
 // Marks of messages that stay (quarantined, refused) are state: Append(mark/<position>).
 //
 // # One crash
 //
-// A runner may end between any two of these calls, or inside one:
+// A runner may die between any two of these calls, or inside one. The next runner writes only
+// after the session of the dead one has ended, with its connection or its lease. The dead one's
+// unsettled messages are in the DLQ again by then.
 //
-//   - Before Write: the window lies in the DLQ, and the next runner sends it.
-//   - After Write, before Remove has recorded the task: the window lies in the DLQ and on the
-//     way back, too. The next runner sends it again: duplicates with the same id, at most a
-//     window. It is counted once, because the first runner has not counted it.
-//   - After the record, before all is removed: what is left of the window lies in the DLQ.
-//     The next runner sees in the task that it is under way. It sends it again, which may be a
-//     duplicate and is never a loss, and does not count it again. Messages that it does not find
-//     were removed.
-//     So the count is that of the messages, wherever the runner ended.
-//   - After Remove: the next window.
-//
-// The session of a runner that died ends by itself: its connection, or its lease. Its unsettled messages are in
-// the DLQ again by then. Nobody else writes before that.
+//   - Before Write: the next runner sends the window.
+//   - After Write, before Remove has recorded the task: the next runner sends the window again,
+//     as duplicates with the same ids. It counts them once, because the first runner has not.
+//   - After the record, before all messages are removed: the rest of the window is in the DLQ,
+//     and the task names it as under way. The next runner sends the rest again, perhaps as
+//     duplicates, and does not count it again.
+//   - After Remove: the next runner continues with the next window.
 package driver
 
 import (
