@@ -156,10 +156,10 @@ type From uint8
 // The beginnings. A driver whose looking hides is not asked for End.
 const (
 	Start From = iota // at the oldest message
-	End               // behind what lies there now: only what comes later is seen
+	End               // after the last message of now: only later ones are seen
 )
 
-// Place is where a message is written.
+// Place is a destination of a message.
 type Place uint8
 
 // The places.
