@@ -20,6 +20,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -71,13 +73,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	began := time.Now()
 	var t table
-	for _, s := range suites {
+	for i := 0; i < len(suites) && ctx.Err() == nil; i++ {
+		s := suites[i]
 		s.out, s.errOut = stdout, stderr
-		s.execute(ctx)
-		t.suites = append(t.suites, s)
-		if ctx.Err() != nil {
-			break
+		beside, shown := s.beside, bytes.Buffer{}
+		var both sync.WaitGroup
+		if beside != nil {
+			beside.out, beside.errOut = &shown, stderr
+			both.Go(func() { beside.execute(ctx) })
+			t.suites = append(t.suites, beside)
 		}
+		s.execute(ctx)
+		both.Wait()
+		_, _ = shown.WriteTo(stdout)
+		t.suites = append(t.suites, s)
 	}
 	if ctx.Err() == nil {
 		t.retry(ctx, stdout)
@@ -159,7 +168,8 @@ func (o options) suites() ([]*suite, error) {
 	switch o.tier {
 	case "test":
 		raced.names = shared
-		return []*suite{unit, raced, newSuite("integration", argv, append(packages, breaking[0]))}, nil
+		unit.beside = raced // the tests of unit that use Kafka wait most of their time
+		return []*suite{unit, newSuite("integration", argv, append(packages, breaking[0]))}, nil
 	case "prove":
 		all := []*suite{raced, newSuite("integration", race, packages), newSuite("loss", argv, breaking)}
 		if o.run == "" && len(expectedFailures) > 0 {

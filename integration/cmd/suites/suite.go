@@ -57,6 +57,7 @@ type suite struct {
 	names  []string // the packages
 	out    io.Writer
 	errOut io.Writer
+	beside *suite // runs at the same time, and is shown after this one; nil for none
 
 	took time.Duration
 	cpu  time.Duration // of the tests and the compiler
