@@ -16,10 +16,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Auth says who a request is from. Make one with [Basic], [BehindProxy] or [Custom]. The zero Auth serves this
-// machine alone, and everybody on it is an operator: the address must be a loopback one, and the name by which
-// the console is asked for, too, so that no page of the web reaches it by a name of its own. A request that has
-// come through a proxy is refused: its proxy is on this machine, and its sender need not be.
+// Auth identifies the user of a request. Make one with [Basic], [BehindProxy] or [Custom]. The zero
+// Auth serves this machine only, and everybody on it is an operator. The address must then be a
+// loopback address, and the host name in the request a local one, so that no web page reaches the
+// console by a name of its own. Requests that came through a proxy are refused, because the proxy
+// is on this machine and the sender may not be.
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
@@ -142,9 +143,9 @@ type User struct {
 	Rights []Right
 }
 
-// Basic asks for a name and a password as browsers do. Passwords must have at
-// least 8 bytes. After 10 wrong ones for one name from one address (on IPv6: one
-// /64 network) within a minute, it refuses all of them until the minute is over.
+// Basic asks for a name and a password as browsers do. Passwords must have at least 8 bytes. After
+// 10 wrong passwords for one name from one address (on IPv6: one /64 network) within a minute, it
+// refuses that pair until the minute is over.
 func Basic(users ...User) Auth {
 	a := Auth{kind: authBasic}
 	type entry struct {
@@ -210,8 +211,8 @@ type ProxyConfig struct {
 	Rights func(user string, groups []string) []Right
 }
 
-// BehindProxy believes what a proxy says, which has authenticated the user. The proxy must remove these headers
-// from the requests of its clients.
+// BehindProxy accepts the user's name from a proxy that has authenticated the user. The proxy must
+// remove these headers from the requests of its clients.
 func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.User = cmp.Or(cfg.User, "X-Forwarded-User")
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
@@ -290,9 +291,9 @@ func among(prefixes []netip.Prefix, at netip.Addr) bool {
 	return false
 }
 
-// Custom asks a function of the service's own, which has a login already. An error
-// refuses; it is recorded and not shown. [ErrLogin] asks for a name and a password. It must be safe for concurrent
-// use.
+// Custom calls a function of a service that already has a login. An error refuses the request; it
+// is recorded, but not shown. ErrLogin asks for a name and a password. The function must be safe
+// for concurrent use.
 func Custom(ask func(*http.Request) (Actor, error)) Auth {
 	a := Auth{kind: authCustom, ask: ask}
 	if ask == nil {

@@ -16,32 +16,28 @@ import (
 // DefaultRefresh is how often the DLQs are read in the background.
 const DefaultRefresh = 10 * time.Second
 
-// Config says what the console shows, and to whom. Queues is required.
+// Config configures the console. Queues is required.
 type Config struct {
-	// Queues are the DLQs that are shown, in this order. Required, where there are no
-	// Notes. Close them after the Console.
+	// Queues are the DLQs, in the order of the page. Required if there are no Notes. Close them after the Console.
 	Queues []Queue
 	// Notes are shown on the page of all DLQs to everybody: for example which DLQs are missing, and why.
 	// Default: none.
 	Notes []string
-	// Auth says who may do what. Default: a request from this machine, to a name of this machine, is an
-	// operator's, and all others are refused.
+	// Auth identifies users and their rights. Default: requests from this machine to a local host name are those of an
+	// operator, and all others are refused.
 	Auth Auth
-	// Hosts are the names by which the console is asked for, without a port. A request
-	// with another name is refused: a page of another site could reach the console by a
-	// name of its own that it points there. Default: any name, and without Auth localhost
-	// and the loopback addresses alone.
+	// Hosts are the host names of the console, without a port. A request with another name is refused, because a page
+	// of another site could point a name of its own to the console. Default: any name; without Auth only localhost and
+	// the loopback addresses.
 	Hosts []string
-	// ReadOnly forbids every change to everybody. A look into a DLQ in which looking costs something is no
-	// change. Default: what the role allows.
+	// ReadOnly forbids all changes. A look that costs something is not a change. Default: the role decides.
 	ReadOnly bool
-	// Redact is asked about each key, body, header and error before it is shown.
-	// Default: they are shown as they are.
+	// Redact gets each key, body, header and error before it is shown. Default: they are shown as they are.
 	Redact Redactor
-	// Decode reads bodies that are no text, to show them as JSON. Default: none is read.
+	// Decode turns binary bodies into JSON for display. Default: none is decoded.
 	Decode Decoder
-	// TraceURL is the address of a trace, in which {trace} stands for its id:
-	// "https://jaeger.example.com/trace/{trace}". Default: the id is shown alone.
+	// TraceURL is the address of a trace, with {trace} in place of its id: "https://jaeger.example.com/trace/{trace}".
+	// Default: the page shows the id without a link.
 	TraceURL string
 	// Audit gets the record of all changes and of the payloads that were shown, with the user: one JSON object
 	// in a line, each in one Write, never two at once. When a Write fails, nothing is done and no payload is
@@ -75,7 +71,7 @@ type Waiter interface {
 type Level struct {
 	Name  string // "10s"
 	Count int64  // messages that wait there
-	Late  int64  // of those, how many are due already; -1 where that is not known
+	Late  int64  // of those, how many are already due; -1 if unknown
 	// Overdue is for how long the first of them has been due. 0 where it is not due
 	// yet, or that is not known.
 	Overdue time.Duration

@@ -37,7 +37,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// Add shows one more DLQ from now on, behind the others. Close the Console before it.
+// Add shows one more DLQ from now on, after the others. Close the Console before it.
 func (c *Console) Add(q Queue) error {
 	if q.Queue == nil {
 		return errors.New("console: adding a DLQ: there is no Queue")
@@ -51,16 +51,15 @@ func (c *Console) Add(q Queue) error {
 // SetNotes changes [Config.Notes].
 func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
 
-// Close ends what runs in the background and returns when it has ended. A task that runs here is paused; it can
-// be resumed from anywhere. An edit may go to its end, for 5 s. Later requests are refused.
+// Close ends the background work and returns when it has ended. It pauses the tasks of this
+// process; any process can resume them. An edit may finish within 5 s. Later requests are refused.
 func (c *Console) Close() {
 	c.cancel()
 	c.desk.close()
 }
 
-// ServeHTTP implements [http.Handler]. All addresses are relative to each other, so
-// it works under any prefix that was taken off before, by [http.StripPrefix] or by a
-// proxy.
+// ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any
+// prefix that http.StripPrefix or a proxy removes.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "" { // "/prefix" without its slash, from which relative addresses lead astray
 		if asked, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(asked, "/") {

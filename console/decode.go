@@ -13,9 +13,9 @@ import (
 // decodeTime bounds how long a [Decoder] may take: it may ask a schema registry.
 const decodeTime = 3 * time.Second
 
-// Decoder turns the body of a message into JSON for people, where it knows the encoding;
-// Decoded.JSON is nil where it does not. An error is shown beside the body. It must be safe
-// for concurrent use, and must not change the bytes that it gets.
+// Decoder turns the body of a message into JSON for people if it knows the encoding. Otherwise
+// Decoded.JSON is nil. The page shows an error beside the body. It must be safe for concurrent use,
+// and must not change the bytes that it gets.
 type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header) (Decoded, error)
 
 // Decoded is a body that a [Decoder] has read.

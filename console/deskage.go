@@ -31,7 +31,7 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 // Growth is how the count of a DLQ has changed: what came, less what left.
 type Growth struct {
 	By   int64
-	Over time.Duration // an hour at most; 0 where that is not known yet
+	Over time.Duration // an hour at most; 0 if unknown
 }
 
 func (g Growth) String() string {

@@ -9,7 +9,7 @@ import (
 )
 
 // errNoCommands refuses commands about waiting messages.
-var errNoCommands = wrong("nobody can be told here what is to become of what waits: that is there on Kafka alone, where the queue is a console.Commander")
+var errNoCommands = wrong("waiting messages cannot be released or cancelled here: that works only on Kafka, with a queue that is a console.Commander")
 
 // actionOf is the action that a command is.
 func actionOf(kind deadletter.CommandKind) (Action, error) {

@@ -21,9 +21,7 @@
 //     inline script or style: the Content-Security-Policy forbids them.
 //   - Nothing is public by accident. Without [Config.Auth] only requests from this
 //     machine are served, and none that came through a proxy.
-//   - The numbers on the home page were counted in the background, and their age
-//     stands there. A DLQ in which reading changes a counter is read only when
-//     somebody asks.
+//   - The numbers on the home page were counted in the background, and the page shows their age. A DLQ in which reading changes a counter is read only on request.
 //   - A replay or a purge runs in this process. When that ends the task is paused,
 //     and any console or command goes on with it.
 package console

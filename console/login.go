@@ -110,7 +110,7 @@ func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok b
 		w.Header().Set("WWW-Authenticate", `Basic realm="dead letters", charset="UTF-8"`)
 		c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
 	case errors.Is(err, ErrProxied):
-		c.problem(w, r, http.StatusForbidden, "A proxy stands before this console", err.Error()+".")
+		c.problem(w, r, http.StatusForbidden, "There is a proxy in front of this console", err.Error()+".")
 	case auth.kind == authCustom: // the error may name the service's hosts and credentials
 		c.problem(w, r, http.StatusForbidden, "Not for you", "You are not known here, or may do nothing here. The console's record says why.")
 	default:

@@ -134,7 +134,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 // Problem is a page with an error.
 type Problem struct {
 	Heading, Text string
-	Back          string // an address, where there is one
+	Back          string // an address, or empty
 }
 
 func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
@@ -197,7 +197,7 @@ func outcomeOf(r *http.Request, err error) string {
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return "Nothing was changed."
 	}
-	return "It is not known whether it was done: the history of tasks tells."
+	return "Look at the task history to see whether it was done."
 }
 
 // asset is one of the embedded files. A browser keeps it until there is another

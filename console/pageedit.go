@@ -88,7 +88,7 @@ func newEditPage(l *Letter) EditPage {
 		case !h.Whole:
 			e.Locked = "it is hidden"
 		case names[h.Name] > 1:
-			e.Locked = "it stands there more than once"
+			e.Locked = "the message has it more than once"
 		case h.Value == nil, e.Value != visible(e.Value), strings.ContainsAny(e.Value, "\n"):
 			e.Locked = "its value is not a line of text"
 		}
@@ -140,7 +140,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if id := v.Get("id"); id != l.ID {
-		return wrong("another message lies there now; look again")
+		return wrong("another message is at this position now; look again")
 	}
 	p := newEditPage(l)
 	p.Why = v.Get("why")

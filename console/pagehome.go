@@ -25,8 +25,8 @@ type QueueView struct {
 	// State is "new" (not counted yet), "error" (the broker does not answer), "stale"
 	// (what is shown is old), "empty", or "".
 	State string
-	Age   time.Duration // of the oldest message, where that is known
-	Left  time.Duration // until the broker drops the oldest; 0 where it never does
+	Age   time.Duration // of the oldest message, if known
+	Left  time.Duration // until the broker drops the oldest; 0 for never
 	Bars  []Bar
 	Most  int64
 }

@@ -180,7 +180,7 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 func (c *Console) asked(r *http.Request) (*Letter, error) {
 	key, at := r.FormValue("dlq"), r.FormValue(pAt)
 	if at == "" || len(at) > maxParam {
-		return nil, wrong("the address must say where the message lies")
+		return nil, wrong("the address must have the position of the message")
 	}
 	o, err := c.desk.one(actorOf(r), key)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestWhatIsOldIsSaidToBeOld(t *testing.T) {
 		defer c.Close()
 		<-time.After(3 * time.Minute)
 		get(t, c, "/").has(t, "old, 3 min ago")
-		get(t, c, page("dlq", q)).has(t, "This is old.")
+		get(t, c, page("dlq", q)).has(t, "This data is old.")
 		<-time.After(5 * time.Minute)
 		get(t, c, page("dlq", q)).has(t, "The broker does not answer")
 	})

@@ -33,7 +33,7 @@ func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 			if a.StatusCode != http.StatusForbidden {
 				t.Errorf("%s with %s is %d", target, header, a.StatusCode)
 			}
-			a.has(t, "A proxy stands before this console", "--behind-proxy", "Config.Auth")
+			a.has(t, "There is a proxy in front of this console", "--behind-proxy", "Config.Auth")
 		}
 		get(t, users, "/", header, value)
 	}

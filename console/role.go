@@ -14,9 +14,8 @@ type Role uint8
 
 // The roles. The zero Role may do nothing.
 const (
-	// Viewer sees how much lies where and why, what runs, and of each message its
-	// id, place, times, reason, and the error without what is special about it
-	// (deadletter.Normalise). No body, no key, no header.
+	// Viewer sees counts, causes and tasks, and of each message its id, place, times, reason, and the error without its
+	// details (deadletter.Normalise). No body, no key, no header.
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
@@ -136,15 +135,15 @@ func (a *Actor) known() bool {
 		utf8.ValidString(a.Name) && !strings.ContainsFunc(a.Name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
 }
 
-// Action is something that is asked of the desk.
+// Action is a request of a user.
 type Action string
 
-// The actions, as they stand in the record.
+// The actions, as in the audit log.
 const (
 	Login  Action = "login"  // only in the record: a refused login
 	Look   Action = "look"   // counts, causes, tasks
-	List   Action = "list"   // messages, without what stands in them
-	Search Action = "search" // by what stands in messages
+	List   Action = "list"   // messages, without their content
+	Search Action = "search" // by the content of messages
 	Reveal Action = "reveal" // one message whole
 	Replay Action = "replay"
 	Pause  Action = "pause"
@@ -154,8 +153,7 @@ const (
 	Purge  Action = "purge"
 	// Quarantine marks messages, so that no replay takes them.
 	Quarantine Action = "quarantine"
-	// Release and CancelWaiting tell a group's consumers what is to become of what
-	// waits, Withdraw takes that back.
+	// Release and CancelWaiting send a group's consumers a command about waiting messages, Withdraw takes it back.
 	Release       Action = "release"
 	CancelWaiting Action = "cancel waiting"
 	Withdraw      Action = "withdraw"
@@ -181,7 +179,7 @@ func (a Action) changes() bool { return a.needs() >= Operator }
 type DeniedError struct {
 	Action   Action
 	Actor    Actor
-	ReadOnly bool // nobody may: the console is read-only
+	ReadOnly bool // the console is read-only
 }
 
 func (e *DeniedError) Error() string {

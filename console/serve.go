@@ -31,9 +31,9 @@ type ServeConfig struct {
 // ErrPublic marks an address that is open to others and not safe.
 var ErrPublic = errors.New("the console would be open to others than this machine")
 
-// ListenAndServe serves the console until ctx ends, and returns nil then. An address
-// that is not a loopback one is refused ([ErrPublic]) without [Config.Auth], and
-// with [Basic] but without TLS: passwords would go over the network as they are.
+// ListenAndServe serves the console until ctx ends, and then returns nil. It refuses an address
+// that is not a loopback address (ErrPublic) without Config.Auth, and with Basic but without TLS,
+// because the network could read the passwords.
 func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	cfg.Address = cmp.Or(cfg.Address, DefaultAddress)
 	server, secure := c.server(ctx), cfg.CertFile != "" || cfg.KeyFile != ""
@@ -103,7 +103,7 @@ func (c *Console) mayListen(at net.Addr, secure bool) error {
 	case c.cfg.Auth.kind == authLocal:
 		return fmt.Errorf("%w: set Auth, or listen on 127.0.0.1", ErrPublic)
 	case c.cfg.Auth.kind == authBasic && !secure:
-		return fmt.Errorf("%w, and passwords to whoever listens: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
+		return fmt.Errorf("%w, and passwords would be readable on the network: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
 	default:
 		return nil
 	}

@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// Browse yields the dead letters that a filter takes, in the order in which the broker has them, until yield
-// returns false, limit are found (0: no limit), the end of the DLQ as it was at the call is reached, or ctx
-// ends. [Info.Look] says what reading costs.
+// Browse yields the dead letters that match a filter, in the broker's order, until yield returns
+// false, it has found limit messages (0: no limit), it reaches the end that the DLQ had at the
+// call, or ctx ends. [Info.Look] describes the cost of reading.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
 	if err := f.check(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func each(ctx context.Context, scan Scan, do func(*Message)) error {
 	return sifted(ctx, scan, look, nil)
 }
 
-// Find returns the dead letter at a position, or [ErrNotFound].
+// Find returns the dead letter at a position, or ErrNotFound.
 func Find(ctx context.Context, q Queue, at Position) (*Message, error) {
 	var found *Message
 	err := Browse(ctx, q, Filter{Positions: []Position{at}}, 1, func(m *Message) bool {

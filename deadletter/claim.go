@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// MaxMarks is how many messages that stay have a mark, as quarantined or refused, on
+	// MaxMarks is the largest number of messages that are marked as quarantined or refused on
 	// RabbitMQ and SQS, where the state of a DLQ is one message.
 	MaxMarks = 2000
 	// keptTasks is how many tasks the history has.

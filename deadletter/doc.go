@@ -8,17 +8,18 @@
 //
 // # Guarantees
 //
-//   - Nothing is taken out of the DLQ or marked before its copy is confirmed where
-//     it was sent. A process that is killed at any instruction loses no message.
-//     The messages that it had sent and not yet settled, at most Replay.Window, are sent
-//     again when somebody resumes: duplicates with the same id.
-//   - A message goes back to the group that failed it and to no other. Where that
-//     is, is derived from the queue's own configuration, never from a header. A
+//   - No message is removed from the DLQ or marked before its copy is confirmed at
+//     its destination. A process that is killed at any instruction loses no message.
+//     Messages that it had sent and not yet settled, at most Replay.Window, are sent
+//     again by Resume: duplicates with the same id.
+//   - A message goes back to the group that failed it and to no other. The
+//     destination comes from the queue's own configuration, never from a header. A
 //     message whose headers name another group or origin is shown and refused.
 //   - One runner at a time: all writing goes through a [Claim]. A second one is
 //     refused with the name of the first ([HeldError]).
-//   - A replay is a [Task] that is saved before its first message. Only what was
-//     dead when it was made is touched, and what became of each message is recorded.
+//   - A replay is a [Task] that is saved before its first message. It touches only
+//     messages that were in the DLQ when it was created, and records the outcome of
+//     each.
 //
 // All functions are safe for concurrent use with different queues, and with the
 // same one as far as the claim allows. Bodies and headers that they hand out are

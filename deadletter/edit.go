@@ -12,7 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Change is the request of an edit. Required are Who, Why and Position, and a change of the body or of a header.
+// Change is the request of an edit. Who, Why and Position are required, and a change of the body or
+// of a header.
 type Change struct {
 	Who, Why string
 	// Position is the message's place in the DLQ. ID, if it is given, must be its id, so that no other message
@@ -27,8 +28,8 @@ type Change struct {
 	Remove []string
 }
 
-// Diff is the record of what an edit changed. Bodies are named by their SHA-256, because the record outlives
-// them and not everybody may read them.
+// Diff records what an edit changed. It has the SHA-256 of the bodies instead of the bodies,
+// because the record outlives them and not everybody may read them.
 type Diff struct {
 	Position Position `json:"position"`
 	ID       string   `json:"id"`
@@ -38,16 +39,16 @@ type Diff struct {
 	Headers    []HeaderChange `json:"headers,omitempty"`
 }
 
-// HeaderChange is a header before and after; nil means that it was, or is, not there.
+// HeaderChange is a header before and after; nil means that it did not or does not exist.
 type HeaderChange struct {
 	Name   string   `json:"name"`
 	Before [][]byte `json:"before"`
 	After  [][]byte `json:"after"`
 }
 
-// Edit replays one message with a changed body or headers. The original stays in
-// the DLQ until the edited copy is confirmed. It may be quarantined: an edit is
-// another message. The task that is returned has the diff.
+// Edit replays one message with a changed body or headers. The original stays in the DLQ until the
+// edited copy is confirmed. The message may be quarantined, because an edit makes another message
+// of it. The returned task has the diff.
 func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err
@@ -130,12 +131,12 @@ func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")
 	case Locked(name):
-		ps.Add(field, name, "is locked: redeliver's headers and the id are not the user's to edit")
+		ps.Add(field, name, "is locked: an edit must not change redeliver's headers and the id")
 	}
 }
 
-// Locked reports whether a header says what a message is, so that an edit may not touch
-// it: redeliver's own, in upper or lower case, and those that carry the id.
+// Locked reports whether an edit must not change a header because it identifies the message:
+// redeliver's own headers, in upper or lower case, and those that carry the id.
 func Locked(name string) bool {
 	lower := strings.ToLower(name)
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
@@ -156,8 +157,8 @@ func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
 	return copied, diff, nil
 }
 
-// DryEdit looks at the message and says what Edit would change, or why it would
-// refuse. It changes nothing and needs no claim.
+// DryEdit returns what Edit would change, or why it would refuse. It changes nothing and needs no
+// claim.
 func DryEdit(ctx context.Context, q Queue, c Change) (*Diff, error) {
 	if err := c.validate(); err != nil {
 		return nil, err

@@ -8,12 +8,12 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// ToElsewhere returns the headers with which m goes to a way back that redeliver does not
-// write, where the state of a message would be believed by nobody: a retry topic of
-// Spring's, or the origin. They are the user's; where Spring filled the DLQ, those that
-// say where the message first failed, which Spring writes only where they are missing;
-// and id and replays, without which neither a canary nor MaxReplays would know the
-// message when it comes back, dead-lettered by somebody else, who leaves headers alone.
+// ToElsewhere returns the headers with which m goes to a way back that redeliver does not write: a
+// retry topic of Spring's, or the origin. Nobody would believe the state of a message there. The
+// headers are the user's. If Spring filled the DLQ, they include those that locate the first
+// failure, which Spring only writes if they are missing. They also include id and replays: other
+// programs leave these headers alone when they dead-letter the message again, and a canary and
+// MaxReplays need them to recognise it.
 func ToElsewhere(m *Message, info Info) []Header {
 	st := NewState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)

@@ -47,7 +47,7 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 	case errors.Is(err, ErrLost):
 		t.Status, t.Note = StatusInterrupted, err.Error()
 	case ctx.Err() != nil && t.Kind.fixed() == "":
-		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner was told to end: %v", context.Cause(ctx))
+		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner had to end: %v", context.Cause(ctx))
 	default:
 		t.Status, t.Note = StatusFailed, err.Error()
 	}

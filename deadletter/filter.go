@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Filter selects dead letters. All fields that are set must match; the zero Filter takes all. A task records it,
-// so it is plain data.
+// Filter selects dead letters. All fields that are set must match; the zero Filter matches all. A
+// task records its filter, so it is plain data.
 type Filter struct {
 	// Fingerprints are those of [Fingerprint]: any of them.
 	Fingerprints []string `json:"fingerprints,omitempty"`
@@ -24,8 +24,8 @@ type Filter struct {
 	Key []byte `json:"key,omitempty"`
 	// Headers are user headers that the message must have with that value, by name.
 	Headers map[string]string `json:"headers,omitempty"`
-	// After and Before bound the latest failure: After <= failed < Before. Zero for no bound. For a message that
-	// does not say when it failed, the time of its writing counts.
+	// After and Before bound the latest failure: After <= failed < Before. Zero means no bound. If
+	// a message does not record when it failed, the time of its writing counts.
 	After  time.Time `json:"after,omitzero"`
 	Before time.Time `json:"before,omitzero"`
 	// Reasons are reasons of redeliver: any of them.
@@ -34,11 +34,11 @@ type Filter struct {
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
-	// Quarantined takes quarantined messages, too, which a replay otherwise skips.
+	// Quarantined also selects quarantined messages, which a replay otherwise skips.
 	Quarantined bool `json:"quarantined,omitempty"`
 }
 
-// Match reports whether a message is meant. It does not look at Quarantined.
+// Match reports whether a message matches. It ignores Quarantined.
 func (f *Filter) Match(m *Message) bool {
 	switch {
 	case len(f.IDs) > 0 && !slices.Contains(f.IDs, m.ID),
@@ -70,7 +70,7 @@ func hasHeader(m *Message, name, value string) bool {
 	return slices.ContainsFunc(m.Headers, func(h Header) bool { return h.Name == name && string(h.Value) == value })
 }
 
-// All reports whether the filter takes every message.
+// All reports whether the filter matches every message.
 func (f *Filter) All() bool {
 	return len(f.Fingerprints)+len(f.IDs)+len(f.Positions)+len(f.Headers)+len(f.Reasons) == 0 &&
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""

@@ -2,9 +2,9 @@ package deadletter
 
 import "github.com/redeliver/redeliver"
 
-// Fingerprint names the cause of a dead letter: messages with the same type of
-// error, the same text but for its numbers, ids and quotations, the same handler,
-// reason and origin have the same. 16 hex digits.
+// Fingerprint identifies the cause of a dead letter, in 16 hex digits. Messages have the same
+// fingerprint if they have the same type of error, the same text without numbers, ids and
+// quotations, and the same handler, reason and origin.
 func Fingerprint(m *Message) string {
 	// FNV-1a of the parts, a zero behind each, by hand: package hash wants a copy of every
 	// string, and a DLQ has a million.

@@ -13,12 +13,12 @@ import (
 // DefaultMaxGroups bounds the groups of [Groups].
 const DefaultMaxGroups = 1000
 
-// Group is the dead letters of one cause.
+// Group describes the dead letters of one cause.
 type Group struct {
-	// Fingerprint names the cause, see [Fingerprint]. It is empty for the group
-	// of all that did not fit into the bound.
+	// Fingerprint identifies the cause, see [Fingerprint]. It is empty for the group of all causes
+	// beyond the bound.
 	Fingerprint string
-	// Count is how many there are, Quarantined how many of them are marked so.
+	// Count is the number of messages, Quarantined the number of those that are quarantined.
 	Count, Quarantined int64
 	// FirstSeen is the earliest first failure, LastSeen the latest last one.
 	FirstSeen, LastSeen time.Time
@@ -27,7 +27,8 @@ type Group struct {
 	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1, by estimate (a few per
 	// cent off beyond 256 keys): 1 means all keys, near 0 one key. It is 0 if no message has a key.
 	Keys float64
-	// ErrorType, Error, Reason and Handler are those of its latest message; Example is the place of that.
+	// ErrorType, Error, Reason and Handler are those of its latest message. Example is the position
+	// of that message.
 	ErrorType, Error string
 	Reason           redeliver.Reason
 	Handler          string
@@ -36,20 +37,21 @@ type Group struct {
 	keys distinct
 }
 
-// Summary is the content of a DLQ.
+// Summary describes the content of a DLQ.
 type Summary struct {
 	// Groups are the causes, the most frequent first.
 	Groups []Group
 	// Scanned is how many messages were read, Matched how many of them the filter took.
 	Scanned, Matched int64
-	// Mismatched are those that name another group or origin.
+	// Mismatched is the number of messages that name another group or origin.
 	Mismatched int64
-	// Oldest and Newest are when the first and the last were written to the DLQ.
+	// Oldest and Newest are when the first and the last message were written to the DLQ.
 	Oldest, Newest time.Time
 }
 
-// Groups reads the whole DLQ and groups what a filter takes by cause. Its memory does not depend on the number
-// of messages: it separates at most DefaultMaxGroups causes, and later ones are one group without a fingerprint.
+// Groups reads the whole DLQ and groups the messages that match a filter by cause. Its memory does
+// not depend on the number of messages: it separates at most DefaultMaxGroups causes, and the
+// others form one group without a fingerprint.
 func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
 	if err := f.check(); err != nil {
 		return Summary{}, err

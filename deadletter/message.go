@@ -9,21 +9,21 @@ const (
 	FilledByWatermill = driver.FilledByWatermill
 	FilledByConnect   = driver.FilledByConnect
 	FilledByStreams   = driver.FilledByStreams
-	FilledByRabbitMQ  = driver.FilledByRabbitMQ // itself, by a dead-letter exchange
-	FilledBySQS       = driver.FilledBySQS      // itself, by a RedrivePolicy
-	FilledByUnknown   = driver.FilledByUnknown  // no header says it
+	FilledByRabbitMQ  = driver.FilledByRabbitMQ // RabbitMQ itself, by a dead-letter exchange
+	FilledBySQS       = driver.FilledBySQS      // SQS itself, by a RedrivePolicy
+	FilledByUnknown   = driver.FilledByUnknown  // unknown
 )
 
 // The outcomes. The first three take the message out of the DLQ, the others mark one that stays.
 const (
 	Replayed    = driver.Replayed    // a copy is confirmed on the way back to its group
-	Edited      = driver.Edited      // an edited copy is
+	Edited      = driver.Edited      // an edited copy is confirmed there
 	Purged      = driver.Purged      // somebody removed it
 	Quarantined = driver.Quarantined // it was replayed as often as allowed, and came back each time
 	Refused     = driver.Refused     // its headers name another group or origin
 )
 
-// Settlement is an outcome of one message.
+// Settlement is the outcome of one message.
 type Settlement struct {
 	Message *Message
 	Outcome Outcome

@@ -19,11 +19,11 @@ const (
 	markPrefix = driver.MarkPrefix
 )
 
-// New makes a queue of what an adapter's driver does. Adapters call it.
+// New makes a queue from an adapter's driver. Adapters call it.
 func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
-// WithDriver returns q over the driver that wrap makes of its own: for tests that count its
-// calls, or make them fail. A Queue around one of [New] has a method Unwrap() Queue.
+// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count
+// the driver's calls, or make them fail. A Queue around one of New has a method Unwrap() Queue.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	switch q := q.(type) {
 	case *driverQueue:

@@ -9,19 +9,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Removal is the request of a purge. Required are Who and Why, and either a Filter or Everything.
+// Removal is the request of a purge. It requires Who and Why, and either a Filter or Everything.
 type Removal struct {
 	Who, Why string
-	// Filter says what is removed.
+	// Filter selects the messages to remove.
 	Filter Filter
-	// Everything must be said for a filter that takes all.
+	// Everything must be set for a filter that matches all messages.
 	Everything bool
-	// Expect, where it is not 0, is how many messages the caller has been shown.
-	// When the filter takes more now, nothing is removed; and of what comes while it
-	// works, by the clock of who writes it there, nothing is touched. Never more than
-	// Expect are removed.
+	// Expect, if it is not 0, is the number of messages that the caller has seen. If more match
+	// now, nothing is removed. Messages that arrive during the purge, by their writer's clock, are
+	// not touched. The purge never removes more than Expect.
 	Expect int64
-	// Window is how many are removed at once. Default 500.
+	// Window is the number of messages that are removed at once. Default 500.
 	Window int
 	// Report is called with the progress. Optional.
 	Report Report
@@ -30,8 +29,8 @@ type Removal struct {
 // ErrMore marks a purge that would have removed more than was expected.
 var ErrMore = errors.New("the filter takes more than was expected; nothing was removed")
 
-// Purge removes dead letters for good. Task.Counts.Purged says how many. Only what
-// lies there now is touched. It can be resumed like a replay.
+// Purge removes dead letters for good. Task.Counts.Purged is their number. It only touches messages
+// that are in the DLQ now. It can be resumed like a replay.
 func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
 	p.Window = cmp.Or(p.Window, DefaultWindow)
 	if err := p.validate(); err != nil {
@@ -69,10 +68,10 @@ func (p *Removal) validate() error {
 		ps.Add("Window", p.Window, "must be from 1 to 10000, or 0 for the default")
 	}
 	if p.Filter.All() && !p.Everything {
-		ps.Add("Filter", "empty", "takes everything; say what is meant, or set Everything")
+		ps.Add("Filter", "empty", "matches everything: narrow it, or set Everything")
 	}
 	if p.Expect < 0 {
-		ps.Add("Expect", p.Expect, "must be positive, or 0 where nothing was shown")
+		ps.Add("Expect", p.Expect, "must be positive, or 0 for no limit")
 	}
 	return errors.Join(ps.Err(), p.Filter.check())
 }

@@ -9,26 +9,26 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Isolation is the request of a quarantine. Required are Who, Why and a Filter.
+// Isolation is the request of a quarantine. Who, Why and a Filter are required.
 type Isolation struct {
 	Who, Why string
-	// Filter selects the messages. It must not take all.
+	// Filter selects the messages. It must not match all.
 	Filter Filter
-	// Window is how many are marked at once. Default 500.
+	// Window is the number of messages that are marked at once. Default 500.
 	Window int
 	// Report is called with the progress. Optional.
 	Report Report
 }
 
-// Quarantine marks dead letters, as a replay marks messages that were replayed too often: they stay in the DLQ,
-// and a replay skips them unless it has Filter.Quarantined, which is also how they leave quarantine.
-// Task.Counts.Quarantined is the number of messages that it marked. Only messages that are in the DLQ now are
-// touched. It can be resumed like a replay.
+// Quarantine marks dead letters, as a replay marks messages that were replayed too often. They stay
+// in the DLQ, and a replay skips them unless it has Filter.Quarantined. Such a replay also ends the
+// quarantine. Task.Counts.Quarantined is the number of messages that were marked. It only touches
+// messages that are in the DLQ now. It can be resumed like a replay.
 //
-// On RabbitMQ and SQS a DLQ has [MaxMarks] marks at most, those of replays included: a
-// window that finds no room for all of its own marks none, and the task fails with
-// [ErrFull]. Of a group of a FIFO queue of SQS no more is marked than SQS shows at once;
-// where there may be more, the task has failed, and its note says so.
+// On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. A window whose
+// marks do not all fit marks nothing, and the task fails with ErrFull. In a group of a FIFO queue
+// of SQS, only as many messages are marked as SQS shows at once. If there may be more, the task
+// fails, and its note says so.
 func Quarantine(ctx context.Context, q Queue, i Isolation) (Task, error) {
 	i.Window = cmp.Or(i.Window, DefaultWindow)
 	if err := i.validate(); err != nil {
@@ -50,7 +50,7 @@ func (i *Isolation) validate() error {
 		ps.Add("Window", i.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
 	}
 	if i.Filter.All() {
-		ps.Add("Filter", "empty", "takes everything; say what is meant")
+		ps.Add("Filter", "empty", "matches everything: narrow it")
 	}
 	return errors.Join(ps.Err(), i.Filter.check())
 }

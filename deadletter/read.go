@@ -10,13 +10,13 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// Read fills in what a dead letter's headers say: State, ID, Filler, Findings and
-// Mismatch. m has its Headers, without redeliver's own block, which is ours; nil
-// where there is none. fallback is asked for an id when no header has one. A Time beyond
-// the year 9999 lies, and is taken away.
+// Read sets the fields of a dead letter that come from its headers: State, ID, Filler, Findings and
+// Mismatch. m has its Headers without redeliver's own block; ours is that block, or nil if there is
+// none. Read calls fallback for an id if no header has one. It drops a Time beyond the year 9999,
+// which must be wrong.
 //
-// A block is redeliver's word for this queue's group and origin only. One of another group or origin does not
-// belong here, it is shown, and refused by a replay.
+// redeliver believes a block only if it is of this queue's group and origin. A message with the
+// block of another group or origin does not belong here: it is shown, and a replay refuses it.
 func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // of some, milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON has no form for it

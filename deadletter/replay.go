@@ -20,29 +20,29 @@ const (
 	maxWindow = 10_000
 )
 
-// Replay is the request of a replay. Required are Who and Why.
+// Replay is the request of a replay. It requires Who and Why.
 type Replay struct {
-	// The user's name, for the history.
+	// The name of the user, for the history.
 	Who string
-	// Why, for those who read the history.
+	// Why is the reason, for those who read the history.
 	Why string
-	// Filter says what is replayed. Default: all that lies there now.
+	// Filter selects the messages. Default: all that are in the DLQ now.
 	Filter Filter
-	// Rate bounds the messages sent in a second. Default 0, no bound.
+	// Rate bounds the messages that are sent in a second. Default 0, no bound.
 	Rate float64
-	// Canary are the sizes of the steps in which the replay begins: 1, 10, 100.
-	// After each the DLQ is watched, and the task stops by itself when one of its
-	// messages came back. After the last step it goes on with the rest, and stops
-	// when more than one in ten comes back. Default: none.
+	// Canary has the sizes of the first steps: 1, 10, 100. After each step the replay watches the
+	// DLQ, and stops if one of its messages has come back. After the last step it continues with
+	// the rest, and stops when more than one in ten comes back. Default: none.
 	Canary []int
-	// Watch is how long the DLQ is watched after each step of the canary. It misses messages that come back
-	// later: choose it longer than the retries of the policy take. Default 30 s.
+	// Watch is how long the replay watches the DLQ after each step of the canary. It misses
+	// messages that come back later, so make it longer than the retries of the policy take. Default
+	// 30 s.
 	Watch time.Duration
-	// Window is how many messages may be sent and not yet settled: as many
-	// duplicates a crash may leave. Default 500, at most 10,000.
+	// Window is how many messages may be sent and not yet settled. A crash may leave that many
+	// duplicates. Default 500, at most 10,000.
 	Window int
-	// MaxReplays is how often a message may be replayed; one that was is marked
-	// as quarantined. Default 3. Filter.Quarantined replays those all the same.
+	// MaxReplays is how often a message may be replayed. A message that was replayed that often is
+	// quarantined. Default 3. Filter.Quarantined replays such messages all the same.
 	MaxReplays int
 	// Report is called with the progress. Optional.
 	Report Report
@@ -95,12 +95,11 @@ func signed(ps *redeliver.Problems, who, why string) {
 	}
 }
 
-// Run makes a replay of all that lies in the DLQ now and that the filter takes, and
-// runs it to its end: done, paused, cancelled, stopped by its canary, or failed. The
-// task says which, and is recorded before the first message is sent. An error is
-// returned beside it when it did not end by itself: ctx ended, the broker did not
-// answer, the claim was lost; [Resume] goes on. When ctx ends, the messages that are on
-// their way are confirmed and recorded first, if that takes no longer than 10 s.
+// Run replays the messages that are in the DLQ now and match the filter. It returns when the task
+// is done, paused, cancelled, stopped by its canary, or failed. The task has that status, and is
+// recorded before the first message is sent. Run returns an error, too, if the task was
+// interrupted: ctx ended, the broker did not answer, or the claim was lost. Resume continues such a
+// task. When ctx ends, Run first confirms and records the messages that were sent, for up to 10 s.
 func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
 	r = r.withDefaults()
 	if err := r.validate(); err != nil {
@@ -115,10 +114,10 @@ func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
 	return (&runner{q: q, claim: claim, task: t, report: r.Report}).run(ctx)
 }
 
-// Resume goes on with a replay, a purge or a quarantine that was paused or interrupted,
-// that failed or stopped; see [Task.Resumable]. It touches only what was dead when the task
-// was made, and begins with the canary again. It is refused while another runner has
-// the DLQ, and where that was opened with another Back or ReadBy than the task was made with.
+// Resume continues a replay, a purge or a quarantine that was paused, was interrupted, failed or
+// stopped; see [Task.Resumable]. It only touches messages that were in the DLQ when the task was
+// created, and begins with the canary again. It is refused while another runner has the DLQ, and if
+// the DLQ was opened with another Back or ReadBy than the task's.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")
@@ -164,23 +163,23 @@ func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	return errors.Join(fmt.Errorf("task %s was cancelled, and cannot be resumed", t.ID), claim.Save(ctx, *t))
 }
 
-// Forecast is what a replay would do.
+// Forecast describes what a replay would do.
 type Forecast struct {
-	// Back is where the messages would be sent.
+	// Back is the destination of the messages.
 	Back string
-	// Scanned were looked at, Matched are those that the filter takes. Of those
-	// Replay would be sent, Quarantine be marked because they were replayed too
-	// often, and Refuse because they name another group or origin.
+	// Scanned is the number of messages that were read, Matched the number of those that match the
+	// filter. Of these, Replay would be sent, Quarantine would be marked because they were replayed
+	// too often, and Refuse name another group or origin.
 	Scanned, Matched, Replay, Quarantine, Refuse int64
-	// Refusals say, for the first few, why.
+	// Refusals are the reasons of the first few refusals.
 	Refusals []string
 }
 
 // maxRefusals bounds Forecast.Refusals.
 const maxRefusals = 10
 
-// DryRun looks at the DLQ and says what Run would do, or why Run would refuse what it
-// is asked. It changes nothing, needs no claim, and nobody need have signed it.
+// DryRun reads the DLQ and returns what Run would do, or why Run would refuse the request. It
+// changes nothing, and needs no claim, Who or Why.
 func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
 	r = r.withDefaults()
 	f := Forecast{Back: q.Info().Back}

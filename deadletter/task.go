@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Task is one piece of work on a DLQ as it is recorded: what was asked, by whom,
-// and how far it is. It is plain data, and is kept as JSON.
+// Task records one piece of work on a DLQ: the request, who made it, and its progress. It is plain
+// data, and is kept as JSON.
 type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
@@ -46,7 +46,7 @@ type Task struct {
 	UnderWay []byte `json:"under_way,omitempty"`
 }
 
-// Counts is how far a task is. They are recorded with the outcomes that they count.
+// Counts is the progress of a task. It is recorded together with the outcomes that it counts.
 type Counts struct {
 	Scanned     int64 `json:"scanned"` // looked at, by the latest runner
 	Matched     int64 `json:"matched"` // of those, taken by the filter
@@ -75,25 +75,25 @@ func (c *Counts) count(o Outcome) {
 	}
 }
 
-// Report is how a task tells what it does, by the goroutine that runs it. Zero: it
-// tells nobody.
+// Report has functions that the goroutine of a task calls with its progress. The zero Report calls
+// none.
 type Report struct {
 	// Progress is called with the task after each window.
 	Progress func(Task)
-	// Result is called with the outcome of each message, once that is recorded.
+	// Result is called with the outcome of each message after the outcome is recorded.
 	Result func(Result)
 }
 
-// Result is what became of one message.
+// Result is the outcome of one message.
 type Result struct {
 	ID       string
 	Position Position
 	Outcome  Outcome
-	// Why says what is wrong with a message that was refused.
+	// Why is the reason if the message was refused.
 	Why string
 }
 
-// Kind is what a task does.
+// Kind is the kind of a task.
 type Kind string
 
 // The kinds of tasks.
@@ -117,23 +117,23 @@ func (k Kind) fixed() string {
 	}
 }
 
-// Status is how a task stands.
+// Status is the status of a task.
 type Status string
 
 // The states of a task.
 const (
 	StatusRunning     Status = "running"
-	StatusPaused      Status = "paused"      // asked to, or its runner was told to end
+	StatusPaused      Status = "paused"      // somebody asked for it, or its runner had to end
 	StatusCancelled   Status = "cancelled"   // for good
-	StatusStopped     Status = "stopped"     // by itself: what it replayed came back
-	StatusFailed      Status = "failed"      // Note says why: the broker did not answer, what was to be imported cannot be read
-	StatusDone        Status = "done"        // all that it was to touch is settled
-	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
+	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
+	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable
+	StatusDone        Status = "done"        // all its messages are settled
+	StatusInterrupted Status = "interrupted" // recorded as running, but its process died
 )
 
-// Resumable reports whether [Resume] can go on with the task: a replay, purge or quarantine that
-// nobody runs, and that is neither done nor cancelled. An edit is of one message, and
-// what an import reads is not kept: those cannot be resumed, nor paused.
+// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that nobody
+// runs, and that is neither done nor cancelled. Edits and imports can be neither resumed nor
+// paused, because an edit has one message, and the input of an import is not kept.
 func (t *Task) Resumable() bool {
 	switch t.Status {
 	case StatusPaused, StatusStopped, StatusFailed, StatusInterrupted:
@@ -146,8 +146,8 @@ func (t *Task) Resumable() bool {
 // Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
 func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
-// History returns the tasks of a DLQ, the oldest first. One that is recorded as
-// running while nobody runs it is shown as interrupted.
+// History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but
+// that nobody runs, has the status interrupted.
 func History(ctx context.Context, q Queue) ([]Task, error) {
 	tasks, err := q.Tasks(ctx)
 	if err != nil {
@@ -179,13 +179,13 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 	return Task{}, fmt.Errorf("%w %q in %s; History lists those there are", ErrNoTask, id, q.Info().DLQ)
 }
 
-// Pause asks the runner of a task to stop after its present window. It returns
-// when that is recorded; the task's status says when it has happened. A task that
-// could not be resumed is not paused: of an import and an edit it is refused.
+// Pause asks the runner of a task to stop after its present window. It returns when the request is
+// recorded; the task's status shows when the task is paused. A task that could not be resumed is
+// not paused, so Pause refuses imports and edits.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
 
-// Cancel asks for the end of a task, for good. One that nobody runs is cancelled at once. Messages that it has
-// replayed stay replayed.
+// Cancel asks for the final end of a task. A task that nobody runs is cancelled at once. Messages
+// that it has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, BeCancelled); err != nil {
 		return err

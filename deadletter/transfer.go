@@ -41,8 +41,8 @@ type lineHeader struct {
 	Value []byte `json:"value"`
 }
 
-// Export writes the dead letters that a filter takes to w, one JSON object in a
-// line, and returns how many. Nothing is taken out of the DLQ.
+// Export writes the dead letters that match a filter to w, one JSON object in a line, and returns
+// their number. It removes nothing from the DLQ.
 func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err error) {
 	info := q.Info()
 	buffered := bufio.NewWriter(w)
@@ -82,12 +82,11 @@ func fromLine(lines []lineHeader) []Header {
 	return headers
 }
 
-// Import writes what Export wrote into a DLQ of the same origin and group, and
-// returns the task, whose Counts.Imported says how many are confirmed. A line
-// that is no dead letter, or one of another origin or group, ends it before
-// anything behind it is written. It can be cancelled; neither paused nor resumed,
-// because r is not kept: a second Import writes those before it again, with the same
-// ids. The foreign headers of other fillers stay as they are.
+// Import writes the output of Export into a DLQ of the same origin and group, and returns the task.
+// Counts.Imported of the task is the number of confirmed messages. A line that is no dead letter,
+// or one of another origin or group, ends the import before any later line is written. An import
+// can be cancelled, but not paused or resumed, because r is not kept: a second Import writes the
+// earlier lines again, with the same ids. The foreign headers of other fillers stay as they are.
 func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
 	var ps redeliver.Problems
 	signed(&ps, who, why)

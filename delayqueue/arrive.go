@@ -7,8 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Arrival is what an adapter knows of a message that has come from a topic or
-// queue that redeliver writes, but for its headers.
+// Arrival describes a message from a topic or queue that redeliver writes, except its headers.
 type Arrival struct {
 	// Group and Origin are the subscription's, and Ladder the levels of its policy;
 	// nil on a broker without levels.
@@ -16,43 +15,41 @@ type Arrival struct {
 	Ladder        Ladder
 	// Findings are about headers that could not be read as text.
 	Findings []redeliver.Finding
-	// Level is the level on which the message waits, 0 where it does not: on the
-	// way back.
+	// Level is the level on which the message waits, or 0 on the way back.
 	Level time.Duration
-	// Written is when the message was written to where it is, by the writer's clock
-	// where the broker tells that; else when it arrived. Later than Now is
-	// not believed: another clock must not keep a message whose own due time is lost.
+	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, or
+	// else when it arrived. A time after Now is not believed: another clock must not hold a message whose own due time
+	// is lost.
 	Written time.Time
 	// Leaves is when the message leaves its level for a shorter one. Default:
 	// Level after Written.
 	Leaves time.Time
-	// Jitter is the longest rest that is spent where the message is, although a
-	// level could take it: a hop would only bring it to a place like this. 0
-	// where the rest is looked at when the level is over.
+	// Jitter is the longest remaining wait that the message spends in its present place, although a level could take
+	// it, because a hop would only bring it to a similar place. 0 if the remaining wait is checked when the level is
+	// over.
 	Jitter time.Duration
 	Now    time.Time
 }
 
-// Stay says how long a message stays where it arrived, and what is done with it then.
+// Stay says how long a message stays at its place, and what happens to it then.
 type Stay struct {
-	// State is what the headers say, as far as it can be right. Its group and
-	// origin are the subscription's, its ID and Due are set.
+	// State is the plausible part of the state in the headers. Its group and origin are the subscription's, and its ID
+	// and Due are set.
 	State *redeliver.State
-	// Until is when the message goes on. It may be over already.
+	// Until is when the message leaves its place. It may be in the past.
 	Until time.Time
 	// Hops reports whether it is not due then, and moves to another level.
 	Hops bool
 	// Publish reports whether it is a delayed publish, which no handler has seen:
 	// when it is due it goes to its topic.
 	Publish bool
-	// Findings are what is wrong with the headers, to be reported.
+	// Findings are the problems of the headers, to be reported.
 	Findings []redeliver.Finding
 }
 
-// Arrive reads the state of a message that has come back, believes of it what can
-// be right, and says how long the message stays. headers are redeliver's own, as
-// text; id is the message's own id, asked when they have none. Neither is kept.
-// This is the one place that decides what they mean:
+// Arrive reads the state of a message that has come back, accepts the plausible parts of it, and returns how long the
+// message stays. headers are redeliver's own, as text. Arrive calls id for the message's own id if the headers have
+// none. It keeps neither. Only Arrive decides about the meaning of these headers:
 //
 //   - A block of headers that is missing, or is another group's, makes the message
 //     a new one. One that is not whole may still say when the message is due; it

@@ -9,10 +9,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// PublishDue reads Watermill's delay metadata (package components/delay): when a
-// message that is published at now may be delivered. ok is false when it asks
-// for no delay. Watermill cuts the absolute time to the second, so the relative
-// one, where it is there too, says how much of that second is left: never early.
+// PublishDue reads Watermill's delay metadata (package components/delay) and returns when a message
+// that is published at now may be delivered. ok is false if it has no delay. Watermill cuts the
+// absolute time to the second. If the relative delay is there too, it shows the rest of that
+// second, so the message is never early.
 func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, err error) {
 	until, wait := msg.Metadata.Get(delay.DelayedUntilKey), msg.Metadata.Get(delay.DelayedForKey)
 	if until == "" && wait == "" {

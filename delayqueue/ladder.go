@@ -61,8 +61,8 @@ func NewLadder(p redeliver.Policy) Ladder {
 	return thin(slices.Compact(rungs), delays, p.MaxLevels)
 }
 
-// Fingerprint names a policy and the ladder that is made of it: what waits under
-// another one may stand on a level that this one would not choose.
+// Fingerprint identifies a policy together with its ladder. Messages under another fingerprint may
+// wait on a level that this one would not choose.
 func Fingerprint(p redeliver.Policy) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, p.Fingerprint(), NewLadder(p))
@@ -118,11 +118,10 @@ func thin(all Ladder, delays []time.Duration, most int) Ladder {
 	return rungs
 }
 
-// Next is the level on which a message waits that may run after remaining: the
-// largest that fits. A level that is longer by at most slack fits too, so that
-// the time between a decision and its write does not send a planned wait down
-// the ladder; an adapter whose levels cannot let a message go before they are
-// over adds up to slack of lateness by it. ok is false when the rest is to be held.
+// Next returns the level for a message that may run after remaining: the largest level that fits. A level that is
+// longer by at most slack fits too, so that the time between a decision and its write does not send a planned wait down
+// the ladder; an adapter whose levels cannot let a message go before they are over adds up to slack of lateness by it.
+// ok is false when the rest is to be held.
 func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bool) {
 	for _, level := range slices.Backward(l) {
 		if level-min(slack, level/10) <= remaining {
@@ -141,8 +140,8 @@ func (l Ladder) hops(d time.Duration) (n int) {
 	return n
 }
 
-// Path is the levels on which a wait of d is spent, one after another. The rest is shorter than the smallest
-// level and is held.
+// Path returns the levels on which a wait of d is spent, one after another. The rest is shorter than the smallest level
+// and is held.
 func (l Ladder) Path(d time.Duration) []time.Duration {
 	var path []time.Duration
 	for {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LevelName is the canonical name of a level, as it stands in the name of its
-// delay topic: 90 s is "1m30s", an hour "1h".
+// LevelName returns the canonical name of a level, as in the name of its delay topic: 90 s is
+// "1m30s", an hour "1h".
 func LevelName(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

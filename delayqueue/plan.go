@@ -19,8 +19,8 @@ type PlannedDelay struct {
 	Mechanism string // how it is spent, in words
 }
 
-// PlanDelays returns how the waits of a policy are spent: spend returns the hops of one, and says in words how it is spent.
-// listed is false where the backoff cannot list its delays.
+// PlanDelays returns how the waits of a policy are spent. For one wait, spend returns its hops and a description.
+// listed is false if the backoff cannot list its delays.
 func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
 	for range p.Immediate {
 		all = append(all, PlannedDelay{Retry: len(all) + 1, Mechanism: "at once, in the process"})
@@ -33,8 +33,8 @@ func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Durat
 	return all, listed
 }
 
-// Spend returns the hops of a wait, and says in words how it is spent: on places of a kind ("delay topic"), and for the rest
-// in the hands of the reader of a place.
+// Spend returns the hops of a wait and a description of how it is spent: on places of a kind ("delay topic"), with the
+// rest held by the reader of a place.
 func (l Ladder) Spend(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)
 	if len(hops) == 0 {

@@ -18,9 +18,9 @@ const (
 	maxRefused     = 1000                      // writes that are refused while it waits
 )
 
-// Broker is a broker in memory: topics that any number of groups read, each with
-// its own delay topics and DLQ. It is safe for concurrent use; the methods that
-// may fail the test belong to the test's goroutine.
+// Broker is a broker in memory. Any number of groups read its topics, each with its own delay
+// topics and DLQ. It is safe for concurrent use, but the methods that may fail the test belong to
+// the test's goroutine.
 type Broker struct {
 	tb     testing.TB
 	bubble bool // the clock is virtual
@@ -42,9 +42,9 @@ type storedRecord struct {
 	after *delivery
 }
 
-// New makes a broker for a test. In a bubble of testing/synctest its clock is the bubble's; elsewhere it is the
-// real one, and the test takes as long as the delays do. Everything that was opened and started ends with the
-// test.
+// New makes a broker for a test. In a bubble of testing/synctest it has the bubble's clock.
+// Otherwise it has the real clock, and the test takes as long as the delays. Everything that was
+// opened and started ends with the test.
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{
@@ -53,12 +53,12 @@ func New(tb testing.TB) *Broker {
 	}
 }
 
-// Elapsed is how long ago the broker was made, by its clock.
+// Elapsed returns the time since the broker was made, by its clock.
 func (b *Broker) Elapsed() time.Duration { return time.Since(b.began) }
 
-// Publish writes messages to a topic, for all groups that read it or ever will.
-// It fails the test for a message with Watermill's delay: that waits in a group,
-// so the Publisher of a [Client] takes it.
+// Publish writes messages to a topic, for all its groups, now and later. It fails the test for a
+// message with Watermill's delay: use the Publisher of a Client for that, because a delayed message
+// waits in a group.
 func (b *Broker) Publish(topic string, msgs ...*message.Message) {
 	b.tb.Helper()
 	for _, msg := range msgs {
@@ -108,13 +108,12 @@ func (b *Broker) change() {
 	}
 }
 
-// Wait returns when everything has come to rest: each message of a group that
-// somebody reads was handled or lies in the DLQ, and nothing waits. In a bubble that
-// takes no time, however long the delays are. It fails the test when it cannot come
-// to that: a write is still refused (see [Subscription.Refuse]), or
-// a handler does not return (in real time, within a minute).
+// Wait returns when everything is at rest: each message of a group that has a reader was handled or
+// is in the DLQ, and nothing waits. In a bubble that takes no time, however long the delays are.
+// Wait fails the test if that state cannot be reached: a write is still refused (see
+// [Subscription.Refuse]), or a handler does not return (in real time, within a minute).
 //
-// Outside a bubble, a Router that the test runs itself must be Running before.
+// Outside a bubble, a Router that the test itself runs must be Running before.
 func (b *Broker) Wait() {
 	b.tb.Helper()
 	maxWait := maxRealWait
@@ -137,7 +136,7 @@ func (b *Broker) Wait() {
 		case len(busy) == 0:
 			return
 		case refused > maxRefused:
-			b.tb.Fatalf("redelivertest: the broker has refused %d writes and is never told to restore; not at rest: %s", refused, strings.Join(busy, "; "))
+			b.tb.Fatalf("redelivertest: the broker has refused %d writes, and the test never calls restore; not at rest: %s", refused, strings.Join(busy, "; "))
 		}
 		select {
 		case <-changed:

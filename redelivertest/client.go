@@ -22,36 +22,36 @@ const (
 	DefaultDrainTimeout = 10 * time.Second
 )
 
-// Config says how a service takes part in a group. Its fields mean what they
-// mean in the adapters of real brokers. Group is required.
+// Config configures how a service takes part in a group. Its fields have the same meaning as in the
+// adapters of real brokers. Group is required.
 type Config struct {
 	// Group is the consumer group. Required.
 	Group string
-	// Policy is for every topic that Topics does not name. Default: the zero
-	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
+	// retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Topics are the policies of single topics. Default: none of their own.
+	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once, and how many retries beside them. Default 100.
 	MaxInFlight int
-	// MinInFlight lets what is in flight shrink while messages fail, first
-	// deliveries and retries together, down to this. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail, down to this
+	// number of first deliveries and retries together. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is when a message runs again that was nacked without an error.
-	// Default: what the policy says of an error.
+	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's
+	// delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers may finish when the subscriber
 	// closes. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
-	// DLQ says whether there is one: with DLQ.Discard a message that would go there is
-	// reported as redeliver.Discarded. Default: it goes there. DLQ.Retention must be 0.
+	// DLQ configures the DLQ: with DLQ.Discard, a message that would go there is reported as
+	// redeliver.Discarded. Default: it goes there. DLQ.Retention must be 0.
 	DLQ deadletter.Config
-	// Decode is asked about each message before its handler, and may change it;
-	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
-	// It must be safe for concurrent use. Default: all messages are fine.
+	// Decode gets each message before its handler, and may change it. An error, or a panic, sends
+	// the message as it was to the DLQ, undecodable. It must be safe for concurrent use. Default:
+	// it accepts all messages.
 	Decode func(*message.Message) error
 	// Sink receives the events. Default: none.
 	Sink redeliver.Sink
@@ -94,7 +94,7 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// Client is one service's place in a group. It is safe for concurrent use.
+// Client is one service's member of a group. It is safe for concurrent use.
 type Client struct {
 	b   *Broker
 	cfg Config
@@ -107,8 +107,8 @@ type Client struct {
 	alone   *item // the suspect that runs
 }
 
-// Open opens a service of a group. It fails the test when the configuration
-// cannot work, with all problems at once. The end of the test closes it.
+// Open opens a service of a group. It fails the test if the configuration cannot work, with all
+// problems at once. The end of the test closes it.
 func (b *Broker) Open(cfg Config) *Client {
 	b.tb.Helper()
 	c, err := b.open(cfg)
@@ -127,10 +127,10 @@ func (b *Broker) open(cfg Config) (*Client, error) {
 	return &Client{b: b, cfg: cfg}, nil
 }
 
-// Close ends all subscribers, waits until their handlers are done or
-// Config.DrainTimeout is over, and disconnects. When ctx ends meanwhile it
-// returns ctx's error and goes on in the background. A ctx that has ended before
-// bounds nothing. A second Close does nothing.
+// Close ends all subscribers, waits until their handlers have returned or Config.DrainTimeout is
+// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and goes on in the
+// background. If ctx had already ended, Close waits for at most Config.DrainTimeout. A second Close
+// does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.b.mu.Lock()
 	subs := c.subs

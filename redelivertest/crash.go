@@ -38,11 +38,10 @@ func (c *Client) suspect() (next *item) {
 // buries reports whether an item goes to the DLQ because of its crashes, so that nothing waits for it.
 func (it *item) buries(r *reader) bool { return it.crashes >= r.sub.Policy.MaxCrashes }
 
-// Kill ends the client as SIGKILL would, as the broker sees it: nothing is
-// settled or written from now on, what it had comes back to the next member of
-// its group, and its sink hears nothing more. A message that was alone in its
-// handler is charged with a crash. Kill does not wait for handlers: their
-// contexts end, and what they answer is ignored.
+// Kill ends the client as SIGKILL would, as far as the broker can see. From now on the client
+// settles and writes nothing, the next member of its group gets its messages, and its sink gets no
+// more events. A message that was alone in its handler counts a crash. Kill does not wait for
+// handlers: their contexts end, and their answers are ignored.
 func (c *Client) Kill() {
 	c.b.mu.Lock()
 	c.killed, c.closed, c.b.crashed = true, true, true

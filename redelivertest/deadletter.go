@@ -33,9 +33,9 @@ func (q *queue) bury(rec record, after *delivery) {
 	q.b.put(q.dlq(), rec, after)
 }
 
-// DeadLetterQueue is the DLQ for package deadletter: to browse, replay, purge. It
-// behaves as a connection to a broker on which removal is real and looking costs
-// nothing; Close is also what the death of its process looks like.
+// DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves
+// like the connection to a broker on which a removal is real and a look costs nothing. Close also
+// stands for the death of its process.
 func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
 
 // deadQueue implements [driver.DLQ].

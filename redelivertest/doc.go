@@ -1,6 +1,5 @@
-// Package redelivertest is a broker in memory with a virtual clock: a test says
-// "the handler fails, four attempts in seven seconds, then the DLQ, exhausted",
-// and is over in milliseconds.
+// Package redelivertest is a broker in memory with a virtual clock. A test can say "the handler fails, four attempts in
+// seven seconds, then the DLQ, exhausted", and ends in milliseconds.
 //
 //	func TestCharge(t *testing.T) {
 //		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -14,14 +13,12 @@
 //		})
 //	}
 //
-// [Run] is a bubble of testing/synctest. Within it the library runs as it is:
-// the same middleware, policy, ladder of levels and state in headers as on a real
-// broker; only the time is virtual. [New] makes a broker for a bubble of the
-// test's own, or for the real clock.
+// [Run] is a bubble of testing/synctest. In it the library runs unchanged: the same middleware, policy, levels and
+// state in headers as on a real broker. Only the time is virtual. [New] makes a broker for a bubble of the test's own,
+// or for the real clock.
 //
-// [Client.Handle] puts a handler behind middleware.Retry on a Router. A test of
-// the service's own Router gives that the Subscriber and Publisher of a [Client]
-// and calls [Broker.Start].
+// [Client.Handle] puts a handler behind middleware.Retry on a Router. To test the service's own Router, give it the
+// Subscriber and Publisher of a [Client], and call [Broker.Start].
 //
 // # Tools
 //
@@ -31,23 +28,20 @@
 //   - [Subscription.DeadLetters], [Subscription.Waiting]: the messages in the DLQ
 //     and on the delay topics, with their state.
 //   - [Broker.Wait]: waits until everything is at rest. All of these but Waiting
-//     wait by themselves.
+//     do so first.
 //   - [Subscription.Refuse]: a broker that does not take a retry or a dead letter.
-//   - [Client.Kill]: a process that dies; [Config.Decode]: bytes that are no message.
+//   - [Client.Kill]: a process that dies; [Config.Decode]: a message that cannot be decoded.
 //   - [Subscription.Events], [Config.Sink]: all events.
 //
 // # Semantics
 //
-// The broker is like Kafka with an ack for each message. Any number of groups read a topic from
-// its first message on; a retry comes back to the group that failed, by delay
-// topics named like Kafka's. Messages of one key ([SetKey]) run one after
-// another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: what a killed
-// process had is delivered again. A message that was alone in its handler when
-// its process was killed is charged, and after Policy.MaxCrashes of that it is
-// dead, crashed; after a kill all that ran runs one at a time. The DLQ is a topic,
-// "<topic>.<group>.dlq", which another group may read.
+// The broker is like Kafka with an ack for each message. Any number of groups read a topic from its first message on; a
+// retry comes back to the group that failed, by delay topics named like Kafka's. Messages of one key ([SetKey]) run one
+// after another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: the
+// messages of a killed process are delivered again. A message that was alone in its handler when its process was killed
+// counts a crash, and after Policy.MaxCrashes crashes it goes to the DLQ, crashed. After a kill, the messages that ran
+// then run one at a time. The DLQ is a topic, "<topic>.<group>.dlq", which another group may read.
 //
-// It passes the conformance kit, adapters/adaptertest, with all its features, in
-// bubbles and in real time. It has no partitions, rebalances, connections and
-// limits; what a real broker does there, its adapter's tests show.
+// It passes the conformance kit, adapters/adaptertest, with all its features, in bubbles and in real time. It has no
+// partitions, rebalances, connections and limits. The adapters' tests cover those on real brokers.
 package redelivertest

@@ -72,7 +72,7 @@ func TestWhatFailsTheTest(t *testing.T) {
 		f.want(t, `no message "o-2" of orders, but ["o-1"]`, func() { orders.Outcome("o-2") })
 		restore := orders.Refuse(redelivertest.Waits)
 		b.Publish("orders", msg("o-2"))
-		f.want(t, "never told to restore; not at rest: 1 messages of orders for billing, the first is o-2 on orders", func() { b.Wait() })
+		f.want(t, "never calls restore; not at rest: 1 messages of orders for billing, the first is o-2 on orders", func() { b.Wait() })
 		restore()
 		restore() // once
 		b.Wait()

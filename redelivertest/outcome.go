@@ -15,21 +15,21 @@ type note struct {
 	event redeliver.Event
 }
 
-// Outcome is what happened to one message in one group.
+// Outcome describes what happened to one message in one group.
 type Outcome struct {
-	// ID is the message's UUID, or topic/0/offset where it has none.
+	// ID is the message's UUID, or topic/0/offset if it has none.
 	ID string
 	// Committed reports whether it was handled.
 	Committed bool
-	// State is its latest state. State.Reason says why it is dead; it is empty
-	// for a message that is not.
+	// State is its latest state. State.Reason says why the message is in the DLQ; it is empty
+	// otherwise.
 	State redeliver.State
 	// Attempts are the runs of its handler that ended, with their errors.
 	Attempts []redeliver.Attempted
-	// Waits are its ways over the delay topics.
+	// Waits are its waits on delay topics.
 	Waits []Wait
-	// Took is the time from its publishing to its end, or to the latest that
-	// happened. In a bubble that is its delays, what its handler slept, and no more.
+	// Took is the time from its publishing to its end, or to its latest event. In a bubble that is
+	// exactly the sum of its delays and the time that its handler slept.
 	Took time.Duration
 
 	began time.Time
@@ -44,11 +44,11 @@ type Wait struct {
 	Postponed bool            // no attempt was counted for it
 }
 
-// String is the message's story, a line for each thing that happened.
+// String returns the message's story, with a line for each event.
 func (o Outcome) String() string { return o.ID + strings.Join(o.lines, "") }
 
-// Events waits until everything has come to rest (see [Broker.Wait]), and returns
-// all events of the group's clients about the topic, in order.
+// Events waits until everything is at rest (see [Broker.Wait]), and returns all events of the
+// group's clients about the topic, in order.
 func (s *Subscription) Events() []redeliver.Event {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()
@@ -59,8 +59,8 @@ func (s *Subscription) Events() []redeliver.Event {
 	return all
 }
 
-// Outcome waits until everything has come to rest (see [Broker.Wait]), and returns
-// what happened to a message. It fails the test when the group has never seen it.
+// Outcome waits until everything is at rest (see [Broker.Wait]), and returns what happened to a
+// message. It fails the test if the group has never seen the message.
 func (s *Subscription) Outcome(id string) Outcome {
 	s.q.b.tb.Helper()
 	all := s.Outcomes()

@@ -19,10 +19,9 @@ type Publisher struct{ client *Client }
 // Publisher returns a publisher. It publishes until the client is closed.
 func (c *Client) Publisher() *Publisher { return &Publisher{c} }
 
-// Publish writes the messages, or returns the errors of those that it does not
-// take. A message with Watermill's delay metadata (package components/delay)
-// waits in the client's group, which must read that topic, and is published to
-// the topic, for all groups, when it is due.
+// Publish writes the messages, and returns the errors of those that it refuses. A message with
+// Watermill's delay metadata (package components/delay) waits in the client's group, which must
+// read that topic. When it is due, it is published to the topic, for all groups.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var errs []error
 	for _, msg := range messages {
@@ -63,8 +62,8 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	return nil
 }
 
-// Close implements message.Publisher and does nothing: a Router calls it while
-// handlers still run. [Client.Close] is the end.
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run. Client.Close ends the publisher.
 func (p *Publisher) Close() error { return nil }
 
 var _ message.Publisher = (*Publisher)(nil)

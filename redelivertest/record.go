@@ -143,13 +143,13 @@ func (rec *record) idOf(topic string, offset int64) string {
 
 type keyKey struct{}
 
-// SetKey gives a message the key under which it is published: messages of one
-// key run one after another, in order. Without one a message has no such tie.
+// SetKey gives a message the key under which it is published. Messages of one key run one after
+// another, in order. Messages without a key have no order.
 func SetKey(msg *message.Message, key string) {
 	msg.SetContext(context.WithValue(msg.Context(), keyKey{}, []byte(key)))
 }
 
-// Key is the key of the message whose handler got ctx, empty where it has none.
+// Key returns the key of the message whose handler got ctx, or "" if it has none.
 func Key(ctx context.Context) string {
 	if rec := deliveredIn(ctx); rec != nil {
 		return string(rec.key)

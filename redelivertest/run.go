@@ -11,14 +11,12 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Run runs test in a bubble of testing/synctest, with a new broker. In it time is
-// virtual: it stands still while anybody has something to do, and then jumps to
-// what is due next, so that delays of hours take no time and measure to the
-// nanosecond. It begins at midnight UTC of 2000-01-01.
+// Run runs test in a bubble of testing/synctest, with a new broker. Time is virtual there: it does
+// not move while any goroutine has something to do, and then jumps to the next due time. So delays
+// of hours take no time, and are exact to the nanosecond. It begins at midnight UTC of 2000-01-01.
 //
-// The rules of synctest hold: no t.Run and t.Parallel within, no network, and
-// every goroutine must have ended when the test does. A handler that is to hang
-// waits for t.Context().
+// The rules of synctest apply: no t.Run and t.Parallel inside, no network, and every goroutine must
+// end before the test does. A handler that should hang waits for t.Context().
 func Run(t *testing.T, test func(t *testing.T, b *Broker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
@@ -36,8 +34,8 @@ func quiet() (bubble bool) {
 	return true
 }
 
-// Start runs a Router, returns when its handlers have subscribed, and closes it
-// at the end of the test. It fails the test when the Router cannot run.
+// Start runs a Router, returns when its handlers have subscribed, and closes it at the end of the
+// test. It fails the test if the Router cannot run.
 func (b *Broker) Start(router *message.Router) {
 	b.tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,9 +57,9 @@ func (b *Broker) Start(router *message.Router) {
 	}
 }
 
-// Handle runs a handler behind middleware.Retry on a Router of its own until the
-// test ends, as one more member of the client's group, and returns the
-// subscription, which reports what happens. More middlewares run inside Retry.
+// Handle runs a handler behind middleware.Retry on a Router of its own until the test ends, as one
+// more member of the client's group. It returns the subscription, which reports what happens. Other
+// middlewares run inside Retry.
 func (c *Client) Handle(topic string, h message.NoPublishHandlerFunc, inside ...message.HandlerMiddleware) *Subscription {
 	c.b.tb.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.DrainTimeout}, watermill.NopLogger{})

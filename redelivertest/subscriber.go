@@ -22,8 +22,8 @@ type Subscriber struct {
 	group  sync.WaitGroup
 }
 
-// Subscriber returns a subscriber of the client's group. Closing it (a Router
-// does) ends its subscriptions, and not the client.
+// Subscriber returns a subscriber of the client's group. Closing it, as a Router does, ends its
+// subscriptions, but not the client.
 func (c *Client) Subscriber() *Subscriber {
 	s := &Subscriber{client: c}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -33,11 +33,11 @@ func (c *Client) Subscriber() *Subscriber {
 	return s
 }
 
-// Subscribe joins the group for a topic, which need not exist, and delivers its
-// messages, the oldest first, until ctx ends or the subscriber is closed. Every
-// call is a member of its own. The messages of one key run one after another,
-// and beside them one retry; a failed message is overtaken by later ones of its
-// key, where Policy.Order says nothing else. One that is nacked has failed an attempt.
+// Subscribe joins the group for a topic, which need not exist, and delivers its messages, the
+// oldest first, until ctx ends or the subscriber is closed. Every call is a member of its own.
+// First deliveries of one key run one after another, beside one retry of that key. Later messages
+// of its key overtake a failed message, unless Policy.Order says otherwise. A nacked message has
+// failed an attempt.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	b := s.client.b
 	b.mu.Lock()
@@ -60,9 +60,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return r.out, nil
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight, up to Config.DrainTimeout; then their contexts
-// end and they are delivered again.
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight, up to Config.DrainTimeout. After that their contexts end, and they are delivered again.
 func (s *Subscriber) Close() error {
 	b := s.client.b
 	b.mu.Lock() // nobody is just subscribing

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Place is where a group's failed messages are written to.
+// Place is a destination of a group's failed messages.
 type Place string
 
 // The places.
@@ -20,22 +20,22 @@ const (
 	DLQ   Place = "the DLQ"
 )
 
-// Subscription is one topic as one group reads it: its events, waiting messages and dead letters. It is safe for
-// concurrent use, and outlives the clients of the group.
+// Subscription is one topic as one group reads it: its events, waiting messages and dead letters.
+// It is safe for concurrent use, and outlives the clients of the group.
 type Subscription struct{ q *queue }
 
-// Subscription returns what the client's group has made of a topic.
+// Subscription returns the client's group's subscription of a topic.
 func (c *Client) Subscription(topic string) *Subscription {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	return &Subscription{c.b.queue(topic, c.cfg.Group)}
 }
 
-// Stored is a message as it stands on a delay topic or in the DLQ.
+// Stored is a message on a delay topic or in the DLQ.
 type Stored struct {
-	// Where is the name of the topic on which it stands.
+	// Where is the name of its topic.
 	Where string
-	// State is what its headers say: when it is due, or why it is dead.
+	// State is the state in its headers: when it is due, or why it is dead.
 	State redeliver.State
 	// Message is the message as it was published: UUID, metadata and payload.
 	Message *message.Message
@@ -43,7 +43,7 @@ type Stored struct {
 	Key string
 }
 
-// String is one line: the id, where the message stands, and why.
+// String returns one line: the id, the topic, and the reason.
 func (s Stored) String() string {
 	line := fmt.Sprintf("%s on %s, attempts: %d", s.State.ID, s.Where, s.State.Attempts)
 	if s.State.Reason != "" {
@@ -64,8 +64,8 @@ func (q *queue) stored(where string, rec record) Stored {
 	return Stored{Where: where, State: st, Message: users.unmarshal(), Key: string(users.key)}
 }
 
-// DeadLetters waits until everything has come to rest (see [Broker.Wait]), and
-// returns what is in the DLQ, in the order in which it was written.
+// DeadLetters waits until everything is at rest (see [Broker.Wait]), and returns the messages in
+// the DLQ, in the order in which they were written.
 func (s *Subscription) DeadLetters() []Stored {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()
@@ -78,8 +78,8 @@ func (s *Subscription) DeadLetters() []Stored {
 	return all
 }
 
-// Waiting returns what waits now, the next due first. In a bubble it lets
-// everybody do what can be done now, and no time passes.
+// Waiting returns the messages that wait now, the next due first. In a bubble it first lets all
+// goroutines do what they can do now, and no time passes.
 func (s *Subscription) Waiting() []Stored {
 	if s.q.b.bubble {
 		quiet()
@@ -96,8 +96,8 @@ func (s *Subscription) Waiting() []Stored {
 	return all
 }
 
-// Refuse makes the broker refuse what is written to a place of the group until
-// restore is called. Meanwhile nothing that must go there comes to rest.
+// Refuse makes the broker refuse writes to a place of the group until restore is called. Until
+// then, messages that must go there do not come to rest.
 func (s *Subscription) Refuse(what Place) (restore func()) {
 	b := s.q.b
 	count := func(n int) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Operations are what the messages are for one broker, in its own units.
+// Operations is the number of operations on one broker, in its own units.
 type Operations struct {
 	Broker string `json:"broker"` // kafka, rabbitmq, sqs
 	// Writes and Reads are records on Kafka, messages on RabbitMQ, and requests on SQS,

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Result is what came of a scenario. Times count from the first message.
+// Result is the result of a scenario. Times count from the first message.
 type Result struct {
 	Messages  int `json:"messages"`
 	Succeeded int `json:"succeeded"`

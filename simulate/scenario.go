@@ -27,11 +27,11 @@ const (
 	maxBars     = 10_000
 )
 
-// Scenario is what happens to a subscription. The zero Scenario is an hour of ten
-// messages a second that all succeed, under the zero Policy.
+// Scenario describes what happens to a subscription. The zero Scenario is an hour of ten messages a
+// second that all succeed, under the zero Policy.
 type Scenario struct {
-	// Policy decides, with its defaults. Its functions are called as a subscriber
-	// calls them, but for Invalid, which has no message to look at.
+	// Policy decides, with its defaults. Its functions are called as a subscriber calls them,
+	// except Invalid, because there are no messages to look at.
 	Policy redeliver.Policy
 	// For is how long messages arrive. Default 1 h.
 	For time.Duration
@@ -48,9 +48,9 @@ type Scenario struct {
 	// Concurrency bounds the attempts that run at once, retries included. Default
 	// 0, no bound.
 	Concurrency int
-	// Bars is into how many parts the time is cut for Result.Series. Default 48.
+	// Bars is the number of parts of the time in Result.Series. Default 48.
 	Bars int
-	// Seed changes which messages and attempts are the unlucky ones.
+	// Seed determines which messages and attempts fail by chance.
 	Seed uint64
 }
 
@@ -110,11 +110,10 @@ func share(ps *redeliver.Problems, field string, v float64) {
 	}
 }
 
-// Fails is what an attempt of a message fails with that begins at a time since the
-// first one arrived; nil when it succeeds. id counts the messages from 0, in the order
-// in which they arrive, attempt counts from 1. It is the failure script for a handler,
-// too, whose real run is to be compared with this one: the jitter is the same where the
-// id of message 7 is "7".
+// Fails returns the error of an attempt that begins at a time since the first message arrived, or
+// nil if it succeeds. id counts the messages from 0, in the order in which they arrive, and attempt
+// counts from 1. It is also the failure script for a handler whose real run you compare with this
+// one: the jitter is the same if the id of message 7 is "7".
 func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 	if s.Poison > 0 && s.draw(id, 0) < s.Poison {
 		return ErrPoison

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client is a service's connections to RabbitMQ, its policies, and what is made
-// of them. It is safe for concurrent use.
+// Client has a service's connections to RabbitMQ, its policies, and everything that is opened from
+// it. It is safe for concurrent use.
 type Client struct {
 	cfg Config
 	// consuming and publishing are apart, see link.
@@ -37,9 +37,9 @@ type Client struct {
 	outlived outlived
 }
 
-// Open checks the configuration, connects, and returns a Client. All problems of
-// the configuration are in one redeliver.ConfigError. Brokers that do not answer
-// are an error within Config.DialTimeout for each, or when ctx ends.
+// Open checks the configuration, connects, and returns a Client. All problems of the configuration
+// are in one redeliver.ConfigError. If no broker answers, Open returns an error within
+// Config.DialTimeout for each, or when ctx ends.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -80,8 +80,8 @@ func (c *Client) disconnect() {
 	c.publishing.close()
 }
 
-// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
-// subscriptions and closes neither the client, nor what other subscribers need.
+// Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
+// The client and other subscribers stay open.
 func (c *Client) Subscriber() *Subscriber {
 	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("amqp: the subscriber is closed"))}
 	c.mu.Lock()
@@ -90,15 +90,14 @@ func (c *Client) Subscriber() *Subscriber {
 	return s
 }
 
-// Publisher returns a Watermill publisher. It publishes until the client is
-// closed; closing it (a Router does) does nothing.
+// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
+// publisher, as a Router does, has no effect.
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
-// Close ends all subscribers, waits until their handlers are done or the drain
-// timeout is over, and disconnects. When ctx ends meanwhile, it returns ctx's
-// error and goes on in the background; nothing is lost either way. A ctx that
-// has ended before bounds nothing: Config.DrainTimeout does. A second Close does
-// nothing.
+// Close ends all subscribers, waits until their handlers have returned or the drain timeout is
+// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and goes on in the
+// background; nothing is lost in either case. If ctx had already ended, Close waits for at most
+// Config.DrainTimeout. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
@@ -244,8 +243,8 @@ func (c *Client) forget(topic string, p *pending, err error) {
 	}
 }
 
-// SubscribeInitialize declares the topic's queue and all that a subscription of
-// it needs. Watermill's components call it.
+// SubscribeInitialize declares the topic's queue and the other queues that a subscription of it
+// needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()

@@ -25,39 +25,37 @@ const (
 	DefaultSendTimeout     = 30 * time.Second
 	DefaultDialTimeout     = 10 * time.Second
 	DefaultConsumerTimeout = 30 * time.Minute // RabbitMQ's own
-	// DefaultJitterPrefetch is RetryPrefetch where the policy's backoff has
-	// jitter: so many messages may wait for the end of theirs.
+	// DefaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
+	// may wait for the end of their jitter.
 	DefaultJitterPrefetch = 4000
 	DefaultRetryBytes     = 32 << 20
-	// DefaultKeyPrefetch is the least Prefetch by default where the Order is PerKey: what
-	// waits, and what stands behind it, is of these.
+	// DefaultKeyPrefetch is the smallest default of Prefetch if the Order is PerKey. Waiting
+	// messages, and those behind them, count towards it.
 	DefaultKeyPrefetch = 1000
 
 	maxPrefetch = 65535
 	maxShards   = 64
 )
 
-// Config says how a service reads queues of RabbitMQ with retries, delays and a
-// DLQ. URLs is required.
+// Config configures how a service reads queues of RabbitMQ with retries, delays and a DLQ. URLs is
+// required.
 type Config struct {
 	// URLs are the brokers, "amqp://user:password@host:5672/vhost" or amqps,
 	// tried in turn. Required.
 	URLs []string
-	// Policy is for every queue that Queues does not name. Default: the zero
-	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three
+	// retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Queues are the policies of single queues. Default: none of their own.
+	// Queues are the policies of single queues. Default: none.
 	Queues map[string]redeliver.Policy
-	// Key names the key of a message, where the Order of a policy is
-	// redeliver.PerKey: [KeyHeader] is a header, and a routing key or a property does
-	// as well. It is called once for each delivery, by one goroutine for each queue;
-	// where Policy.Invalid is set that is so of the queues by which retries and replays
-	// come, too. It must be quick, and must not change the delivery. The empty key is
-	// none: such a message waits for no other. One over which it panics is undecodable.
-	// Required where an Order is PerKey, and not called elsewhere.
+	// Key returns the key of a message if the Order of a policy is redeliver.PerKey. [KeyHeader]
+	// returns a header; a routing key or a property works, too. One goroutine for each queue calls
+	// it once for each delivery. If Policy.Invalid is set, that includes the queues that bring
+	// retries and replays. It must be quick, and must not change the delivery. A message with an
+	// empty key waits for no other. A message for which Key panics is undecodable. Key is required
+	// if an Order is PerKey, and not called otherwise.
 	Key func(amqp091.Delivery) string
-	// Topology says which queue a topic means. Default: Queue, the queue of
-	// the topic's name.
+	// Topology maps a topic to a queue. Default: Queue, the queue of the topic's name.
 	Topology Topology
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once. Default 100.
@@ -65,85 +63,83 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them.
 	// Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
-	// MaxRetriesInFlight are halved for every second in which half of them do, down to
-	// this, first deliveries and retries together, and grow back when they succeed.
-	// Failures that the message itself is to blame for (permanent, rejected,
-	// undecodable) do not count, those that are postponed do. What waits in its place
-	// is in flight. Default 0: nothing shrinks. At most MaxInFlight.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
+	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
+	// down to MinInFlight for first deliveries and retries together. They grow back when messages
+	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
+	// count, but postponed messages do. A message that waits in its place is in flight. At most
+	// MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// Prefetch is how many unacked first deliveries the broker sends to one
-	// Subscribe. Default, and least: MaxInFlight. At most twice MaxInFlight, because
-	// RabbitMQ counts deliveries of messages that did not run, too: see Crashes in the
-	// package's documentation. Where the Order is PerKey or Blocking the default is
-	// 1,000 (PerKey) or MaxInFlight, whichever is more, and it may be up to 65,535; if
-	// Queues has both kinds, the others use twice MaxInFlight of it.
+	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
+	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
+	// counts deliveries of messages that did not run: see Crashes in the package's documentation.
+	// If the Order is PerKey or Blocking, the default is the larger of 1,000 (PerKey) and
+	// MaxInFlight, and the maximum is 65,535. If Queues has both kinds, the others use twice
+	// MaxInFlight of it.
 	Prefetch int
-	// RetryPrefetch is the same for each queue that brings retries, those included
-	// that wait here for the rest of their delay: the shards of a level have it
-	// together. What waits here is in memory: see RetryBytes. A subscriber begins with
-	// few and asks for more as they are used; then, for a moment, it may have half
-	// as many again. The queue from which retries come back to be run at once has at
-	// most twice MaxRetriesInFlight of it.
-	// Default: 4,000 where the policy's backoff has jitter, else twice
-	// MaxRetriesInFlight. At most 65,535.
+	// RetryPrefetch is the same for each queue that brings retries. It includes messages that wait
+	// in this process for the rest of their delay. The shards of a level share it. These messages
+	// are in memory: see RetryBytes. A subscriber begins with few and asks for more as they are
+	// used; then, for a moment, it may have half as many again. The queue that brings retries to
+	// run at once has at most twice MaxRetriesInFlight of it. Default: 4,000 if the policy's
+	// backoff has jitter, otherwise twice MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
-	// RetryBytes bounds the bodies that each of these queues has here, unacked, as
-	// far as those that came before tell how large the next are; the broker knows no
-	// such bound, so it is asked for fewer messages. More than that waits in the
-	// queue; where the backoff has jitter it may be late for it. Default 32 MiB.
+	// RetryBytes bounds the bodies that each of these queues has unacked in this process. The
+	// broker has no such bound, so the subscriber estimates the size of the next messages from
+	// earlier ones, and asks for fewer. The others wait in the queue; if the backoff has jitter,
+	// they may be late. Default 32 MiB.
 	RetryBytes int
-	// Shards is the number of queues behind each level. The broker hands on about
-	// 2,500 messages/s of one that is longer than a minute; more share the work. Default 1, at most 64.
+	// Shards is the number of queues behind each level. The broker passes on about 2,500 messages/s
+	// of a queue that is longer than a minute, and several queues share the work. Default 1, at
+	// most 64.
 	Shards int
-	// NackDelay is when a message runs again that was nacked without an error.
-	// It counts as an attempt. Default: what the policy says of an error.
+	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when the subscriber
-	// closes; then their contexts are cancelled and their messages stay
-	// unacked. Default 10 s.
+	// DrainTimeout bounds how long handlers may finish when the subscriber closes. After that their
+	// contexts are cancelled, and their messages stay unacked. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// DialTimeout bounds one try to connect. Default 10 s.
 	DialTimeout time.Duration
-	// ConsumerTimeout is the broker's own (consumer_timeout): it closes the
-	// channel of whoever keeps a message longer. What lies here unrun for half
-	// of it is handed back. Default 30 min, RabbitMQ's default.
+	// ConsumerTimeout is the broker's own setting consumer_timeout: the broker closes the channel
+	// of a consumer that keeps a message longer. Messages that have not run for half of it are
+	// handed back. Default 30 min, RabbitMQ's default.
 	ConsumerTimeout time.Duration
-	// NoProvisioning refuses to start when a queue of ours is missing, instead
-	// of creating it. Plan lists them. Default: they are created.
+	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of
+	// creating it. Plan lists them. Default: they are created.
 	NoProvisioning bool
-	// ManagementURL is the broker's management API,
-	// "http://user:password@host:15672"; with it Plan and Subscribe look at what
-	// AMQP cannot tell: policies, limits, stuck messages. Subscribe refuses what
-	// Plan refuses; where the API does not answer it says so (the event "not
-	// checked") and goes on. Default: it is not asked.
+	// ManagementURL is the broker's management API, "http://user:password@host:15672". With it Plan
+	// and Subscribe also check what AMQP does not show: policies, limits, stuck messages. Subscribe
+	// refuses what Plan refuses. If the API does not answer, Subscribe reports it (the event "not
+	// checked") and goes on. Default: no management API.
 	ManagementURL string
-	// DLQ says how the DLQ is made. Default: it keeps its messages.
+	// DLQ configures the DLQ. Default: it keeps its messages.
 	DLQ deadletter.Config
-	// Names says how our queues are called. Default: see Names.
+	// Names are the names of redeliver's queues. Default: see Names.
 	Names Names
 	// Marshaler turns deliveries into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// StateKeys sign the state that redeliver keeps in the headers of what it writes (HMAC-SHA256 over the state and the
-	// digest of the body). The first key signs; a state signed with any of them is believed. They are for virtual hosts
-	// where others may write to the default exchange, by which every queue can be reached. Give every process of the queue
-	// the same keys, the command and the console included.
+	// StateKeys sign the state that redeliver keeps in the headers of its messages (HMAC-SHA256
+	// over the state and the digest of the body). The first key signs; a state signed with any of
+	// them is believed. Use them for virtual hosts where others may write to the default exchange,
+	// which reaches every queue. Give every process of the queue the same keys, the command and the
+	// console included.
 	//
-	// To change a key, first add the new one as the second key everywhere, then make it the first, and remove the old one
-	// when nothing signed with it waits or stands in the DLQ. With keys, an unsigned state counts for nothing: its message
-	// is a new one, also where it waited when the first key came. At least 16 random bytes each. Default: none.
+	// To change a key, first add the new one as the second key everywhere, then make it the first.
+	// Remove the old one when no waiting message and no dead letter is signed with it. With keys,
+	// an unsigned state is ignored: its message is a new one, even if it was waiting when the first
+	// key came. At least 16 random bytes each. Default: none.
 	StateKeys [][]byte
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
-	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size,
-	// connection properties. Its Recovery must be nil: redeliver reconnects by
-	// itself, because a recovered channel lets a late ack settle another
-	// message. Default: the zero Config of amqp091-go.
+	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size, connection properties.
+	// Its Recovery must be nil: redeliver reconnects itself, because a recovered channel lets a
+	// late ack settle another message. Default: the zero Config of amqp091-go.
 	AMQP amqp091.Config
 }
 
@@ -281,6 +277,6 @@ func checkURLs(ps *redeliver.Problems, urls []string) {
 
 func checkRecovery(ps *redeliver.Problems, cfg amqp091.Config) {
 	if cfg.Recovery != nil {
-		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
+		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects itself")
 	}
 }

@@ -18,37 +18,32 @@ import (
 // Handler handles a delivery, see [Consume].
 type Handler func(ctx context.Context, d amqp091.Delivery) error
 
-// Consume calls handler for the messages of queues, with retries, delays and a
-// DLQ, until ctx ends: for a service that knows nothing of Watermill. What
-// [Subscriber] promises holds here too: the same queues, bounds, headers and
-// events. config.Topology says which queue each of queues means; by default the
+// Consume calls handler for the messages of queues, with retries, delays and a DLQ, until ctx ends.
+// It is for services without Watermill, and keeps the promises of [Subscriber]: the same queues,
+// bounds, headers and events. config.Topology maps each of queues to a queue; by default it is the
 // one of that name.
 //
-// handler's answer is an error value: nil is done, and about everything else the
-// policy decides (redeliver.Permanent, redeliver.RetryAfter, ...); a panic and a
-// time-out are failures. It is called by many goroutines at once, MaxInFlight
-// first deliveries and MaxRetriesInFlight retries for each queue, with the
-// delivery as it came from its queue at first, whatever its attempt:
-// redeliver.FromContext tells which one it is. The delivery's body and headers
-// must not be changed; they may be kept. ctx's values are in the handler's
-// context, its end is not: that comes with the policy's Timeout, and when the
-// message is lost to this process.
+// The handler answers with an error value. After nil the message is done. After any other value
+// (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
+// failures. Many goroutines call the handler at once, for MaxInFlight first deliveries and
+// MaxRetriesInFlight retries of each queue. At every attempt it gets the delivery as it first came
+// from its queue; redeliver.FromContext returns the number of the attempt. The handler must not
+// change the delivery's body and headers, but may keep them. Its context has the values of ctx, but
+// does not end with ctx. It ends with the policy's Timeout, or when this process loses the message.
 //
-// The message is acked when the handler's answer is settled. A handler that acks,
-// nacks or rejects the delivery by itself, as it did in a loop of its own, says
-// only more of its answer: Ack does nothing. Where it returns nil, Nack and Reject
-// are failures: with requeue one like an error, after config.NackDelay if that is
-// set, without requeue the message goes to the DLQ, rejected. With multiple they
-// return an error and do nothing.
+// The message is acked when the handler's answer is settled. A handler may still ack, nack or
+// reject the delivery, as in a loop of its own. These calls are part of its answer. Ack does
+// nothing. If the handler returns nil, Nack and Reject are failures: with requeue like an error,
+// after config.NackDelay if that is set; without requeue the message goes to the DLQ, rejected.
+// With multiple they return an error and do nothing.
 //
-// config.Marshaler must be nil, it is about Watermill messages. Connections are
-// our own. Each queue is read by a consumer of its own.
+// config.Marshaler must be nil, because it concerns Watermill messages. Consume opens its own
+// connections. Each queue has a consumer of its own.
 //
-// Consume returns nil when ctx has ended: handlers that run may finish within
-// config.DrainTimeout, then their contexts end, and their messages come back. It
-// returns an error when it cannot begin: then no queue was read, and what is wrong with
-// each of them is in that error. What fails later is told to config.Sink and tried
-// again.
+// Consume returns nil when ctx has ended. Running handlers may then finish within
+// config.DrainTimeout; after that their contexts end, and their messages come back. It returns an
+// error when it cannot begin: then it has read no queue, and the error has the problems of each. It
+// reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
 	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, engine.Options[*delivery]{Handle: handle(config.NackDelay, handler)})
 }

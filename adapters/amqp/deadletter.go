@@ -17,25 +17,23 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// DeadLetterConfig says which DLQ is opened. Topic is required.
+// DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
 	// Topic is the topic whose queue's messages failed.
 	Topic string
-	// DLQ is a queue that somebody else fills for this queue: RabbitMQ itself, by a
-	// dead-letter exchange, or Watermill's poison queue. Default: the DLQ of
-	// redeliver.
+	// DLQ is a queue that another program fills for this queue: RabbitMQ itself, by a dead-letter
+	// exchange, or Watermill's poison queue. Default: the DLQ of redeliver.
 	DLQ string
-	// DeliveryLimit is how often the broker delivers a message of such a DLQ before
-	// it takes it away. Each look is a delivery. A look is refused from half of it
-	// on, a replay or a purge two before it. Default: what the management API says;
-	// 20, RabbitMQ 4's own, where there is none to ask. Of redeliver's DLQ it is
-	// out of reach.
+	// DeliveryLimit is how often the broker delivers a message of such a DLQ before it removes it.
+	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge two
+	// deliveries before it. Default: the limit that the management API reports; without that API
+	// 20, RabbitMQ 4's own. The limit of redeliver's own DLQ is out of reach.
 	DeliveryLimit int
 }
 
-// DeadLetters opens the DLQ of a topic's queue, which must exist. Beside it
-// "<dlq>.state" is made when something is to be written there. The queue has
-// connections of its own; the client must stay open for as long as it is used.
+// DeadLetters opens the DLQ of a topic's queue, which must exist. Its companion, "<dlq>.state", is
+// created with the first write to it. The returned queue has connections of its own. Keep the
+// client open while you use it.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	var ps redeliver.Problems

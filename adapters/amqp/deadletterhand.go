@@ -178,7 +178,7 @@ func (h *hand) take(d amqp091.Delivery) {
 
 // gone says why nothing can be read any more.
 func (h *hand) gone(err error) error {
-	return fmt.Errorf("amqp: reading %s: %w; what was in hand lies there again", h.queue, err)
+	return fmt.Errorf("amqp: reading %s: %w; its unsettled messages are in the queue again", h.queue, err)
 }
 
 // ack removes messages of one grip for good. It returns when the broker has read that.

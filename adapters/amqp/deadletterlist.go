@@ -16,15 +16,15 @@ const (
 	retrySuffix = ".retry"
 )
 
-// ErrNoManagement is an answer that only the management API has, where
-// Config.ManagementURL does not say where that is.
+// ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not
+// set.
 var ErrNoManagement = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
 
-// DeadLetterQueues lists the DLQs that the virtual host has, by name: the queues that
-// end in ".dlq". It asks the management API; without one it returns an error that is
-// [ErrNoManagement]. Origin, Group and Back are read from the name, and empty where that
-// says nothing: it was too long and is cut, or the queue is somebody else's. Those that
-// Config.Names calls otherwise are not found.
+// DeadLetterQueues lists the DLQs of the virtual host by name: the queues that end in ".dlq". It
+// needs the management API; without it, it returns an error that is ErrNoManagement. Origin, Group
+// and Back come from the name. They are empty if the name does not show them, because it was too
+// long and was cut, or because the queue belongs to another program. DLQs with other names
+// (Config.Names) are not found.
 func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	m := newManagement(&c.cfg)
 	if m == nil {

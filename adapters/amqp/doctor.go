@@ -20,12 +20,11 @@ type examination struct {
 	how doctor.Examination
 }
 
-// Doctor looks at a queue and those on which its messages wait: whether they are there,
-// keep what they have, are read, and let go what is due; which levels a change of the
-// policy has left; whether all consumers run one policy. It consumes nothing, and writes
-// and creates nothing. Most of it only the management API tells: without
-// Config.ManagementURL it is not checked. The error is that the broker, or that API, does
-// not answer.
+// Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
+// their messages, are read, and deliver what is due. It lists levels that an older policy left, and
+// reports whether all consumers run one policy. It consumes, writes and creates nothing. Most of
+// these checks need the management API: without Config.ManagementURL they are listed as not
+// checked. Doctor returns an error if the broker or that API does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, s, err := c.survey(ctx, topic)
 	if err != nil {
@@ -68,7 +67,7 @@ func (d *examination) places(ctx context.Context) error {
 			return err
 		case gone(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
@@ -107,7 +106,7 @@ func (d *examination) levels() {
 	for _, q := range d.old() {
 		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
-			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune sees to that"
+			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
 		} else if n != nil {
 			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
@@ -143,7 +142,7 @@ func (d *examination) late(ctx context.Context) error {
 		}
 	}
 	d.Checked = append(d.Checked, "whether messages whose level is over are stuck")
-	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API tells it)")
+	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API reports it)")
 	return nil
 }
 
@@ -180,7 +179,7 @@ func (d *examination) policies(ctx context.Context) error {
 	case len(runs) > 1:
 		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run another policy than the one that is given, which is "+d.layout.fingerprint+": "+texts[0])
+		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}
 	return nil
 }

@@ -26,16 +26,16 @@ const (
 	HeaderBCC          = "redeliver-amqp-bcc"           // only of delayed publishes: the broker delivers none
 	HeaderReplyTo      = "redeliver-amqp-reply-to"      // only the literal amq.rabbitmq.reply-to
 	HeaderDeliveryMode = "redeliver-amqp-delivery-mode" // only of messages that are not persistent
-	// HeaderForeign is a table of the message's own headers that are called
-	// like ours: a service copied them onward.
+	// HeaderForeign is a table of the message's own headers that have the names of redeliver's: a
+	// service copied them.
 	HeaderForeign = "redeliver-amqp-foreign"
-	// HeaderRaw is, in the DLQ, the whole table of headers of a message whose
-	// headers the client could not read, as AMQP encodes it, where there is room.
+	// HeaderRaw is, in the DLQ, the whole table of headers of a message whose headers the client
+	// could not read, as AMQP encodes it, if there is room.
 	HeaderRaw = "redeliver-amqp-raw"
-	// HeaderUntil is when a message leaves the level on which it waits, where
-	// that is before it is due.
+	// HeaderUntil is when a message leaves the level on which it waits, if that is before it is
+	// due.
 	HeaderUntil = "redeliver-amqp-until"
-	// HeaderMAC signs redeliver's other headers and the body where there are Config.StateKeys.
+	// HeaderMAC signs redeliver's other headers and the body if there are Config.StateKeys.
 	HeaderMAC = "redeliver-amqp-mac"
 )
 

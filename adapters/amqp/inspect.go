@@ -25,7 +25,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:
 		if !s.layout.ordered() {
-			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again goes on by %s", r.Name, s.layout.retry())
+			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again continues through %s", r.Name, s.layout.retry())
 		}
 	default:
 		addType(&s.problems, r.Name, r.Type)
@@ -34,7 +34,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 		addAutoDelete(&s.problems, r.Name)
 	}
 	if !r.Durable {
-		s.notef("%s is not durable: a restart of the broker deletes it with what is in it", r.Name)
+		s.notef("%s is not durable: a restart of the broker deletes it and its messages", r.Name)
 	}
 	v, ok := r.first("single-active-consumer")
 	switch one := ok && fmt.Sprint(v.value) == "true"; {
@@ -44,7 +44,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
 	for _, v := range r.settings("delayed-retry-type") {
-		s.notef("%s: RabbitMQ delays what is handed back (%s); redeliver's retries are not concerned, they are acked when they wait elsewhere", r.Name, v)
+		s.notef("%s: RabbitMQ delays returned messages (%s); redeliver's retries are not affected, because they are acked when they wait elsewhere", r.Name, v)
 	}
 	_, s.layout.expires = r.least("expires")
 	s.consumerTimeout(r)
@@ -90,9 +90,9 @@ func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
 	}
 	switch {
 	case !dead && n >= least && s.layout.ordered():
-		s.notef("%s has %s and drops what comes back more often, for lost connections and shutdowns too", r.Name, limit)
+		s.notef("%s has %s and drops messages that come back more often, also after lost connections and shutdowns", r.Name, limit)
 	case !dead && n >= least:
-		s.notef("%s has %s and drops what comes back more often: redeliver writes a message anew, to %s, when it has come back %d times. While that is not possible, for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
+		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
 	case !dead && keyed && exchange.value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
@@ -100,9 +100,9 @@ func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
 			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), least, known))
 	case exchange.value == "" && target == s.layout.dlq() && n >= deliveries:
 	case exchange.value == "" && target == s.layout.dlq():
-		s.notef("%s has %s: what comes back more often, for lost connections and shutdowns too, the broker moves to %s before redeliver decides, without a reason", r.Name, limit, target)
+		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are moved by the broker to %s before redeliver decides, without a reason", r.Name, limit, target)
 	default:
-		s.notef("%s has %s: what comes back more often, for lost connections and shutdowns too, the broker dead-letters to %s, not to %s", r.Name, limit, r.deadLetters(), s.layout.dlq())
+		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, r.deadLetters(), s.layout.dlq())
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (s *survey) bounds(r ruled) {
 	}
 	if v, ok := r.least("message-ttl"); ok {
 		d, _ := v.duration()
-		s.notef("%s has %s: what waits there for %s is %s by the broker, unseen by redeliver; retries are not concerned", r.Name, v, d, gone)
+		s.notef("%s has %s: messages that wait there for %s are %s by the broker, and redeliver does not see them; retries are not affected", r.Name, v, d, gone)
 	}
 	for _, key := range []string{"max-length", "max-length-bytes"} {
 		v, ok := r.least(key)
@@ -148,14 +148,14 @@ func (s *survey) bounds(r ruled) {
 			}
 		}
 		if strings.HasPrefix(overflow, declineWhenItFull) {
-			s.notef("%s has %s: when it is full, publishers are refused; retries are not concerned", r.Name, v)
+			s.notef("%s has %s: when it is full, publishers are refused; retries are not affected", r.Name, v)
 		} else {
-			s.notef("%s has %s: when it is full, its oldest messages are %s, unseen by redeliver; retries are not concerned", r.Name, v, gone)
+			s.notef("%s has %s: when it is full, its oldest messages are %s, and redeliver does not see them; retries are not affected", r.Name, v, gone)
 		}
 	}
 	if v, ok := r.least("expires"); ok {
 		d, _ := v.duration()
-		s.notef("%s has %s: when nobody has read it for %s the broker deletes it with what is in it", r.Name, v, d)
+		s.notef("%s has %s: when nobody has read it for %s the broker deletes it and its messages", r.Name, v, d)
 	}
 }
 

@@ -205,7 +205,7 @@ const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,opera
 
 func (m *management) overview(ctx context.Context) (info serverInfo, err error) {
 	if err = m.get(ctx, &info, nil, "overview"); err == nil && info.Version == "" {
-		err = fmt.Errorf("amqp: the management API at %s does not tell RabbitMQ's version: is Config.ManagementURL its address?", m.base)
+		err = fmt.Errorf("amqp: the management API at %s does not report RabbitMQ's version: is Config.ManagementURL its address?", m.base)
 	}
 	return info, err
 }

@@ -21,15 +21,15 @@ type Marshaler interface {
 	// be changed, and the message must not share its bytes. An error (or a
 	// panic) sends the delivery as it is to the DLQ, undecodable.
 	Unmarshal(d *amqp091.Delivery) (*message.Message, error)
-	// Marshal makes what is published for a message.
+	// Marshal makes the publishing of a message.
 	Marshal(topic string, msg *message.Message) (amqp091.Publishing, error)
 }
 
-// DefaultMarshaler speaks watermill-amqp's format: the UUID in a header, each
-// metadata entry a header, the payload the body; messages are persistent. Where
-// a delivery has no UUID its message id is the UUID, else a hash of it. Headers
-// that are no text show in the metadata as text where they are numbers, booleans
-// or times; DeliveryFromContext shows them all as they are.
+// DefaultMarshaler uses watermill-amqp's format: the UUID is a header, each metadata entry is a
+// header, and the payload is the body. Messages are persistent. If a delivery has no UUID, its
+// message id is the UUID, or else a hash of the delivery. The metadata has headers that are not
+// text as text if they are numbers, booleans or times; DeliveryFromContext shows them all as they
+// are.
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].

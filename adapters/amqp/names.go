@@ -20,13 +20,12 @@ const (
 	maxSuffix = 40
 )
 
-// Names says how the queues beside a queue are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// queue: two queues must never share their retries.
+// Names configures the names of the queues beside a queue. A nil field means the default. The names
+// must differ for every queue, because two queues must never share their retries.
 type Names struct {
-	// Retry is the queue from which a message comes back. Default
-	// "<queue>.retry". A delay queue is called after it, with a dot and its
-	// level behind: "<queue>.retry.10s", further shards "<queue>.retry.10s.1".
+	// Retry is the queue from which a message comes back. Default "<queue>.retry". The name of a
+	// delay queue is this name, a dot and its level: "<queue>.retry.10s". Further shards are
+	// "<queue>.retry.10s.1".
 	Retry func(queue string) string
 	// DLQ is the dead-letter queue. Default "<queue>.dlq".
 	DLQ func(queue string) string
@@ -80,7 +79,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
 		if most := maxQueue - maxSuffix + len(".retry"); len(retry) > most {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
 		}
 		if retry == queue {
 			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")
@@ -90,7 +89,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 		dead := n.dlq(queue)
 		checkQueue(ps, fmt.Sprintf("Names.DLQ(%q)", queue), dead)
 		if retry := n.retry(queue); dead == queue || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of ours")
+			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of redeliver's")
 		}
 	}
 }
@@ -110,7 +109,7 @@ func base(queue string) string {
 func checkQueue(ps *redeliver.Problems, field, queue string) {
 	switch {
 	case queue == "":
-		ps.Add(field, `""`, "must be the name of a queue: one that the broker names itself is gone with its connection, and its retries would find nobody")
+		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")
 	case len(queue) > maxQueue:
 		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
 	case !utf8.ValidString(queue):

@@ -14,15 +14,15 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// OldLevels lists the delay queues that an older policy, or another number of shards, has
-// left beside those of the client's, and says of each why it must stay. It changes
-// nothing. Without Config.ManagementURL it is [ErrNoManagement].
+// OldLevels lists the delay queues that an older policy, or another number of shards, has left
+// beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
+// Without Config.ManagementURL the error is ErrNoManagement.
 //
-// A shard of a level that the policy has is never drained: another instance may have more
-// Shards. A level is drained when nothing waits on it, nobody reads it, and all consumers of the
-// topic's queue say that they run the client's policy; a queue without consumers has none
-// that runs another. Who publishes with a delay and does not consume is not known to
-// RabbitMQ: none that has an older policy may run.
+// A level is drained when nothing waits on it, nobody reads it, and all consumers of the topic's
+// queue report the client's policy. A queue without consumers has none with another policy. A shard
+// of a level of the policy is never drained, because another instance may have more Shards.
+// RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
+// have an older policy.
 func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -76,13 +76,13 @@ func (l *layout) keepsAll(runs map[string][]string, silent int) string {
 	return ""
 }
 
-// RemoveOldLevels deletes those of the named delay queues that are drained, see
-// [Client.OldLevels]. The broker's counts are seconds behind, so they are looked at
-// twice, that far apart, and AMQP, which is not behind, is asked just before, for a message,
-// too: a queue whose leader does not answer counts as empty. RabbitMQ
-// itself deletes no quorum queue on the condition that it is empty. The others stay, and
-// it says why. What it returns with an error was done. The user needs the right to
-// configure the queues.
+// RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
+// The broker's counts are seconds old. So it reads them twice, that far apart, and immediately
+// before the deletion it asks over AMQP, which is up to date, also for a message: a queue whose
+// leader does not answer counts as empty. RabbitMQ itself deletes no quorum queue on the condition
+// that it is empty. The others stay, and the result has the reason. If it also returns an error,
+// the result has the queues that were handled before. The user needs the right to configure the
+// queues.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	before, err := c.choose(ctx, topic, places)
 	if err != nil {

@@ -20,7 +20,7 @@ func ordered(p redeliver.Policy) bool {
 	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
 }
 
-// KeyHeader is a Config.Key: the value of a header, as text.
+// KeyHeader returns a Config.Key that reads a header, as text.
 func KeyHeader(name string) func(amqp091.Delivery) string {
 	return func(d amqp091.Delivery) string {
 		text, _ := textOf(d.Headers[name])

@@ -21,66 +21,63 @@ import (
 // perQueue is about how many messages one delay queue dead-letters in a second.
 const perQueue = 2500
 
-// Plan says how the subscription of a topic waits: which queues it uses, which
-// of them are created at start, how each delay of its policy is spent, and what
-// the broker does to the messages by itself.
+// Plan describes how the subscription of a topic waits: the queues that it uses, those that are
+// created at start, how each delay of its policy is spent, and what the broker itself does to the
+// messages.
 type Plan struct {
 	Topic, Queue string
 	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
 	Queues       []PlannedQueue
-	// State is the DLQ's companion, which is made when somebody works on the DLQ for
-	// the first time. No subscriber needs it.
+	// State is the DLQ's companion, which is created when somebody first works on the DLQ.
+	// Subscribers do not need it.
 	State  PlannedQueue
 	Delays []delayqueue.PlannedDelay
-	// Rights are what a subscriber's user needs where all queues are there already
-	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
-	// and to send its messages back, where State is there, too.
+	// Rights are those that a subscriber's user needs if all queues exist (Config.NoProvisioning).
+	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
+	// if State exists, too.
 	Rights, OperatorRights Rights
-	// LongestWait is the longest wait that a handler may ask for. Where the Order of
-	// the policy is Blocking, longer ones are cut to it.
+	// LongestWait is the longest wait that a handler may ask for. If the Order of the policy is
+	// Blocking, longer ones are cut to it.
 	LongestWait time.Duration
-	// Shards is the number of queues behind each level, Rate about how many
-	// messages in a second may fall due on one level that the broker hands on
-	// (longer than a minute) and come back in time.
+	// Shards is the number of queues behind each level. Rate is about how many messages in a second
+	// may fall due on one level that the broker passes on (longer than a minute) and come back in
+	// time.
 	Shards, Rate int
-	// Notes are what is worth knowing: limits, old levels, stuck messages.
+	// Notes are further findings, such as limits, old levels or stuck messages.
 	Notes []string
-	// NotChecked is what was not looked at, and why.
+	// NotChecked lists what was not checked, and why.
 	NotChecked []string
-	// Problems are those of the error that stands beside the plan: queues that are
-	// to be made where Config.NoProvisioning is set.
+	// Problems are those of the error that is returned with the plan: queues to create if
+	// Config.NoProvisioning is set.
 	Problems []redeliver.Problem
 }
 
-// PlannedQueue is the queue that is read, or one of ours.
+// PlannedQueue is the subscription's queue, or one of redeliver's.
 type PlannedQueue struct {
 	Name      string
 	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"; "state" of Plan.State
 	Level     time.Duration  // of a delay queue
 	Shard     int            // of a delay queue, from 0
-	Arguments map[string]any // what it has or, where that is not known, is declared with
+	Arguments map[string]any // those that it has or, if unknown, is declared with
 	Exists    bool           // false: it is created at start
 	Old       bool           // left of an older policy; it empties itself
-	// Messages is how many the queue holds, those included that are stuck; -1
-	// is not checked.
+	// Messages is the number of messages in the queue, stuck ones included; -1 means not checked.
 	Messages int64
 }
 
-// Plan asks the broker what there is and says what Subscribe would use and
-// create, without creating anything. It returns the error that Subscribe would
-// return: what cannot be met is refused, not clamped, all problems in one
-// redeliver.ConfigError. With Config.NoProvisioning the plan stands beside that
-// error, because it lists the queues that are to be made.
+// Plan compares the broker with the policy and returns what Subscribe would use and create, without
+// creating anything. It returns the same error as Subscribe: a policy that cannot be met is
+// refused, not clamped, with all problems in one redeliver.ConfigError. With Config.NoProvisioning
+// it returns the plan together with that error, because the plan lists the queues to create.
 //
-// What the user may do it asks by requests that RabbitMQ refuses in any case,
-// after it has looked at the rights: to declare a queue with a lifetime of
-// "never", to read one with an argument of no sense, and to publish a message that
-// lives for "never" milliseconds. No queue is made, none is read, and no message
-// gets to an exchange; each of them is an error in the broker's log.
+// Plan finds out the user's rights with requests that RabbitMQ refuses in any case after it has
+// checked the rights: it declares a queue with a lifetime of "never", reads one with an invalid
+// argument, and publishes a message that lives for "never" milliseconds. No queue is created or
+// read, and no exchange gets a message. Each request is an error in the broker's log.
 //
-// With Config.ManagementURL both look at policies, limits and feature flags too.
-// Where the management API does not answer, Plan fails; Subscribe tells the sink
-// ("not checked") and goes on. Without it Plan.NotChecked lists what is unknown.
+// With Config.ManagementURL, Plan and Subscribe check policies, limits and feature flags, too. If
+// the management API does not answer, Plan fails, and Subscribe reports it to the sink ("not
+// checked") and goes on. Without it Plan.NotChecked lists what is unknown.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -107,7 +104,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	l := s.layout
 	p := &Plan{
 		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: perQueue * l.shards,
-		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API tells it; ConsumerTimeout must not be longer)"),
+		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q ownQueue, old bool) {
 		planned := PlannedQueue{
@@ -200,13 +197,13 @@ func (s *survey) timeout(p *Plan) {
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for ever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
 	case busy > limit/2:
 		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has lain here for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message away", busy, limit/2, limit))
 	}
 }
 
-// String is the plan as a text for people.
+// String returns the plan as a text for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "queue %s, %s\n\n", p.Queue, p.Server)

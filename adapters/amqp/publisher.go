@@ -18,15 +18,14 @@ import (
 // use.
 type Publisher struct{ client *Client }
 
-// Publish writes the messages to where the topology says and returns when a
-// queue has each of them. The error names each message that was not written, as in
-// "message 2 of 3": one that cannot be prepared (by the marshaler, say), that the broker
-// refuses, or that no queue takes. The others are written all the same. Publish waits
-// for at most Config.SendTimeout.
+// Publish writes the messages to the topology's destination and returns when a queue has each of
+// them. The error names each message that was not written, as in "message 2 of 3", because it could
+// not be prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The
+// others are written all the same. Publish waits for at most Config.SendTimeout.
 //
-// A message with Watermill's delay metadata (package components/delay) waits on
-// the levels of the topic's queue, and is published when it is due. A subscriber
-// of the topic, with this client's configuration, must run for that.
+// A message with Watermill's delay metadata (package components/delay) waits on the levels of the
+// topic's queue, and is published when it is due. For that, a subscriber of the topic with this
+// client's configuration must run.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
@@ -131,7 +130,6 @@ func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
 	}
 }
 
-// Close implements message.Publisher and does nothing: a Router calls it while
-// handlers still run, and what they produce must still go out. [Client.Close]
-// is the end.
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run and publish. Client.Close ends the publisher.
 func (p *Publisher) Close() error { return nil }

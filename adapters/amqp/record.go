@@ -96,10 +96,9 @@ func (r *record) Get(name string) string {
 	return text
 }
 
-// DeliveryFromContext returns the delivery behind the message whose handler got
-// ctx, as it came from its queue at first: properties, headers of every type,
-// exchange and routing key. It is nil for a context of another message. It must
-// be neither changed nor acked.
+// DeliveryFromContext returns the delivery behind the message whose handler got ctx, as it first
+// came from its queue: properties, headers of every type, exchange and routing key. It is nil for a
+// context of another message. It must be neither changed nor acked.
 func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
 	if d := engine.FromContext(ctx); d != nil {
 		if r, ok := d.Record().(*delivery); ok {

@@ -21,21 +21,24 @@ import (
 // leaves at most two windows of duplicates: its last copies, and those before, whose acks a quorum queue may not have applied.
 const releaseWindow = 500
 
-// ReleaseConfig says what [Client.Release] moves. Topic is required.
+// ReleaseConfig selects the messages that [Client.Release] moves. Topic is required.
 type ReleaseConfig struct {
 	Topic string
-	// Levels are those whose messages are released. Default: all that [Client.Waiting] finds.
+	// Levels are the levels to release. Default: all that [Client.Waiting] finds.
 	Levels []time.Duration
-	// Moved, where it is set, is called with the number of messages that a window has moved, and with the level's queue.
+	// Moved, if it is set, is called after each window with the level's queue and the number of
+	// messages that were moved.
 	Moved func(queue string, n int)
 }
 
-// Release moves what waits on levels of a topic to the way back, due now, and returns how many messages that were. It takes
-// the messages that are ready on a level when it reaches the level, and not those that a subscriber holds, which reads levels
-// of up to a minute.
+// Release moves the waiting messages of a topic's levels to the way back, due now, and returns how
+// many it has moved. It moves the messages that are ready on a level when it reaches that level. A
+// subscriber reads levels of up to a minute itself; Release does not move the messages that it
+// holds.
 //
-// A message is acked on its level when the broker has confirmed the copy. A process that is killed loses none, and leaves at
-// most 1,000 duplicates with the same id; call Release again for the rest.
+// A message is acked on its level when the broker has confirmed the copy. If the process is killed,
+// no message is lost, and at most 1,000 duplicates with the same id remain; call Release again for
+// the rest.
 func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error) {
 	levels, err := c.Waiting(ctx, cfg.Topic)
 	if err != nil {

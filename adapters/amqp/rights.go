@@ -112,7 +112,7 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 	case inequivalent(refused, "auto_delete"):
 		addAutoDelete(ps, name)
 	case denies(refused):
-		unchecked = append(unchecked, "whether "+name+" is auto-delete (only who may configure it is told)")
+		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
 	}
 	return unchecked
 }
@@ -126,7 +126,7 @@ func addType(ps *redeliver.Problems, queue, kind string) {
 }
 
 func addAutoDelete(ps *redeliver.Problems, queue string) {
-	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: what waits in it would go with it. Declare it without auto-delete")
+	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: its messages would be lost with it. Declare it without auto-delete")
 }
 
 var (

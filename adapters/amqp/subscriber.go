@@ -21,13 +21,13 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe reads the queue of a topic and its retries, after it has declared
-// what it needs, and delivers messages until ctx ends or the subscriber is
-// closed. Every call is a consumer of its own.
+// Subscribe reads the queue of a topic and its retries, after it has declared what it needs, and
+// delivers messages until ctx ends or the subscriber is closed. Every call is a consumer of its
+// own.
 //
-// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries
-// are on their way at once. A message is done when it is acked. One that is
-// nacked has failed an attempt: the policy decides, as for an error.
+// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries run at once. A
+// message is done when it is acked. A nacked message has failed an attempt, and the policy decides
+// as after an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
@@ -60,9 +60,9 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	return r, c.claim(l.queue, len(r.queues))
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight, up to Config.DrainTimeout; then their contexts
-// are cancelled and they stay unacked.
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they stay
+// unacked.
 func (s *Subscriber) Close() error {
 	s.readers.Close()
 	return nil

@@ -49,7 +49,7 @@ func (c *Client) refuse(ctx context.Context, l *layout) error {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Tell(redeliver.SubscriptionChanged{
 			Origin: l.queue, Group: l.queue, Change: redeliver.ChangeNotChecked,
-			Detail: "policies and limits on the queues: the management API does not tell", Err: err,
+			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
 		})
 	}
 	_, err = c.verify(ctx, s, false)

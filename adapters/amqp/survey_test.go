@@ -33,11 +33,11 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange": {
 			api:   fakeAPI{version: "4.0.5", queues: []fields{queue("orders", quorum, nil)}},
-			noted: "orders has delivery-limit=20 by RabbitMQ 4's default and drops what comes back more often: redeliver writes a message anew, to orders.retry, when it has come back 5 times",
+			noted: "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often: redeliver rewrites a message, to orders.retry, when it has come back 5 times",
 		},
 		"the lowest limit without a dead-letter exchange": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 10), nil)}},
-			noted: "orders has delivery-limit=10 by argument and drops what comes back more often",
+			noted: "orders has delivery-limit=10 by argument and drops messages that come back more often",
 		},
 		"a lower limit without a dead-letter exchange": {
 			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 9), nil)}},
@@ -51,7 +51,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		"a high limit without a dead-letter exchange, where messages keep their places": {
 			api:    fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
 			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
-			noted:  "orders has delivery-limit=1000 by argument and drops what comes back more often, for lost connections",
+			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
 			api: fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-delivery-limit", -1), nil)}},
@@ -67,18 +67,18 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		},
 		"limit that leads to somebody else": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
-			noted: `orders has delivery-limit=5 by argument: what comes back more often, for lost connections and shutdowns too, the broker dead-letters to exchange "dead", not to orders.dlq`,
+			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},
 		"low limit that leads to us": {
 			api: fakeAPI{
 				queues: []fields{queue("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
 				policy: []fields{policy("limit", "^orders$", fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
 			},
-			noted: `orders has delivery-limit=5 by policy "limit": what comes back more often, for lost connections and shutdowns too, the broker moves to orders.dlq before redeliver decides, without a reason`,
+			noted: `orders has delivery-limit=5 by policy "limit": messages that come back more often, also after lost connections and shutdowns, are moved by the broker to orders.dlq before redeliver decides, without a reason`,
 		},
 		"ttl": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-message-ttl", 60_000), nil)}},
-			noted: "orders has message-ttl=60000 by argument: what waits there for 1m0s is dropped by the broker",
+			noted: "orders has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker",
 		},
 		"length, with the oldest dropped": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-max-length", 10), nil)}},
@@ -160,7 +160,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		},
 		"delayed retry of RabbitMQ 4.3": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delayed-retry-type", "all"), nil)}},
-			noted: "orders: RabbitMQ delays what is handed back (delayed-retry-type=all by argument)",
+			noted: "orders: RabbitMQ delays returned messages (delayed-retry-type=all by argument)",
 		},
 		"other arguments": {
 			api:     fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},

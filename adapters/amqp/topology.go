@@ -8,10 +8,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Topology says which queue a subscriber of a topic reads, and where a
-// publisher publishes a topic: the set-ups of watermill-amqp, or your own. The
-// zero Topology is [Queue]. What does not exist is created, durable; what exists
-// is used as it is.
+// Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
+// the set-ups of watermill-amqp, or your own. The zero Topology is [Queue]. Missing queues,
+// exchanges and bindings are created, durable. Existing ones are used as they are.
 type Topology struct {
 	// Queue names the queue that Subscribe(topic) reads. Default: the topic.
 	Queue func(topic string) string
@@ -21,32 +20,31 @@ type Topology struct {
 	// Kind is the type of the exchange: "fanout" (default), "direct", "topic"
 	// or "headers".
 	Kind string
-	// RoutingKey is what Publish(topic) publishes with. Default: the queue's
-	// name on the default exchange, the topic on any other.
+	// RoutingKey is the routing key with which Publish(topic) publishes. Default: the queue's name
+	// on the default exchange, the topic on any other.
 	RoutingKey func(topic string) string
-	// BindingKeys are what the queue is bound with. Default: RoutingKey(topic).
+	// BindingKeys are the keys with which the queue is bound. Default: RoutingKey(topic).
 	BindingKeys func(topic string) []string
 	// BindingArgs are the arguments of the bindings of a headers exchange.
 	BindingArgs amqp091.Table
-	// QueueArgs are the arguments of the queue where it is created. Default: a
-	// quorum queue that dead-letters to our DLQ on the broker's own limits.
+	// QueueArgs are the arguments of the queue if it is created. Default: a quorum queue that
+	// dead-letters to redeliver's DLQ at the broker's own limits.
 	QueueArgs amqp091.Table
-	// Existing creates neither queue, nor exchange, nor binding: they must be
-	// there.
+	// Existing creates no queue, exchange or binding: they must exist.
 	Existing bool
 }
 
-// Queue is one durable queue for each topic, of the topic's name, published to
-// through the default exchange: watermill-amqp's NewDurableQueueConfig.
+// Queue uses one durable queue for each topic, of the topic's name, and publishes to it through the
+// default exchange, as watermill-amqp's NewDurableQueueConfig does.
 func Queue() Topology { return Topology{} }
 
 // ExistingQueue reads the queue of the topic's name, which must exist, and
 // publishes to it through the default exchange.
 func ExistingQueue() Topology { return Topology{Existing: true} }
 
-// PubSub is one fanout exchange for each topic, of the topic's name, and a queue
-// "<topic>_<group>" bound to it: watermill-amqp's NewDurablePubSubConfig with
-// GenerateQueueNameTopicNameWithSuffix.
+// PubSub uses one fanout exchange for each topic, of the topic's name, and a queue
+// "<topic>_<group>" bound to it, as watermill-amqp's NewDurablePubSubConfig with
+// GenerateQueueNameTopicNameWithSuffix does.
 func PubSub(group string) Topology {
 	return Topology{
 		Queue:    func(topic string) string { return topic + "_" + group },
@@ -57,8 +55,8 @@ func PubSub(group string) Topology {
 	}
 }
 
-// TopicExchange publishes topics as routing keys to one topic exchange and binds
-// one queue with the topic as binding key: watermill-amqp's NewDurableTopicConfig.
+// TopicExchange publishes topics as routing keys to one topic exchange and binds one queue with the
+// topic as binding key, as watermill-amqp's NewDurableTopicConfig does.
 func TopicExchange(exchange, queue string) Topology {
 	return bound(exchange, queue, amqp091.ExchangeTopic)
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Waiting says how many messages wait on each level of a topic, and lie on the way back.
-// Where Config.ManagementURL is not set those are the levels of Config.Policy alone: AMQP
-// cannot list queues, so those of another policy are not found. When the first of them
-// is due the broker does not tell. Whether a subscription of that policy would be refused
-// it does not ask.
+// Waiting returns how many messages wait on each level of a topic, and how many are on the way
+// back. Without Config.ManagementURL it knows only the levels of Config.Policy, because AMQP cannot
+// list queues. The broker does not report when the first message is due. Waiting does not check
+// whether a subscription with that policy would be refused.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
 	l, s, err := c.survey(ctx, topic)
 	if err != nil {

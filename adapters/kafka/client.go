@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client is one service's place in a consumer group: the connections, the
-// policies, and what is made of them. It is safe for concurrent use.
+// Client is one service's member of a consumer group: its connections, its policies, and everything
+// that is opened from it. It is safe for concurrent use.
 type Client struct {
 	cfg      Config
 	admin    admin
@@ -34,10 +34,9 @@ type Client struct {
 	sweepEvery time.Duration
 }
 
-// Open checks the configuration, connects, and returns a Client. All problems
-// of the configuration are in one redeliver.ConfigError. A cluster of which no
-// broker answers is an error within the dial timeout (Sarama.Net.DialTimeout,
-// default 10 s) or when ctx ends.
+// Open checks the configuration, connects, and returns a Client. All problems of the configuration
+// are in one redeliver.ConfigError. If no broker of the cluster answers, Open returns an error
+// within the dial timeout (Sarama.Net.DialTimeout, default 10 s) or when ctx ends.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -141,9 +140,8 @@ func (c *Client) disconnect() {
 	_ = c.admin.client.Close()
 }
 
-// Subscriber returns a Watermill subscriber of the client's group. Closing it
-// (a Router does) ends its subscriptions and closes neither the client, nor what
-// other subscribers need.
+// Subscriber returns a Watermill subscriber of the client's group. Closing it, as a Router does,
+// ends its subscriptions. The client and other subscribers stay open.
 func (c *Client) Subscriber() *Subscriber {
 	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
 	c.mu.Lock()
@@ -152,16 +150,15 @@ func (c *Client) Subscriber() *Subscriber {
 	return s
 }
 
-// Publisher returns a Watermill publisher. It publishes until the client is
-// closed; closing it (a Router does) does nothing.
+// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
+// publisher, as a Router does, has no effect.
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
-// Close ends all subscribers, waits until their handlers are done or the drain
-// timeout is over, writes what was handed over, and disconnects. When ctx ends
-// meanwhile, it returns ctx's error and goes on in the background; nothing is
-// lost either way. A ctx that has ended before (the one whose end began the
-// shutdown) bounds nothing: Config.DrainTimeout and SendTimeout together do. A
-// second Close does nothing.
+// Close ends all subscribers, waits until their handlers have returned or the drain timeout is
+// over, finishes the writes that have begun, and disconnects. If ctx ends meanwhile, Close returns
+// ctx's error and goes on in the background; nothing is lost in either case. If ctx had already
+// ended, Close waits for at most Config.DrainTimeout and SendTimeout together. A second Close does
+// nothing.
 func (c *Client) Close(ctx context.Context) error {
 	var bound string // says why it ended, where the caller cannot know
 	if ctx.Err() != nil {
@@ -219,9 +216,8 @@ func (c *Client) ready(topic string) (*layout, error) {
 	return l, nil
 }
 
-// SubscribeInitialize creates the origin topic with the broker's defaults if it
-// does not exist, and all that a subscription of it needs. Watermill's
-// components call it.
+// SubscribeInitialize creates the origin topic with the broker's defaults if it does not exist, and
+// everything that a subscription of it needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	var ps redeliver.Problems
 	checkTopic(&ps, "topic", topic)

@@ -27,72 +27,70 @@ const (
 	maxOwnPartitions = 8
 )
 
-// Config says how a service takes part in a consumer group of Kafka with
-// retries, delays and a DLQ. Brokers and Group are required.
+// Config configures how a service takes part in a consumer group of Kafka with retries, delays and
+// a DLQ. Brokers and Group are required.
 type Config struct {
 	// Brokers are the bootstrap brokers, "host:port". Required.
 	Brokers []string
 	// Group is the consumer group. Required.
 	Group string
-	// Policy is for every topic that Topics does not name. Default: the zero
-	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
+	// retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Topics are the policies of single topics. Default: none of their own.
+	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight bounds how many retries run at once beside them: they
-	// have slots of their own, so that neither starves the other. Default MaxInFlight.
+	// MaxRetriesInFlight bounds how many retries run at once beside them. Retries have slots of
+	// their own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
-	// MaxRetriesInFlight are halved for every second in which half of them do, down to
-	// this, first deliveries and retries together, and grow back when they succeed.
-	// Failures that the message itself is to blame for (permanent, rejected,
-	// undecodable) do not count, those that are postponed do. Default 0: nothing
-	// shrinks. At most MaxInFlight.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
+	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
+	// down to MinInFlight for first deliveries and retries together. They grow back when messages
+	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
+	// count, but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is when a message runs again that was nacked without an error:
-	// the publisher of a Router failed, say. It counts as an attempt. Default:
-	// what the policy says of an error.
+	// NackDelay is how long a message waits that was nacked without an error, for example because
+	// the publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay
+	// for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when partitions move or
-	// the subscriber closes; then their contexts are cancelled and their
-	// messages stay unacked. It must be shorter than the rebalance timeout
-	// (sarama's default 60 s). Default 10 s.
+	// DrainTimeout bounds how long handlers may finish when partitions move or the subscriber
+	// closes. After that their contexts are cancelled, and their messages stay unacked. It must be
+	// shorter than the rebalance timeout (sarama's default 60 s). Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds a Publish, and how long the client may take to accept a message that is to be written. redeliver waits
-	// for the answer to an accepted message, because the client cannot take it back and it must not be written twice. After
-	// SendTimeout without an answer it reports that (PublishFailed) and pauses the intake. Default 30 s.
+	// SendTimeout bounds a Publish, and how long the client may take to accept a message for
+	// writing. redeliver waits for the answer to an accepted message, because the client cannot
+	// take it back and it must not be written twice. If there is no answer within SendTimeout,
+	// redeliver reports that (PublishFailed) and pauses the intake. Default 30 s.
 	SendTimeout time.Duration
-	// NoProvisioning refuses to start when a topic of ours is missing, instead
-	// of creating it. Plan lists them. Default: they are created.
+	// NoProvisioning refuses to start when one of redeliver's topics is missing, instead of
+	// creating it. Plan lists them. Default: they are created.
 	NoProvisioning bool
-	// RetryPartitions is the number of partitions of each topic of ours.
-	// Default: as many as the origin, at most 8.
+	// RetryPartitions is the number of partitions of each of redeliver's topics. Default: as many
+	// as the origin, at most 8.
 	RetryPartitions int
-	// MaxPartitions is the most partitions of ours that one subscription may
-	// need without being refused; levels of older policies do not count. Default 200.
+	// MaxPartitions is the largest number of redeliver's partitions that one subscription may need
+	// without being refused. Levels of older policies do not count. Default 200.
 	MaxPartitions int
-	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a
-	// time where its Order is PerKey: their keys and offsets are in memory, about
-	// 140 bytes each. When there are so many, the origin waits until there are fewer;
-	// the retries go on. Records that were read before are not stopped, so it may be 4,096 and MaxInFlight
-	// for each partition more. Default 100,000.
+	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a time if its
+	// Order is PerKey. Their keys and offsets are in memory, about 140 bytes each. At the bound the
+	// origin waits until there are fewer, while retries continue. Records that were already read
+	// are not stopped, so there may be 4,096 and MaxInFlight more for each partition. Default
+	// 100,000.
 	MaxParked int
-	// InstanceID makes the members static (group.instance.id): after a restart
-	// within the session timeout a member gets its partitions back at once. It
-	// must be different in every process; the topic is appended, and each topic can be
-	// subscribed to once. Default: none.
+	// InstanceID makes the members static (group.instance.id): after a restart within the session
+	// timeout a member gets its partitions back at once. It must be different in every process. The
+	// topic is appended to it, and each topic can be subscribed to once. Default: none.
 	InstanceID string
 	// SpringHeaders adds the headers of Spring Kafka's DeadLetterPublishingRecoverer to dead
-	// letters, for a Spring listener on the DLQ. They stand behind redeliver's own, and
-	// neither a handler nor a replay sees them. A dead letter that is too large for the DLQ
-	// with them is written without. Default: none.
+	// letters, for a Spring listener on the DLQ. They come after redeliver's own headers, and no
+	// handler or replay sees them. A dead letter that would be too large for the DLQ is written
+	// without them. Default: none.
 	SpringHeaders bool
-	// DLQ says how the DLQ is made. Default: it keeps its messages.
+	// DLQ configures the DLQ. Default: it keeps its messages.
 	DLQ deadletter.Config
-	// Names says how our topics are called. Default: see Names.
+	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
 	// Marshaler turns records into Watermill messages and back. Default:
 	// DefaultMarshaler.
@@ -101,20 +99,19 @@ type Config struct {
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
-	// Sarama is the client's configuration: TLS, SASL, version, client id,
-	// rebalance strategy and all that is not named here. It is copied. What
-	// still has sarama's default is set to what suits, but for Offsets.Initial:
-	// sarama's is Newest, and a new group does not read what was written before
-	// it; partitions that are added to an origin are read from their beginning all
-	// the same. What you set stays, and is refused if it cannot work, but for
-	// Metadata.Full: members and producers ask for their own topics alone.
-	// Default: sarama.NewConfig() with Offsets.Initial Oldest.
+	// Sarama is the client's configuration: TLS, SASL, version, client id, rebalance strategy and
+	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
+	// values that suit it, except Offsets.Initial. sarama's default for that is Newest, with which
+	// a new group does not read messages that were written before it; partitions that are added to
+	// an origin are read from their beginning all the same. Values that you set stay, and are
+	// refused if they cannot work. The exception is Metadata.Full: members and producers ask only
+	// for their own topics. Default: sarama.NewConfig() with Offsets.Initial Oldest.
 	//
-	// A program whose producers are not trusted sets sarama.MaxDecompressedBatchSize,
-	// which is one for the process and 0, no bound, by default: a record of 32 KB can
-	// unpack to 300 MB. A batch above the bound, and any that the client cannot decode,
-	// is reported (ChangeNotRead); until it is deleted or passed over, no partition of
-	// its broker is read. The command redeliver has a bound of 128 MiB.
+	// If you do not trust the producers, set sarama.MaxDecompressedBatchSize. It applies to the
+	// whole process and is 0 by default, which means no bound: a record of 32 KB can unpack to 300
+	// MB. A batch above the bound, or one that the client cannot decode, is reported
+	// (ChangeNotRead). Until it is deleted or passed over, no partition of its broker is read. The
+	// command redeliver has a bound of 128 MiB.
 	Sarama *sarama.Config
 }
 
@@ -194,7 +191,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 // cannot have.
 func (c Config) checkGroupConfig(ps *redeliver.Problems) {
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
-		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
+		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the group removes the member while it drains", rebalance))
 	}
 	checkSarama(ps, c.Sarama)
 }

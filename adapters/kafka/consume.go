@@ -16,32 +16,28 @@ import (
 // Handler handles a record, see [Consume].
 type Handler func(ctx context.Context, rec *sarama.ConsumerMessage) error
 
-// Consume calls handler for the records of topics, as a member of config.Group
-// with retries, delays and a DLQ, until ctx ends: for a service that knows
-// nothing of Watermill. What [Subscriber] promises holds here too: the same
-// topics, order of keys, bounds, headers and events.
+// Consume calls handler for the records of topics, as a member of config.Group with retries, delays
+// and a DLQ, until ctx ends. It is for services without Watermill, and keeps the promises of
+// [Subscriber]: the same topics, order of keys, bounds, headers and events.
 //
-// handler's answer is an error value: nil is done, and about everything else the
-// policy decides (redeliver.Permanent, redeliver.RetryAfter, ...); a panic and a
-// time-out are failures. It is called by many goroutines at once, MaxInFlight
-// first deliveries and MaxRetriesInFlight retries for each topic, with the record
-// as it stood in its topic, whatever its attempt: redeliver.FromContext tells
-// which one it is. The record must not be changed; after the handler has returned
-// it may be kept. ctx's values are in the handler's context, its end is not: that
-// comes with the policy's Timeout, and when the record is lost to this process.
+// The handler answers with an error value. After nil the record is done. After any other value
+// (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
+// failures. Many goroutines call the handler at once, for MaxInFlight first deliveries and
+// MaxRetriesInFlight retries of each topic. At every attempt it gets the record as it is in its
+// topic; redeliver.FromContext returns the number of the attempt. The handler must not change the
+// record, but may keep it after it has returned. Its context has the values of ctx, but does not
+// end with ctx. It ends with the policy's Timeout, or when this process loses the record.
 //
-// client says where the cluster is and how it is spoken to: its brokers and a copy
-// of its configuration are taken, so config.Brokers and config.Sarama must be
-// empty; so must Marshaler and NackDelay, which are about Watermill messages.
-// Connections are our own, client is not used later, and whether it is closed is
-// the caller's business. What is refused in Config.Sarama is refused here, too:
-// Offsets.AutoCommit disabled above all. Each topic is a member of its own.
+// Consume takes the brokers and a copy of the configuration from client, so config.Brokers and
+// config.Sarama must be empty. So must Marshaler and NackDelay, which concern Watermill messages.
+// Consume opens its own connections and does not use client after that; the caller closes it.
+// Settings that Config.Sarama refuses are refused here, too, above all a disabled
+// Offsets.AutoCommit. Each topic is a member of its own.
 //
-// Consume returns nil when ctx has ended: handlers that run may finish within
-// config.DrainTimeout, then their contexts end, and their records stay
-// uncommitted. It returns an error when it cannot begin: all that is wrong with the
-// call and with config is in one redeliver.ConfigError. What fails later is told to
-// config.Sink and tried again.
+// Consume returns nil when ctx has ended. Running handlers may then finish within
+// config.DrainTimeout; after that their contexts end, and their records stay uncommitted. It
+// returns an error when it cannot begin, with all problems of the call and of config in one
+// redeliver.ConfigError. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler Handler) error {
 	config, ps := config.behind(client, topics, handler == nil)
 	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})

@@ -107,9 +107,9 @@ func (w *Waiting) createControlLocked() error {
 	return nil
 }
 
-// Command gives the consumers a command, see [deadletter.NewCommand], and returns when
-// that is confirmed. They read it within a second or two, and the first one, with which
-// the control topic is created, within ten.
+// Command sends a command to the consumers, see deadletter.NewCommand, and returns when the broker
+// has confirmed it. They read it within a second or two. The first command, which creates the
+// control topic, takes up to ten.
 func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
@@ -144,8 +144,8 @@ func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadle
 	return cmd, w.c.note(ctx, w.control.topic, entries...)
 }
 
-// Withdraw takes a command back: what it has done stays done. The error is
-// [deadletter.ErrNoTask] if there is no such command.
+// Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
+// there is no such command.
 func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,8 +158,8 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	return w.c.note(ctx, w.control.topic, tombstoneOf(commandPrefix+id))
 }
 
-// Commands returns the commands to the consumers, the oldest first. Those that have
-// expired stay for a day, or until the next one is given.
+// Commands returns the commands to the consumers, the oldest first. Expired ones stay for a day, or
+// until the next command.
 func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// WaitingConfig says whose messages wait. Topic is required.
+// WaitingConfig names the topic and the group of the waiting messages. Topic is required.
 type WaitingConfig struct {
 	// Topic is the origin whose messages the group failed.
 	Topic string
@@ -23,8 +23,8 @@ type WaitingConfig struct {
 	Group string
 }
 
-// Waiting is what waits for one topic and group, seen from outside of the group, and
-// the way to give its consumers commands. It is safe for concurrent use.
+// Waiting shows the waiting messages of one topic and group without joining the group, and sends
+// commands to its consumers. It is safe for concurrent use.
 type Waiting struct {
 	c            *Client
 	topic, group string
@@ -44,8 +44,8 @@ type waitingTopic struct {
 	partitions int32
 }
 
-// Waiting opens what waits for a topic and a group. Its delay topics are found by name,
-// those of older policies too. The client must stay open for as long as it is used.
+// Waiting opens the waiting messages of a topic and a group. It finds the delay topics by name,
+// those of older policies too. Keep the client open while you use it.
 func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
@@ -83,7 +83,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	return w, nil
 }
 
-// Close lets go of the connections.
+// Close closes the connections.
 func (w *Waiting) Close() error {
 	if err := w.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of what waits for %s: %w", w.topic, err)
@@ -127,9 +127,8 @@ func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, er
 	return all, nil
 }
 
-// Levels says how much waits on each level, the way back first. Of each partition the
-// first record that waits is read, no more. Where transactions left holes in the log,
-// they count as messages.
+// Levels returns how much waits on each level, the way back first. It reads only the first waiting
+// record of each partition. Gaps that transactions left in the log count as messages.
 func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
 	for i := range w.levels {
@@ -208,9 +207,9 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadl
 	return m
 }
 
-// Browse yields what waits and is taken by a filter, level by level, as it stands in the
-// logs, until yield returns false or limit are found (0: no limit). It reads all that
-// waits on the filter's levels.
+// Browse yields the waiting messages that match a filter, level by level, in the order of the logs,
+// until yield returns false or it has found limit messages (0: no limit). It reads all messages
+// that wait on the filter's levels.
 func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
 	if err := f.Check(); err != nil {
 		return err

@@ -16,41 +16,41 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// DefaultLease is how long a runner that died keeps the next one out.
+// DefaultLease is how long the claim of a dead runner keeps out the next one.
 const DefaultLease = 30 * time.Second
 
 // stateSuffix makes the name of a DLQ's companion topic.
 const stateSuffix = ".state"
 
-// DeadLetterConfig says which DLQ is opened. Topic is required.
+// DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
 	// Topic is the origin whose messages the group failed.
 	Topic string
 	// Group is the group that failed them. Default: the client's.
 	Group string
-	// DLQ is a topic that somebody else fills for this group and origin: Spring
-	// Kafka, Watermill's poison queue, Kafka Connect, Kafka Streams. Its settled records are not
-	// deleted, because others may read it. Default: the DLQ of redeliver.
+	// DLQ is a topic that another program fills for this group and origin: Spring Kafka,
+	// Watermill's poison queue, Kafka Connect, Kafka Streams. Its settled records are not deleted,
+	// because others may read it. Default: the DLQ of redeliver.
 	DLQ string
-	// Back is where a replay goes if the group is not redeliver's: the topic of Spring's
-	// retries, which that group alone reads, or the origin, which every group reads. It
-	// must exist. Only where DLQ is somebody else's. Default: the way back of redeliver.
+	// Back is the destination of a replay if the group is not redeliver's: Spring's retry topic,
+	// which only that group reads, or the origin, which every group reads. It must exist. It is
+	// allowed only if another program fills DLQ. Default: the way back of redeliver.
 	Back string
-	// ReadBy is a group that reads DLQ: what it has committed has been dealt with, and is
-	// not there any more. For a retry topic of Spring's, whose records a group that moves
-	// to redeliver takes along: Spring calls that group as the listener's with the topic's
-	// suffix, "billing-retry". What it has when it is looked at counts, so it should be at
-	// rest. Refused is one that has committed nothing in a DLQ that is not empty, or more
-	// than lies there. Only where DLQ is somebody else's. Default: none, all is there.
+	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
+	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
+	// names that group after the listener's group and the topic's suffix, "billing-retry". Its
+	// offsets are read at each look, so stop it before. A group is refused if it has committed
+	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
+	// program fills DLQ. Default: none, so all records are there.
 	ReadBy string
-	// Lease is how long a claim lasts that is not renewed. It is renewed three
-	// times as often. Default 30 s.
+	// Lease is how long a claim lasts without being renewed. It is renewed three times as often.
+	// Default 30 s.
 	Lease time.Duration
 }
 
-// DeadLetters opens the DLQ of a topic and a group. The topic of the DLQ must
-// exist. Its companion, "<dlq>.state", is made when something is to be
-// written there. The client must stay open for as long as the queue is used.
+// DeadLetters opens the DLQ of a topic and a group. The topic of the DLQ must exist. Its companion,
+// "<dlq>.state", is created with the first write to it. Keep the client open while you use the
+// queue.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)

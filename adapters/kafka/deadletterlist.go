@@ -13,11 +13,11 @@ import (
 // dlqSuffix ends the name of every DLQ of ours.
 const dlqSuffix = ".dlq"
 
-// DeadLetterQueues lists the DLQs that the cluster has, whatever their group, by
-// name: the topics that end in ".dlq". Origin, Group and Back are read from the name,
-// and empty where that says nothing: it was too long and is cut, or the topic is
-// somebody else's. Those that Config.Names calls otherwise are not found. ctx is asked
-// before the broker is; a request that has begun ends by the timeouts of Config.Sarama.
+// DeadLetterQueues lists the DLQs of the cluster, of all groups, by name: the topics that end in
+// ".dlq". Origin, Group and Back come from the name. They are empty if the name does not show them,
+// because it was too long and was cut, or because the topic belongs to another program. DLQs with
+// other names (Config.Names) are not found. ctx is checked before the request; a request that has
+// begun ends by the timeouts of Config.Sarama.
 func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))

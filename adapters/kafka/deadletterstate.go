@@ -171,7 +171,7 @@ func (q *deadQueue) checkState(partitions int) error {
 		ps.Add("topic "+q.state.topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
 	}
 	if policy := settings[q.state.topic]["cleanup.policy"]; policy != "compact" {
-		ps.Add("topic "+q.state.topic+" cleanup.policy", policy, "must be compact: what it forgets would be replayed again")
+		ps.Add("topic "+q.state.topic+" cleanup.policy", policy, "must be compact, or settled messages would be replayed again")
 	}
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

@@ -22,11 +22,11 @@ type examination struct {
 	how doctor.Examination
 }
 
-// Doctor looks at the client's group and the topics on which messages of a topic wait:
-// whether they are there, keep what they have for long enough, are read, and let go
-// what is due; which levels a change of the policy has left; whether all members run
-// one policy. It joins no group, and writes and creates nothing. The error is that the
-// cluster does not answer, or that the topic itself is not there.
+// Doctor checks the client's group and the topics on which messages of a topic wait. It checks that
+// the topics exist, keep their messages for long enough, are read, and deliver what is due. It
+// lists levels that an older policy left, and reports whether all members run one policy. It joins
+// no group, and writes and creates nothing. It returns an error if the cluster does not answer, or
+// the topic itself does not exist.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, err := c.layout(topic)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *layout) adopt() {
 func (d *examination) settings() error {
 	for _, t := range d.l.topics {
 		if !t.exists && !t.rung {
-			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic is not there: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
+			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
@@ -152,7 +152,7 @@ func (d *examination) waiting(ctx context.Context, g *groupState) error {
 		n := lags[t.name].all()
 		switch {
 		case t.old && n == 0:
-			d.Find(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune sees to that")
+			d.Find(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
 		case t.old:
 			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.l.origin) && !g.reads(t.name) && n > 0:
@@ -207,7 +207,7 @@ func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
 			leaves = due
 		}
 		if over := time.Since(leaves); over > d.how.WithDefaults().Late {
-			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have gone on at %s, %s ago, and is not settled; there are %d records from it on",
+			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
 				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.n()))
 		}
 	}

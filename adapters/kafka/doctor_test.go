@@ -109,8 +109,8 @@ func TestOnKafkaADoctorFindsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	d := p.examine(t, doctor.Examination{})
-	has(t, d, "missing "+p.ours("retry.1s")+" is not there", "missing "+p.ours("retry.1m")+" is not there", "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
-	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
+	has(t, d, "missing "+p.ours("retry.1s")+" does not exist", "missing "+p.ours("retry.1m")+" does not exist", "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
+	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
 	p.provision(t, p.policy)
 	has(t, p.examine(t, doctor.Examination{})) // nothing waits
 	p.waits(t, "1m", time.Now().Add(time.Minute))
@@ -126,7 +126,7 @@ func TestOnKafkaADoctorFindsWhatIsLate(t *testing.T) {
 	p.waits(t, "1m", time.Now().Add(time.Minute))
 	p.waits(t, "1s", time.Now().Add(-10*time.Minute))
 	nobody := "consumer " + p.group + " 3 of them retries"
-	has(t, p.examine(t, doctor.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" there are 2 records from it on")
+	has(t, p.examine(t, doctor.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" from it to the end there are 2 records")
 	has(t, p.examine(t, doctor.Examination{Late: time.Hour}), nobody)
 }
 
@@ -163,7 +163,7 @@ func TestOnKafkaADoctorFindsMembersWithDifferentPolicies(t *testing.T) {
 	alone := newPatient(t)
 	alone.member(t, other)
 	has(t, alone.examine(t, doctor.Examination{AnyPolicy: true}))
-	has(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" another policy than the one that is given")
+	has(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" a policy other than the given one")
 }
 
 func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {

@@ -18,15 +18,14 @@ type Marshaler interface {
 	// be changed, and the message must not share its bytes. An error (or a
 	// panic) sends the record as it is to the DLQ, undecodable.
 	Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
-	// Marshal makes the record for a message that is published.
+	// Marshal makes the record of a message for publishing.
 	Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
 }
 
-// DefaultMarshaler speaks watermill-kafka's format: the UUID in a header, each
-// metadata entry a header, the payload the value. A nil payload is a null value
-// (a tombstone), an empty one an empty value. The key is what SetKey said, else
-// null. Of headers that stand twice, metadata shows the last; RecordFromContext
-// shows all.
+// DefaultMarshaler uses watermill-kafka's format: the UUID is a header, each metadata entry is a
+// header, and the payload is the value. A nil payload is a null value (a tombstone), an empty one
+// is an empty value. The key is that of SetKey, or else null. If a header appears twice, the
+// metadata has the last one; RecordFromContext shows all.
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].

@@ -12,12 +12,12 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	is := func(name string) func(string, string) string { return func(string, string) string { return name } }
 	for want, n := range map[string]Names{
 		"": {Retry: is("a"), DLQ: is("b")},
-		`Names.Retry("orders", "billing") is orders: must not be the topic itself`:                                     {Retry: is("orders")},
-		`Names.DLQ("orders", "billing") is a: must be neither the topic itself, nor the name of another topic of ours`: {Retry: is("a"), DLQ: is("a")},
-		`Names.DLQ("orders", "billing") is a.10s: must be neither`:                                                     {Retry: is("a"), DLQ: is("a.10s")},
-		`Names.DLQ("orders", "billing") is "a b": must be letters`:                                                     {DLQ: is("a b")},
-		`Names.DLQ("orders", "billing") is "": must be the name of a topic`:                                            {DLQ: is("")},
-		`Names.Retry("orders", "billing") is 240: must be at most 223 bytes long`:                                      {Retry: is(strings.Repeat("a", 240))},
+		`Names.Retry("orders", "billing") is orders: must not be the topic itself`:                                            {Retry: is("orders")},
+		`Names.DLQ("orders", "billing") is a: must be neither the topic itself, nor the name of another topic of redeliver's`: {Retry: is("a"), DLQ: is("a")},
+		`Names.DLQ("orders", "billing") is a.10s: must be neither`:                                                            {Retry: is("a"), DLQ: is("a.10s")},
+		`Names.DLQ("orders", "billing") is "a b": must be letters`:                                                            {DLQ: is("a b")},
+		`Names.DLQ("orders", "billing") is "": must be the name of a topic`:                                                   {DLQ: is("")},
+		`Names.Retry("orders", "billing") is 240: must be at most 223 bytes long`:                                             {Retry: is(strings.Repeat("a", 240))},
 	} {
 		var ps redeliver.Problems
 		n.check(&ps, "orders", "billing")

@@ -20,18 +20,18 @@ const (
 	maxGroup  = 255
 )
 
-// Names says how the topics of a subscription are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// pair of topic and group: two subscriptions must never share a topic.
+// Names configures the names of a subscription's topics. A nil field means the default. The names
+// must differ for every pair of topic and group, because two subscriptions must never share a
+// topic.
 type Names struct {
-	// Retry is the topic from which a message comes back to its group.
-	// Default "<topic>.<group>.retry". A delay topic is called after it, with a
-	// dot and its level behind: "<topic>.<group>.retry.10s".
+	// Retry is the topic from which a message comes back to its group. Default
+	// "<topic>.<group>.retry". The name of a delay topic is this name, a dot and its level:
+	// "<topic>.<group>.retry.10s".
 	Retry func(topic, group string) string
 	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
 	DLQ func(topic, group string) string
-	// Control is the topic from which the group's consumers read what is asked of
-	// them, see Client.Waiting. Default "<topic>.<group>.control".
+	// Control is the topic with the commands to the group's consumers, see [Client.Waiting].
+	// Default "<topic>.<group>.control".
 	Control func(topic, group string) string
 }
 
@@ -77,7 +77,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		checkTopic(ps, field, retry)
 		if most := maxTopic - maxSuffix + len(".retry"); len(retry) > most && len(retry) <= maxTopic {
-			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
 		}
 		if retry == topic {
 			ps.Add(field, retry, "must not be the topic itself")
@@ -87,14 +87,14 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 		field := fmt.Sprintf("Names.DLQ(%q, %q)", topic, group)
 		checkTopic(ps, field, dead)
 		if dead == topic || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of ours")
+			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of redeliver's")
 		}
 	}
 	if n.Control != nil {
 		field, name := fmt.Sprintf("Names.Control(%q, %q)", topic, group), n.control(topic, group)
 		checkTopic(ps, field, name)
 		if name == topic || name == retry || name == dead || strings.HasPrefix(name, retry+".") {
-			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of ours")
+			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of redeliver's")
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (s *source) heed(from int64) {
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
 		r.sub.Tell(redeliver.MessagesLost{
 			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
-			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention, deleted what waited there. See the topic's retention.ms and retention.bytes", from, f.offset),
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention limit, deleted waiting messages. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})
 	}
 	s.before = r.settledBefore(s.topic, f, from)

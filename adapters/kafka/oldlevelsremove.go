@@ -10,13 +10,12 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// OldLevels lists the delay topics that an older policy has left beside those of the
-// client's, and says of each why it must stay. It changes nothing.
+// OldLevels lists the delay topics that an older policy has left beside the client's own. For each
+// it reports why it must stay, if it must. It changes nothing.
 //
-// A level is drained when nothing waits on it, and all members of the group say that
-// they run the client's policy; a group without members has none that runs another. Who
-// publishes with a delay and is no member is not known to Kafka: none that has an older
-// policy may run.
+// A level is drained when nothing waits on it, and all members of the group report the client's
+// policy. A group without members has none with another policy. Kafka does not know programs that
+// publish with a delay and are not members: stop those that have an older policy.
 func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
 	return c.lookAtOld(ctx, topic, func(string) bool { return true })
 }
@@ -77,10 +76,10 @@ func (d *examination) keepsAll(g *groupState) string {
 	return ""
 }
 
-// RemoveOldLevels deletes those of the named delay topics that are drained, see
-// [Client.OldLevels]: each is looked at again just before. The others stay, and it says
-// why. What it returns with an error was done. The user needs Delete on the topics. The
-// group rebalances once for each.
+// RemoveOldLevels deletes those of the named delay topics that are drained, see [Client.OldLevels].
+// It checks each topic again immediately before it deletes it. The others stay, and the result has
+// the reason. If it also returns an error, the result has the topics that were handled before. The
+// user needs Delete on the topics. The group rebalances once for each.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	for _, place := range places {
 		// Only at that one: those that were deleted just now may be listed for a while, and have no offsets.

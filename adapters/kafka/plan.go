@@ -12,27 +12,27 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Plan says how the subscription of a topic waits: which topics it uses, also
-// those that are created later, and how each delay of its policy is spent.
+// Plan describes how the subscription of a topic waits: the topics that it uses, including those
+// that are created later, and how each delay of its policy is spent.
 type Plan struct {
 	Origin, Group string
 	Topics        []PlannedTopic
-	// Companions are topics without which messages wait and come back all the same: the
-	// DLQ's state is of who works on the DLQ, and made when that is done first; the other
-	// has the commands about messages that wait, and is made with the first of them.
+	// Companions are topics that messages do not need for waiting and coming back. The DLQ's state
+	// is created when somebody first works on the DLQ. The control topic has the commands about
+	// waiting messages, and is created with the first command.
 	Companions []PlannedTopic
 	Delays     []delayqueue.PlannedDelay
-	// Rights are what the group's members need where all topics are there already
-	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ,
-	// to send its messages back, and to ask Doctor, where the companions are there, too.
+	// Rights are those that the group's members need if all topics exist (Config.NoProvisioning).
+	// OperatorRights are those that a person needs to look into the DLQ, to replay its messages and
+	// to call Doctor, if the companions exist, too.
 	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
-	// Notes are what is worth knowing: old levels, short retention.
+	// Notes are further findings, such as old levels or short retention.
 	Notes []string
 }
 
-// PlannedTopic is one topic of ours.
+// PlannedTopic is one of redeliver's topics.
 type PlannedTopic struct {
 	Name       string
 	Kind       string        // "delay", "retry" or "dlq"; "state" and "control" of companions
@@ -45,10 +45,10 @@ type PlannedTopic struct {
 	Old        bool // a level of an older policy, read until it is empty
 }
 
-// Plan asks the broker what there is and says what Subscribe would use and
-// create, without creating anything. It returns the error that Subscribe would
-// return: what cannot be met is refused, not clamped. ctx is asked before the
-// broker is; a request that has begun ends by the timeouts of Config.Sarama.
+// Plan compares the broker with the policy and returns what Subscribe would use and create, without
+// creating anything. It returns the same error as Subscribe: a policy that cannot be met is
+// refused, not clamped. ctx is checked before the request; a request that has begun ends by the
+// timeouts of Config.Sarama.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))
@@ -83,7 +83,7 @@ func (l *layout) plan() *Plan {
 		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
 	}
 	if l.policy.Order == redeliver.PerKey {
-		p.Notes = append(p.Notes, "the Order is PerKey: what stands behind a failed message of its key waits on the levels, too; the group's other members must have such a policy as well")
+		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
 	}
 	if l.maxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
@@ -114,7 +114,7 @@ func (t ownTopic) planned() PlannedTopic {
 	}
 }
 
-// String is the plan as a text for people.
+// String returns the plan as a text for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, group %s\n\n", p.Origin, p.Group)

@@ -17,19 +17,17 @@ import (
 // concurrent use.
 type Publisher struct{ client *Client }
 
-// Publish writes the messages and returns when the broker has confirmed all of
-// them (acks of all in-sync replicas). The error names each message that was not
-// written, as in "message 2 of 3": one that cannot be prepared (by the marshaler,
-// say), or that the broker refuses. The others are written all the same. Publish does
-// not look at the messages' contexts but for their key (SetKey); it waits for at most
-// Config.SendTimeout.
+// Publish writes the messages and returns when the broker has confirmed all of them (acks of all
+// in-sync replicas). The error names each message that was not written, as in "message 2 of 3",
+// because it could not be prepared (by the marshaler, for example) or the broker refused it. The
+// others are written all the same. Publish reads only the key (SetKey) from the messages' contexts.
+// It waits for at most Config.SendTimeout.
 //
-// A message with Watermill's delay metadata (package components/delay) waits on
-// the delay topics of the client's group for that topic, which are created with
-// the first such message, and is published to the topic, for all groups, when it
-// is due. A member of the client's group that subscribes to the topic does that:
-// while there is none, the message stays where it waits, and is published, late,
-// when there is one.
+// A message with Watermill's delay metadata (package components/delay) waits on the delay topics of
+// the client's group for that topic, which are created with the first such message. When it is due,
+// it is published to the topic, for all groups. A member of the client's group that subscribes to
+// the topic does that. Without such a member the message waits, and is published late when there is
+// one.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
@@ -82,7 +80,6 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	return p.client.producer.start(ctx, m, anyPartition)
 }
 
-// Close implements message.Publisher and does nothing: a Router calls it while
-// handlers still run, and what they produce must still go out. [Client.Close]
-// is the end.
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run and publish. Client.Close ends the publisher.
 func (p *Publisher) Close() error { return nil }

@@ -1,6 +1,6 @@
 package kafka
 
-// Right is what Kafka must allow a principal, as its ACLs have it.
+// Right is an access right of a principal on Kafka, in the terms of its ACLs.
 type Right struct {
 	Resource   string // "topic" or "group"
 	Name       string

@@ -16,7 +16,7 @@ import (
 // would work.
 func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 	if !cfg.Consumer.Offsets.AutoCommit.Enable {
-		ps.Add("Sarama.Consumer.Offsets.AutoCommit.Enable", false, "must be true: redeliver marks what is settled, and only that is committed")
+		ps.Add("Sarama.Consumer.Offsets.AutoCommit.Enable", false, "must be true: redeliver marks settled records, and sarama commits only those")
 	}
 	if cfg.Producer.RequiredAcks == sarama.NoResponse {
 		ps.Add("Sarama.Producer.RequiredAcks", "NoResponse", "must not be: a message is acked only when its next hop is confirmed")
@@ -28,7 +28,7 @@ func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 		ps.Add("Sarama.Producer.Transaction.ID", cfg.Producer.Transaction.ID, "must be empty: retries are not written in transactions")
 	}
 	if cfg.Consumer.Group.InstanceId != "" {
-		ps.Add("Sarama.Consumer.Group.InstanceId", cfg.Consumer.Group.InstanceId, "must be empty: give Config.InstanceID, which is made different for every topic")
+		ps.Add("Sarama.Consumer.Group.InstanceId", cfg.Consumer.Group.InstanceId, "must be empty: give Config.InstanceID, to which redeliver appends the topic")
 	}
 	// As it will be used: what is left at sarama's default may not suit what the
 	// caller set (a session shorter than the default heartbeat), and ours does.

@@ -23,14 +23,14 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe joins the group for a topic and its delay topics, which it creates
-// or checks before, and delivers messages until ctx ends or the subscriber is
-// closed. Every call is a member of its own.
+// Subscribe joins the group for a topic and its delay topics, after it has created or checked them,
+// and delivers messages until ctx ends or the subscriber is closed. Every call is a member of its
+// own.
 //
-// Up to Config.MaxInFlight messages are on their way at once, those of one key
-// one after another; a failed message is overtaken by later ones of its key, unless
-// the Order of its policy is PerKey. A message is done when it is acked. One that is
-// nacked has failed an attempt: the policy decides, as for an error.
+// Up to Config.MaxInFlight messages run at once, those of one key one after another. Later messages
+// of its key overtake a failed message, unless the Order of its policy is PerKey. A message is done
+// when it is acked. A nacked message has failed an attempt, and the policy decides as after an
+// error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
@@ -86,9 +86,9 @@ func (c *Client) unclaim(topic string) {
 	delete(c.static, topic)
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight, up to Config.DrainTimeout; then their contexts
-// are cancelled and they stay unacked.
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they stay
+// unacked.
 func (s *Subscriber) Close() error {
 	s.readers.Close()
 	return nil

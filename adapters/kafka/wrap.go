@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Wrapped is the [sarama.ConsumerGroupHandler] that [Wrap] makes. Its methods are
-// sarama's to call, but for Topics and Close.
+// Wrapped is the sarama.ConsumerGroupHandler that [Wrap] returns. sarama calls its methods, except
+// Topics and Close.
 type Wrapped struct {
 	client  *Client
 	readers []*reader
@@ -35,8 +35,8 @@ type asked struct {
 	levels map[string]waitLevel
 }
 
-// Wrap is [Consume] for a service that runs its consumer group itself and means to
-// go on doing so: it returns the handler for the service's own loop.
+// Wrap is [Consume] for a service that keeps running its own consumer group. It returns the handler
+// for the service's loop:
 //
 //	wrapped, err := kafka.Wrap(ctx, client, group, config, []string{"orders"}, charge)
 //	...
@@ -46,21 +46,19 @@ type asked struct {
 //	}
 //	err = wrapped.Close(context.Background())
 //
-// group must be made from client, or with its configuration: that is what is
-// looked at, and sarama tells nobody how a group was made. What would lose messages is
-// refused: Offsets.AutoCommit disabled (nothing would be committed, as the
-// handler marks what is settled and no more), and Offsets.Initial Newest, sarama's
-// default (what was written to a delay topic before its first claim would be
-// skipped). A group that has committed offsets is not affected by Oldest.
-// The order PerKey is refused, too: it needs a way to balance of its own. All that is
-// wrong with the call and with config is in one redeliver.ConfigError.
+// The group must be made from client, or with its configuration. Wrap checks that configuration,
+// because sarama does not show how a group was made. It refuses settings that would lose messages:
+// a disabled Offsets.AutoCommit (the handler only marks settled records, so nothing would be
+// committed), and Offsets.Initial Newest, sarama's default (messages that were written to a delay
+// topic before its first claim would be skipped). A group that has committed offsets is not
+// affected by Oldest. The order PerKey is refused, too, because it needs a balance strategy of its
+// own. All problems of the call and of config are in one redeliver.ConfigError.
 //
-// Each session begins with a look at the group. It fails, with the reason, when
-// the member that it belongs to is not one of config.Group, or does not read what
-// Topics returned. The rest is as it is for Consume, but that all topics have one
-// member, that config.InstanceID must be empty, too, and that group.Consume says
-// what fails in the group. A retry is as punctual as fetches are short:
-// Consumer.MaxWaitTime is 50 ms where redeliver sets it, sarama's default is 500.
+// Each session begins with a check of the group. The session fails, with the reason, if its member
+// does not belong to config.Group, or does not read all that Topics returned. There are three other
+// differences from Consume: all topics share one member, config.InstanceID must be empty, and
+// group.Consume returns the errors of the group. Retries are as punctual as fetches are short:
+// redeliver sets Consumer.MaxWaitTime to 50 ms in its own groups; sarama's default is 500 ms.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
 	config, ps := config.behind(client, topics, handler == nil)
@@ -123,9 +121,8 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	return w, nil
 }
 
-// Topics are the topics of Wrap and all of redeliver's that stand behind them. A
-// level that an older policy left comes and goes, and ends the session: ask anew
-// for each group.Consume.
+// Topics returns the topics of Wrap and redeliver's own topics for them. When a level of an older
+// policy appears or disappears, the session ends: call Topics again before each group.Consume.
 func (w *Wrapped) Topics() (topics []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,9 +136,8 @@ func (w *Wrapped) Topics() (topics []string) {
 	return topics
 }
 
-// Close disconnects. It is called when group.Consume has returned for the last
-// time; group and client stay open. ctx is as for [Client.Close]. A second Close
-// does nothing.
+// Close disconnects. Call it after the last group.Consume has returned. The group and the client
+// stay open. For ctx, see [Client.Close]. A second Close does nothing.
 func (w *Wrapped) Close(ctx context.Context) error { return w.close(ctx) }
 
 // Setup implements [sarama.ConsumerGroupHandler].
@@ -150,7 +146,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	all := w.asked
 	w.mu.Unlock()
 	if all == nil {
-		return errors.New("kafka: nobody has asked which topics are to be read; give group.Consume what Topics returns")
+		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
 	if err := w.check(sess.MemberID(), all); err != nil {
 		return err

@@ -242,7 +242,7 @@ func TestWrapRefuses(t *testing.T) {
 	}{
 		"another group":  {"shipping", (*kafka.Wrapped).Topics, "the consumer group of this session is not billing"},
 		"some topics":    {"billing", func(w *kafka.Wrapped) []string { return w.Topics()[:1] }, "does not read orders.billing.retry"},
-		"topics by hand": {"billing", func(*kafka.Wrapped) []string { return []string{"orders"} }, "nobody has asked"},
+		"topics by hand": {"billing", func(*kafka.Wrapped) []string { return []string{"orders"} }, "Topics was not called"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, group := running(t, p.addrs, c.group)

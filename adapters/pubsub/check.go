@@ -18,23 +18,23 @@ import (
 // checkPatience is how long Check waits for a message where ctx has no deadline.
 const checkPatience = time.Minute
 
-// Check tries on a topic of its own whether Publisher and Subscriber can hold
-// what waits, and returns all that is wrong in one redeliver.ConfigError. A
-// Pub/Sub that it refuses loses messages, or multiplies them:
+// Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
+// problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
+// points:
 //
-//   - what is published before anybody subscribes must be delivered: a service
-//     that starts finds what waits (of watermill-kafka the default refuses that);
-//   - it must be what was published: UUID, payload, and metadata with an entry as
-//     long as ours. Bytes that are no text may be refused, but not changed;
-//   - two messages with one UUID are two: a retry keeps its UUID;
-//   - what is nacked must come again;
-//   - of two Subscribes one must get a message: they are a group.
+//   - Messages that are published before the first subscription must be delivered,
+//     so that a service that starts finds waiting messages. The default of
+//     watermill-kafka fails here.
+//   - UUID, payload and metadata must arrive unchanged, with an entry as long as
+//     redeliver's. Bytes that are no text may be refused, but not changed.
+//   - Two messages with one UUID must arrive as two, because a retry keeps its UUID.
+//   - A nacked message must come again.
+//   - Of two Subscribes one must get a message, because they are a group.
 //
-// It cannot try what Config.Confirms and Config.MaxUnacked say. It waits for each
-// message until ctx ends, a minute at most where that has no deadline; a broker
-// that gives a nacked message back after a time of its own needs that time. The
-// topic, "redeliver-check-" and something random, stays behind; nothing is read
-// from it again. Call it in a test, or when a configuration is deployed.
+// It cannot check Config.Confirms and Config.MaxUnacked. It waits for each message until ctx ends, or for a minute if
+// ctx has no deadline. A broker that returns a nacked message after a delay of its own needs that time. The topic,
+// "redeliver-check-" and a random suffix, stays; nothing reads it again. Call Check in a test, or when you deploy a
+// configuration.
 func Check(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -89,7 +89,7 @@ func (c *check) run(ctx context.Context) error {
 	defer cancel()
 	came, err := c.receive(ctx, in)
 	if err != nil {
-		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find what waits. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
 		return c.ps.Err()
 	}
 	c.same(came.Message, first, second)

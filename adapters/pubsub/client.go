@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client is a service's place in a group. It is safe for concurrent use.
+// Client is a service's member of a group. It is safe for concurrent use.
 type Client struct {
 	cfg Config
 
@@ -26,8 +26,8 @@ type Client struct {
 var errClosed = errors.New("pubsub: the client is closed")
 
 // Open checks the configuration and returns a Client. All problems are in one
-// redeliver.ConfigError. It refuses a ctx that has ended, and waits for nothing: the
-// Pub/Sub is asked by [Check].
+// redeliver.ConfigError. It refuses a ctx that has ended. It does not use the Pub/Sub; [Check]
+// does.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("pubsub: opening: %w", err)
@@ -39,8 +39,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, layouts: make(map[string]*layout)}, nil
 }
 
-// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
-// subscriptions and closes neither the client, nor the user's subscriber.
+// Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
+// The client and your subscriber stay open.
 func (c *Client) Subscriber() *Subscriber {
 	s := &Subscriber{client: c, readers: engine.NewReaders(errClosed)}
 	c.mu.Lock()
@@ -49,15 +49,14 @@ func (c *Client) Subscriber() *Subscriber {
 	return s
 }
 
-// Publisher returns a Watermill publisher. It publishes until the client is
-// closed; closing it (a Router does) does nothing.
+// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
+// publisher, as a Router does, has no effect.
 func (c *Client) Publisher() *Publisher { return &Publisher{c} }
 
-// Close ends all subscribers and waits until their handlers are done or the drain
-// timeout is over. When ctx ends meanwhile, it returns ctx's error and goes on in
-// the background; nothing is lost either way. A ctx that has ended before bounds
-// nothing: Config.DrainTimeout does. The user's Publisher and Subscriber are to be
-// closed after it. A second Close does nothing.
+// Close ends all subscribers and waits until their handlers have returned or the drain timeout is
+// over. If ctx ends meanwhile, Close returns ctx's error and goes on in the background; nothing is
+// lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. Close
+// your Publisher and Subscriber after it. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	subs, was := c.subs, c.closed

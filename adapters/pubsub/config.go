@@ -22,81 +22,73 @@ const (
 	maxInFlight = 1000 // each is a Subscribe of the user's subscriber
 )
 
-// NoLimit says of a subscriber that it leaves an unacked message with who has it
-// for as long as that lives: see Config.MaxUnacked.
+// NoLimit means that the subscriber leaves an unacked message with its consumer for as long as that
+// lives: see Config.MaxUnacked.
 const NoLimit time.Duration = -1
 
-// Config says how a service reads topics of a Watermill Pub/Sub with retries,
-// delays and a DLQ. Publisher, Subscriber, Group, Confirms and MaxUnacked are
-// required.
+// Config configures how a service reads topics of a Watermill Pub/Sub with retries, delays and a
+// DLQ. Publisher, Subscriber, Group, Confirms and MaxUnacked are required.
 type Config struct {
-	// Publisher writes what waits, what comes back and what is dead. Publish
-	// must be synchronous: see Confirms. It stays the caller's, to be closed
-	// after the Client. Required.
+	// Publisher writes waiting messages, retries and dead letters. Publish must be synchronous: see
+	// Confirms. The Client does not close it; close it after the Client. Required.
 	Publisher message.Publisher
-	// Subscriber reads the topics and ours. It is a member of Group: of all that
-	// subscribe to a topic in that group one gets a message, what is not acked
-	// comes back, and what was published before the first of them subscribed is
-	// delivered. [Check] tries that. It stays the caller's, to be closed after
-	// the Client. Required.
+	// Subscriber reads the topics and redeliver's own. It must be a member of Group: of all
+	// subscribers of a topic in that group one gets a message, unacked messages come back, and
+	// messages that were published before the first subscription are delivered. [Check] tries that.
+	// The Client does not close it; close it after the Client. Required.
 	Subscriber message.Subscriber
-	// Group is the group that Subscriber reads as; a retry comes back to it and
-	// to nobody else. Required.
+	// Group is the group of Subscriber. Retries come back to it only. Required.
 	Group string
-	// Confirms says that Publisher returns nil only when the broker has the
-	// message for good: a source is acked on the strength of that. Nobody can
-	// see it from outside, so it is said here; without it Open refuses.
+	// Confirms declares that Publisher returns nil only when the broker has stored the message.
+	// redeliver then acks a source. Nobody can check that from outside, so Open refuses to start
+	// without Confirms.
 	Confirms bool
-	// MaxUnacked is how long the subscriber leaves an unacked message with the
-	// process that has it, before it gives it to another: the idle time of a
-	// Redis consumer, the visibility timeout of SQS, the AckWait of NATS. It
-	// bounds the levels, and must be above what attempts may take. NoLimit where
-	// only the end of the process or its connection gives a message back.
-	// Required.
+	// MaxUnacked is how long the subscriber leaves an unacked message with its process before it
+	// gives it to another: the idle time of a Redis consumer, the visibility timeout of SQS, the
+	// AckWait of NATS. It bounds the levels, and must be longer than attempts may take. Use NoLimit
+	// if only the end of the process or its connection gives a message back. Required.
 	MaxUnacked time.Duration
-	// Policy is for every topic that Topics does not name. Default: the zero
-	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
+	// retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Topics are the policies of single topics. Default: none of their own.
+	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
-	// Names says how our topics are called. Default: see Names.
+	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at once,
 	// and how many retries beside them. Each is a Subscribe of Subscriber, which
 	// delivers one message at a time. Default 16, at most 1000.
 	MaxInFlight int
-	// MinInFlight lets what is in flight shrink while messages fail: twice MaxInFlight
-	// is halved for every second in which half of them do, down to this, first
-	// deliveries and retries together, and grows back when they succeed. Failures that
-	// the message itself is to blame for (permanent, rejected, undecodable) do not
-	// count, those that are postponed do. What waits for its turn is unacked meanwhile,
-	// so MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one
-	// after another. Default 0: nothing shrinks. At most MaxInFlight.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
+	// second in which half of the messages failed, twice MaxInFlight is halved, down to MinInFlight
+	// for first deliveries and retries together. It grows back when messages succeed. Failures that
+	// are the message's own fault (permanent, rejected, undecodable) do not count, but postponed
+	// messages do. Messages that wait for their turn are unacked meanwhile, so MaxUnacked must
+	// leave time for 2 x MaxInFlight / MinInFlight attempts one after another. At most MaxInFlight.
+	// Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is when a message runs again that was nacked without an error.
-	// It counts as an attempt. Default: what the policy says of an error.
+	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when the subscriber
-	// closes; then their contexts are cancelled and their messages come back.
-	// Default 10 s.
+	// DrainTimeout bounds how long handlers may finish when the subscriber closes. After that their
+	// contexts are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
-	// NoProvisioning leaves our topics to whoever made them. Default: where
-	// Subscriber is a message.SubscribeInitializer it is called for each of
-	// them, the DLQ included, before anything is read.
+	// NoProvisioning creates none of redeliver's topics. Default: if Subscriber is a
+	// message.SubscribeInitializer, it is called for each of them, the DLQ included, before
+	// anything is read.
 	NoProvisioning bool
-	// Refused reports whether an error of Publish concerns this one message,
-	// however often it is tried: it is too large, say. A message that a delay
-	// topic refuses so goes to the DLQ, unschedulable. One that the DLQ refuses so goes there
-	// without its payload and metadata. Every other error pauses the intake at first. After
-	// 8 tries the others go on, and the error concerns this message when they are
-	// written and it is not. Refused must be safe for concurrent use. Default: no
-	// error is known to concern one message.
+	// Refused reports whether an error of Publish concerns only this message, however often it is
+	// tried, for example because it is too large. If a delay topic refuses such a message, it goes
+	// to the DLQ, unschedulable. If the DLQ refuses it, it goes there without its payload and
+	// metadata. Every other error pauses the intake at first. After 8 tries redeliver writes other
+	// messages: if that works, the error concerns this message. Refused must be safe for concurrent
+	// use. Default: no error is known to concern one message.
 	Refused func(error) bool
-	// Decode is asked about each message before its handler, and may change it;
-	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
-	// It must be safe for concurrent use. Default: all messages are fine.
+	// Decode gets each message before its handler, and may change it. An error, or a panic, sends
+	// the message as it was to the DLQ, undecodable. It must be safe for concurrent use. Default:
+	// it accepts all messages.
 	Decode func(*message.Message) error
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
@@ -142,7 +134,7 @@ func (c *Config) validate() error {
 		c.checkPolicy(&ps, fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
 	}
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
-		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
+		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with its consumer, or NoLimit")
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
@@ -161,9 +153,9 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	p = p.WithDefaults()
 	if len(p.Levels) > delayTopics {
-		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: there are so many delay topics, whatever the policy", delayTopics))
+		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: that is the number of delay topics, whatever the policy", delayTopics))
 	} else if p.MaxLevels > delayTopics {
-		ps.Add(field+".MaxLevels", p.MaxLevels, fmt.Sprintf("must be at most %d: there are so many delay topics, whatever the policy", delayTopics))
+		ps.Add(field+".MaxLevels", p.MaxLevels, fmt.Sprintf("must be at most %d: that is the number of delay topics, whatever the policy", delayTopics))
 	}
 	if c.MaxUnacked <= 0 {
 		return

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Names says how the topics of a subscription are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// pair of topic and group: two subscriptions must never share a topic.
+// Names configures the names of a subscription's topics. A nil field means the default. The names
+// must differ for every pair of topic and group, because two subscriptions must never share a
+// topic.
 type Names struct {
 	// Retry is the topic from which a message comes back to its group. Default
 	// "<topic>.<group>.retry".
 	Retry func(topic, group string) string
-	// Delay is the nth of the eight delay topics, counted from 1. Default Retry's,
-	// with a dot and n behind: "<topic>.<group>.retry.1".
+	// Delay is the nth of the eight delay topics, counted from 1. Default: the name of Retry, a dot
+	// and n, "<topic>.<group>.retry.1".
 	Delay func(topic, group string, n int) string
 	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
 	DLQ func(topic, group string) string

@@ -17,12 +17,12 @@ import (
 // and safe for concurrent use.
 type Publisher struct{ client *Client }
 
-// Publish writes the messages, one after another, or returns the errors of those
-// that are not taken; it goes on behind them.
+// Publish writes the messages, one after another. It returns the errors of those that are refused,
+// and writes the others all the same.
 //
-// A message with Watermill's delay metadata (package components/delay) waits on
-// the group's delay topics, and is published to its topic, for all groups, when
-// it is due: a Subscribe of the topic must run in the group then.
+// A message with Watermill's delay metadata (package components/delay) waits on the group's delay
+// topics. When it is due, it is published to its topic, for all groups. For that, a Subscribe of
+// the topic must run in the group.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var errs []error
 	for _, msg := range messages {
@@ -61,7 +61,6 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	return publishWithin(ctx, c.cfg.Publisher, where, waiting)
 }
 
-// Close implements message.Publisher and does nothing: a Router calls it while
-// handlers still run, and what they produce must still go out. [Client.Close]
-// is the end.
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run and publish. Client.Close ends the publisher.
 func (p *Publisher) Close() error { return nil }

@@ -166,10 +166,9 @@ func (c codec) State(m *driver.Message[*record], st *redeliver.State) {
 	st.ID, st.Group, st.Origin, st.Expires = m.Record.id(), c.layout.group, c.layout.topic, m.Record.expires()
 }
 
-// MessageFromContext returns the message behind the one whose handler got ctx, as
-// the subscriber delivered it first: UUID, metadata and payload, without
-// redeliver's own entry. It is nil for a context of another message. It must not
-// be changed, acked or nacked.
+// MessageFromContext returns the message behind the one whose handler got ctx, as the subscriber
+// first delivered it: UUID, metadata and payload, without redeliver's own entry. It is nil for a
+// context of another message. It must not be changed, acked or nacked.
 func MessageFromContext(ctx context.Context) *message.Message {
 	if d := engine.FromContext(ctx); d != nil {
 		if r, ok := d.Record().(*record); ok {

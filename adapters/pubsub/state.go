@@ -11,15 +11,15 @@ import (
 )
 
 // StateKey is the one metadata entry in which redeliver's state travels: a JSON
-// object of nothing but printable ASCII, with the fields of redeliver's headers
-// without their prefix, all of them texts. One entry, because Pub/Subs bound how
-// many a message may have, and what may be in them. What else stands in it:
+// object in printable ASCII, with the fields of redeliver's headers without their
+// prefix, all of them texts. It is one entry, because Pub/Subs limit the number of
+// entries and their content. It has these further fields:
 //
-//	until    on a delay topic: when the message goes on from there
+//	until    on a delay topic: when the message leaves it
 //	publish  "true" for a delayed publish, which goes to its topic when it is due
 //	own      the message's own entry of that name, in base64
 //
-// It is believed only on topics that redeliver writes, where group and origin are
+// It is believed only on topics that redeliver writes, and if group and origin are
 // the subscription's. Any other entry of that name is the message's own.
 const StateKey = "redeliver"
 

@@ -20,14 +20,13 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe reads a topic and all that comes back to the group from where it
-// waits, and delivers messages until ctx ends or the subscriber is closed. Each
-// call makes as many Subscribes of the user's subscriber as Config.MaxInFlight
-// says, as many again for retries, and one for each of the eight delay topics.
-// When one of them cannot be made, its error is returned.
+// Subscribe reads a topic and the group's retries, and delivers messages until ctx ends or the
+// subscriber is closed. Each call makes Config.MaxInFlight Subscribes of your subscriber, as many
+// again for retries, and one for each of the eight delay topics. If one of them fails, Subscribe
+// returns its error.
 //
-// A message is done when it is acked. One that is nacked has failed an attempt:
-// the policy decides, as for an error.
+// A message is done when it is acked. A nacked message has failed an attempt, and the policy
+// decides as after an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
@@ -46,8 +45,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// SubscribeInitialize has the user's subscriber initialize the topic and ours,
-// where it can. Watermill's components call it.
+// SubscribeInitialize calls your subscriber's SubscribeInitialize, if it has one, for the topic and
+// redeliver's own. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if _, err := s.client.ready(topic); err != nil {
 		return err
@@ -58,9 +57,8 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return nil
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight, up to Config.DrainTimeout; then their contexts
-// are cancelled and they come back.
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they come back.
 func (s *Subscriber) Close() error {
 	s.readers.Close()
 	return nil
@@ -80,7 +78,7 @@ type reader struct {
 
 const longestPause = 10 * time.Second // between two Subscribes of an input
 
-var errEnded = errors.New("the subscriber has closed the channel by itself")
+var errEnded = errors.New("the subscriber has closed the channel")
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg

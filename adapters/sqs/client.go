@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client is a service's access to SQS, its policies, and what is made of them. It
-// is safe for concurrent use.
+// Client has a service's access to SQS, its policies, and everything that is opened from it. It is
+// safe for concurrent use.
 type Client struct {
 	cfg    Config
 	api    *sqs.Client
@@ -41,9 +41,9 @@ type senderKey struct {
 	linger time.Duration
 }
 
-// Open checks the configuration, loads AWS's where it is not given, and returns a
-// Client. All problems of the configuration are in one redeliver.ConfigError. SQS
-// is not asked: there is no connection to open.
+// Open checks the configuration, loads AWS's if it is not set, and returns a Client. All problems
+// of the configuration are in one redeliver.ConfigError. It sends no request to SQS, because there
+// is no connection to open.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -76,8 +76,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
-// subscriptions and closes neither the client, nor what other subscribers need.
+// Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
+// The client and other subscribers stay open.
 func (c *Client) Subscriber() *Subscriber {
 	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("sqs: the subscriber is closed"))}
 	c.mu.Lock()
@@ -86,14 +86,14 @@ func (c *Client) Subscriber() *Subscriber {
 	return s
 }
 
-// Publisher returns a Watermill publisher. It publishes until the client is
-// closed; closing it (a Router does) does nothing.
+// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
+// publisher, as a Router does, has no effect.
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
-// Close ends all subscribers and waits until their handlers are done or the drain
-// timeout is over. When ctx ends meanwhile, it returns ctx's error and goes on in
-// the background; nothing is lost either way. A ctx that has ended before bounds
-// nothing: Config.DrainTimeout does. A second Close does nothing.
+// Close ends all subscribers and waits until their handlers have returned or the drain timeout is
+// over. If ctx ends meanwhile, Close returns ctx's error and goes on in the background; nothing is
+// lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. A
+// second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	subs, was := c.subs, c.closed

@@ -23,7 +23,7 @@ const (
 	DefaultPollers           = 4
 	DefaultVisibilityTimeout = 30 * time.Second
 	DefaultWaitTime          = 10 * time.Second
-	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout: those receives are waited for
+	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout, because Close waits for these receives
 	DefaultDrainTimeout      = 10 * time.Second
 	DefaultSendTimeout       = 30 * time.Second
 	// DefaultMaxMessageSize is MaxMessageSize where the queue does not say its own.
@@ -35,25 +35,25 @@ const (
 	maxVisibility  = 12 * time.Hour // SQS's own, from the receive on
 )
 
-// Config says how a service reads queues of Amazon SQS with retries, delays and a
-// DLQ. The zero Config takes region and credentials from the usual AWS places.
+// Config configures how a service reads queues of Amazon SQS with retries, delays and a DLQ. The
+// zero Config takes region and credentials from the usual AWS places.
 type Config struct {
 	// AWS is the client's configuration: region, credentials, HTTP client,
 	// retryer. Default: config.LoadDefaultConfig, which reads the environment,
 	// the profile, the role (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_SQS ...).
 	AWS *aws.Config
-	// Endpoint is another server than the region's, "http://127.0.0.1:9324" for
-	// ElasticMQ. Default: what AWS says.
+	// Endpoint is another server than the region's, such as "http://127.0.0.1:9324" for ElasticMQ.
+	// Default: the endpoint of AWS.
 	Endpoint string
-	// Policy is for every queue that Queues does not name. Default: the zero
-	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three
+	// retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Queues are the policies of single queues, by the queue's name. Default:
-	// none of their own.
+	// Queues are the policies of single queues, by the queue's name. Default: none.
 	Queues map[string]redeliver.Policy
-	// DLQ says how the DLQ is made. Default: it keeps its messages for 14 days, the longest that SQS can.
+	// DLQ configures the DLQ. Default: it keeps its messages for 14 days, the longest time that SQS
+	// allows.
 	DLQ deadletter.Config
-	// Names says how our queues are called. Default: see Names.
+	// Names are the names of redeliver's queues. Default: see Names.
 	Names Names
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once. Default 100.
@@ -61,68 +61,63 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them.
 	// Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
-	// MaxRetriesInFlight are halved for every second in which half of them do, down to
-	// this, first deliveries and retries together, and grow back when they succeed.
-	// Failures that the message itself is to blame for (permanent, rejected,
-	// undecodable) do not count, those that are postponed do. Default 0: nothing
-	// shrinks. At most MaxInFlight.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
+	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
+	// down to MinInFlight for first deliveries and retries together. They grow back when messages
+	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
+	// count, but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
 	// Pollers is how many receives of one Subscribe are under way at once, of
 	// up to ten messages each. Default 4, at most 100.
 	Pollers int
-	// VisibilityTimeout is how long a message stays hidden from others after it
-	// was received; while it is in hand that is extended before half of it is
-	// over. So long a message of a killed process takes to come back. In whole
-	// seconds, from 1 s to 12 h. Default 30 s.
+	// VisibilityTimeout is how long a message stays hidden from others after it was received. While
+	// the process works on it, redeliver extends that time before half of it is over. So this is
+	// how long a message of a killed process takes to come back. In whole seconds, from 1 s to 12
+	// h. Default 30 s.
 	VisibilityTimeout time.Duration
-	// WaitTime is how long a receive waits for messages (a long poll) at most. Where a
-	// message came just now it is 2 s, and twice as long after every receive that
-	// brought none: an idle subscription costs one request in each WaitTime. When the
-	// subscriber closes, receives of up to 2 s, and all of a FIFO queue, are waited
-	// for; longer ones are cut short, and a message that SQS gives one of those
-	// nevertheless is hidden from all for up to 10 s. In whole seconds, at most 20 s.
-	// Default 10 s, on a FIFO queue 5 s.
+	// WaitTime is how long a receive waits for messages (a long poll) at most. Immediately after a
+	// message it is 2 s, and it doubles after every receive without one: an idle subscription costs
+	// one request in each WaitTime. When the subscriber closes, it waits for receives of up to 2 s,
+	// and for all of a FIFO queue. Longer ones are cut short; a message that SQS still gives to one
+	// of those is hidden from all for up to 10 s. In whole seconds, at most 20 s. Default 10 s, on
+	// a FIFO queue 5 s.
 	WaitTime time.Duration
-	// NackDelay is when a message runs again that was nacked without an error.
-	// It counts as an attempt. Default: what the policy says of an error.
+	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers, and receives that are waited for, may
-	// finish when the subscriber closes; then they are cancelled and their messages
-	// come back. Default 10 s.
+	// DrainTimeout bounds how long handlers, and receives that are awaited, may finish when the
+	// subscriber closes. After that they are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning refuses to start when a queue is missing, instead of
 	// creating it. Plan lists them. Default: they are created.
 	NoProvisioning bool
-	// QueueAttributes are those of a topic's own queue where it is created.
-	// Default: a RedrivePolicy to our DLQ after 1,000 receives, SQS's most.
+	// QueueAttributes are those of a topic's own queue if it is created. Default: a RedrivePolicy
+	// to redeliver's DLQ after 1,000 receives, the most that SQS allows.
 	QueueAttributes map[string]string
-	// MaxMessageSize is how many bytes body and attributes of a message may
-	// have. Default: what the queue's MaximumMessageSize says, else 256 KiB.
+	// MaxMessageSize is how many bytes body and attributes of a message may have. Default: the
+	// queue's MaximumMessageSize, or else 256 KiB.
 	MaxMessageSize int
-	// GroupID is the MessageGroupId of what is published to a FIFO queue.
-	// Default: the queue's name, one group for all, which keeps the order of all.
+	// GroupID returns the MessageGroupId of a message that is published to a FIFO queue. Default:
+	// the queue's name, one group for all messages, which keeps their order.
 	GroupID func(topic string, msg *message.Message) string
-	// DeduplicationID is the MessageDeduplicationId of what is published to a
-	// FIFO queue. Default: the message's UUID.
+	// DeduplicationID returns the MessageDeduplicationId of a message that is published to a FIFO
+	// queue. Default: the message's UUID.
 	DeduplicationID func(topic string, msg *message.Message) string
 	// Marshaler turns SQS messages into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// StateKeys sign the state that redeliver keeps in the attribute "redeliver" of the
-	// messages of a queue (HMAC-SHA256 over the state and the digest of the body). The
-	// first key signs; a state signed with any of them is believed. Give every process
-	// of the queue the same keys, the command and the console included. Without keys,
-	// whoever may send to the queue can forge a state: its retries and waits are then
-	// held to Policy, and the rest of it is believed.
+	// StateKeys sign the state that redeliver keeps in the attribute "redeliver" of the messages of
+	// a queue (HMAC-SHA256 over the state and the digest of the body). The first key signs; a state
+	// signed with any of them is believed. Give every process of the queue the same keys, the
+	// command and the console included. Without keys, anyone who may send to the queue can forge a
+	// state: redeliver then limits its retries and waits to Policy, and believes the rest of it.
 	//
-	// To change a key, first add the new one as the second key everywhere, then make it
-	// the first, and remove the old one when nothing signed with it waits or stands in
-	// the DLQ. With keys, an unsigned state counts for nothing: its message is a new
-	// one, also where it waited when the first key came. At least 16 random bytes each.
-	// Default: none.
+	// To change a key, first add the new one as the second key everywhere, then make it the first.
+	// Remove the old one when no waiting message and no dead letter is signed with it. With keys,
+	// an unsigned state is ignored: its message is a new one, even if it was waiting when the first
+	// key came. At least 16 random bytes each. Default: none.
 	StateKeys [][]byte
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink

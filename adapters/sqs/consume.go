@@ -13,29 +13,25 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Consume calls handler for the messages of queues, with retries, delays and a DLQ,
-// until ctx ends: for a service that knows nothing of Watermill. What [Subscriber]
-// promises holds here too: the same queues, order of message groups, bounds,
-// attributes and events.
+// Consume calls handler for the messages of queues, with retries, delays and a DLQ, until ctx ends.
+// It is for services without Watermill, and keeps the promises of [Subscriber]: the same queues,
+// order of message groups, bounds, attributes and events.
 //
-// handler's answer is an error value: nil is done, and about everything else the
-// policy decides (redeliver.Permanent, redeliver.RetryAfter, ...); a panic and a
-// time-out are failures. It is called by many goroutines at once, MaxInFlight
-// first deliveries and MaxRetriesInFlight retries for each queue, with the message
-// as it came first, whatever its attempt: redeliver.FromContext tells which one it
-// is. Body and attributes must not be changed; after the handler has returned they
-// may be kept. The message has no receipt handle: to delete it, and to hide it from
-// others meanwhile, is not the handler's to do. ctx's values are in the handler's
-// context, its end is not: that comes with the policy's Timeout, and when the
-// message is lost to this process.
+// The handler answers with an error value. After nil the message is done. After any other value
+// (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
+// failures. Many goroutines call the handler at once, for MaxInFlight first deliveries and
+// MaxRetriesInFlight retries of each queue. At every attempt it gets the message as it first came;
+// redeliver.FromContext returns the number of the attempt. The handler must not change body and
+// attributes, but may keep them after it has returned. The message has no receipt handle: redeliver
+// deletes it, and hides it from others meanwhile. The handler's context has the values of ctx, but
+// does not end with ctx. It ends with the policy's Timeout, or when this process loses the message.
 //
-// A queue is its name, its URL or its ARN. config.Marshaler and config.NackDelay,
-// which are about Watermill messages, must be empty.
+// A queue is its name, its URL or its ARN. config.Marshaler and config.NackDelay must be empty,
+// because they concern Watermill messages.
 //
-// Consume returns nil when ctx has ended: handlers and short receives under way
-// may finish within config.DrainTimeout, then their contexts end, and their messages
-// come back. It returns an error when it cannot begin. What fails later is told to
-// config.Sink and tried again.
+// Consume returns nil when ctx has ended. Running handlers and short receives may then finish
+// within config.DrainTimeout; after that their contexts end, and their messages come back. It
+// returns an error when it cannot begin. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
 	return config.consume(ctx, config.consumes(queues, handler == nil), queues, engine.Options[*delivery]{
 		Handle: func(ctx context.Context, d *delivery) error { return handler(ctx, d.native) },

@@ -17,29 +17,27 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// DefaultLease is how long what somebody has in hand of a DLQ is hidden, and half
-// of how long a runner that died keeps the next one out.
+// DefaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
+// the time for which a dead runner keeps out the next one.
 const DefaultLease = 30 * time.Second
 
-// DeadLetterConfig says which DLQ is opened. Topic is required.
+// DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
 	// Topic is the queue whose messages failed: its name, URL or ARN.
 	Topic string
-	// DLQ is a queue that somebody else fills for this one: SQS itself, by a
-	// RedrivePolicy, or Watermill's poison queue. Its name, URL or ARN. Default: the
-	// DLQ of redeliver.
+	// DLQ is a queue that another program fills for this one: SQS itself, by a RedrivePolicy, or
+	// Watermill's poison queue. It is a name, URL or ARN. Default: the DLQ of redeliver.
 	DLQ string
-	// Lease is how long a message that is looked at stays hidden when its process
-	// dies; a runner, or who looks, keeps others out for up to twice as long then. In
-	// whole seconds, up to 10 min. Default 30 s.
+	// Lease is how long a message of a look stays hidden when its process dies. A runner or a look
+	// then keeps others out for up to twice that time. In whole seconds, up to 10 min. Default 30
+	// s.
 	Lease time.Duration
 }
 
 const longestLease = 10 * time.Minute
 
-// DeadLetters opens the DLQ of a queue. Both must exist. Beside the DLQ the queue
-// "<dlq>-state.fifo" is made when something is looked at. The client must stay open
-// for as long as the DLQ is used.
+// DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
+// is created at the first look. Keep the client open while you use the DLQ.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	a := parseTopic(cfg.Topic)

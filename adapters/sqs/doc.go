@@ -30,8 +30,8 @@
 // of its group. A message that kills its process Policy.MaxCrashes times while it runs
 // alone goes to the DLQ, crashed.
 //
-// On FIFO queues the process keeps attempts, errors and due time, because a message cannot
-// be written again without losing its place. In another process they begin anew.
+// On FIFO queues the process keeps attempts, errors and due time, because a message cannot be written again without
+// losing its place. In another process they begin again.
 //
 // # Delay limits
 //

@@ -17,11 +17,10 @@ const (
 	glancePause = time.Second
 )
 
-// Doctor looks at a queue and those beside it: whether they are there, keep what they
-// have for long enough, and are read. It receives nothing, because that would hide
-// messages from others, and writes and creates nothing; so it does not know what is
-// late, nor who reads. It takes some seconds where messages lie in the queue. The error
-// is that SQS does not answer.
+// Doctor checks a queue and the queues beside it. It checks that they exist, keep their messages
+// for long enough, and are read. It receives nothing, because that would hide messages from others,
+// and writes and creates nothing. So it does not know late messages, or consumers. It takes some
+// seconds if the queue has messages. Doctor returns an error if SQS does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -37,7 +36,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 			return nil, err
 		}
 		if !q.exists {
-			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue is not there (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
+			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
 		}
 	}
 	if how.AnyPolicy { // whose waits are the longest nobody says
@@ -55,10 +54,10 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	}
 	for _, q := range l.queues() {
 		if q.exists && !q.unread && q.retention == 0 {
-			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not tell it)")
+			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not report it)")
 		}
 		if q != l.main && q.exists && q.retention > 0 && q.retention < longestRetention {
-			d.Find(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes what lies there after %s, and can keep it for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
+			d.Find(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
@@ -67,7 +66,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	}
 	d.NotChecked = append(d.NotChecked, l.unchecked...)
 	d.NotChecked = append(d.NotChecked,
-		"what is late (SQS does not tell without a receive; CloudWatch has ApproximateAgeOfOldestMessage)",
+		"what is late (SQS does not report it without a receive; CloudWatch has ApproximateAgeOfOldestMessage)",
 		"the policies of the consumers (SQS does not know its consumers)")
 	return d, c.readers(ctx, l.main, d)
 }
@@ -91,7 +90,7 @@ func (c *Client) readers(ctx context.Context, q *queue, d *doctor.Diagnosis) err
 		visible, err1 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessages"], 10, 64)
 		hidden, err2 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesNotVisible"], 10, 64)
 		if err1 != nil || err2 != nil {
-			d.NotChecked = append(d.NotChecked, "whether somebody reads "+q.name+" (its attributes are not told)")
+			d.NotChecked = append(d.NotChecked, "whether somebody reads "+q.name+" (the server does not report its attributes)")
 			return nil //nolint:nilerr // which is said
 		}
 		if lie = visible; visible == 0 || hidden > 0 {
@@ -100,7 +99,7 @@ func (c *Client) readers(ctx context.Context, q *queue, d *doctor.Diagnosis) err
 	}
 	d.Checked = append(d.Checked, "whether somebody reads "+q.name)
 	if lie > 0 && q.idle() {
-		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s nobody had one in hand: nobody reads it", lie, (glances-1)*glancePause))
+		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: nobody reads it", lie, (glances-1)*glancePause))
 	}
 	return nil
 }

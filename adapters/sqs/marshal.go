@@ -18,12 +18,12 @@ import (
 const (
 	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
 	UUIDAttribute = "_watermill_message_uuid"
-	// EncodedAttribute says what DefaultMarshaler had to write otherwise, because
-	// SQS does not take it: a JSON object of
+	// EncodedAttribute describes the parts that DefaultMarshaler had to encode,
+	// because SQS refuses them, as a JSON object with
 	//
-	//	body      "base64", or "empty" for a body of one space that stands for none
-	//	metadata  the metadata for which there is no attribute: an empty value, a
-	//	          name or a character that SQS refuses, more than nine entries
+	//	body      "base64", or "empty" for an empty body, which is written as one space
+	//	metadata  the entries without an attribute: an empty value, a name or a
+	//	          character that SQS refuses, more than nine entries
 	EncodedAttribute = "_redeliver_encoded"
 )
 
@@ -33,16 +33,14 @@ type Marshaler interface {
 	// Unmarshal makes the message that the handler gets. m must not be changed.
 	// An error (or a panic) sends the message as it is to the DLQ, undecodable.
 	Unmarshal(m *types.Message) (*message.Message, error)
-	// Marshal makes what is published for a message: its body and its message
-	// attributes.
+	// Marshal makes the body and the message attributes of a message for publishing.
 	Marshal(topic string, msg *message.Message) (body string, attributes map[string]types.MessageAttributeValue, err error)
 }
 
-// DefaultMarshaler speaks watermill-aws's format: the UUID in an attribute, each
-// metadata entry an attribute of type String, the payload the body. What SQS does
-// not take as it is stands in [EncodedAttribute]. Where a message has no UUID its
-// MessageId is the UUID. Attributes of other types show in the metadata as text;
-// MessageFromContext shows them all as they are.
+// DefaultMarshaler uses watermill-aws's format: the UUID is an attribute, each metadata entry is an
+// attribute of type String, and the payload is the body. EncodedAttribute has everything that SQS
+// does not accept as it is. If a message has no UUID, its MessageId is the UUID. The metadata has
+// attributes of other types as text; MessageFromContext shows them all as they are.
 type DefaultMarshaler struct{}
 
 // encoded is what stands in EncodedAttribute.

@@ -16,9 +16,8 @@ const (
 	fifoEnd   = ".fifo"
 )
 
-// Names says how the queues beside a queue are called. A nil field is the
-// default that stands beside it. Whatever they return must differ for every
-// queue, and end with .fifo where the queue does.
+// Names configures the names of the queues beside a queue. A nil field means the default. The names
+// must differ for every queue, and end with .fifo if the queue's name does.
 type Names struct {
 	// DLQ is the dead-letter queue. Default "<queue>-dlq"; for orders.fifo it is
 	// orders-dlq.fifo.

@@ -13,48 +13,47 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Plan says how the subscription of a topic waits: which queues it uses, which of
-// them are created at start, how each delay of its policy is spent, and what SQS
-// does to the messages by itself.
+// Plan describes how the subscription of a topic waits: the queues that it uses, those that are
+// created at start, how each delay of its policy is spent, and what SQS itself does to the
+// messages.
 type Plan struct {
 	Topic, Queue string
-	URL          string // empty where the queue is not there yet
+	URL          string // empty if the queue does not exist yet
 	FIFO         bool
 	Queues       []PlannedQueue
-	// State is the DLQ's companion, which is made when somebody looks into the DLQ for
-	// the first time. No subscriber needs it.
+	// State is the DLQ's companion, which is created when somebody first looks into the DLQ.
+	// Subscribers do not need it.
 	State  PlannedQueue
 	Delays []delayqueue.PlannedDelay
-	// Rights are what a subscriber needs where all queues are there already
-	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
-	// and to send its messages back, where State is there, too.
+	// Rights are those that a subscriber needs if all queues exist (Config.NoProvisioning).
+	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
+	// if State exists, too.
 	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
 	// MaxMessageSize is how many bytes body and attributes may have.
 	MaxMessageSize int
-	// Notes are what is worth knowing: limits, a RedrivePolicy of the queue's own.
+	// Notes are further findings, such as limits or a RedrivePolicy of the queue itself.
 	Notes []string
-	// NotChecked is what was not looked at, and why.
+	// NotChecked lists what was not checked, and why.
 	NotChecked []string
 }
 
-// PlannedQueue is the queue that is read, or one of ours.
+// PlannedQueue is the subscription's queue, or one of redeliver's.
 type PlannedQueue struct {
 	Name       string
 	Kind       string            // "queue", "suspects" or "dlq"; "state" of Plan.State
-	ARN        string            // empty where that is not known
-	Attributes map[string]string // what it has or is created with; nil where that is not known
+	ARN        string            // empty if unknown
+	Attributes map[string]string // those that it has or is created with; nil if unknown
 	Exists     bool              // false: it is created at start
-	// Messages is about how many the queue holds, delayed and received ones
-	// included; -1 is not known.
+	// Messages is about how many messages the queue has, delayed and received ones included; -1
+	// means unknown.
 	Messages int64
 }
 
-// Plan asks SQS what there is and says what Subscribe would use and create,
-// without creating anything. It returns the error that Subscribe would return:
-// what cannot be met is refused, not clamped, all problems in one
-// redeliver.ConfigError.
+// Plan compares SQS with the policy and returns what Subscribe would use and create, without
+// creating anything. It returns the same error as Subscribe: a policy that cannot be met is
+// refused, not clamped, with all problems in one redeliver.ConfigError.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -131,7 +130,7 @@ func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string)
 	}
 	switch full := int(d / maxDelay); {
 	case len(hops) == 0:
-		return hops, "a copy, held by whoever receives it"
+		return hops, "a copy, held by the process that receives it"
 	case len(hops) == 1:
 		mechanism = "a copy with DelaySeconds " + strconv.Itoa(int(hops[0]/time.Second))
 	case d%maxDelay < time.Second:
@@ -140,12 +139,12 @@ func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string)
 		mechanism = fmt.Sprintf("%d copies one after another, DelaySeconds %d, the last %s", len(hops), int(maxDelay/time.Second), delayqueue.LevelName(hops[len(hops)-1]))
 	}
 	if left > 0 {
-		mechanism += ", the last " + left.String() + " held by whoever receives it"
+		mechanism += ", the last " + left.String() + " held by the process that receives it"
 	}
 	return hops, mechanism
 }
 
-// String is the plan as a text for people.
+// String returns the plan as a text for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	what := "standard"

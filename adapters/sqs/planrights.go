@@ -1,6 +1,6 @@
 package sqs
 
-// Right is what AWS must allow on a queue.
+// Right is a set of actions that AWS must allow on a queue.
 type Right struct {
 	Queue   string
 	ARN     string   // empty where that is not known

@@ -19,17 +19,15 @@ import (
 // use.
 type Publisher struct{ client *Client }
 
-// Publish writes the messages to the queue of a topic and returns when SQS has
-// each of them. The error names each message that was not written, as in "message 2 of
-// 3": one that cannot be prepared (by the marshaler, say), or that SQS does not take. The
-// others are written all the same. In a FIFO queue those behind a message of their group
-// for which SQS could not be reached are not: they would overtake it. Publish waits for
-// at most Config.SendTimeout.
+// Publish writes the messages to the queue of a topic and returns when SQS has each of them. The
+// error names each message that was not written, as in "message 2 of 3", because it could not be
+// prepared (by the marshaler, for example) or SQS refused it. The others are written all the same.
+// In a FIFO queue, if SQS could not be reached for a message, the later ones of its group are not
+// written either, because they would overtake it. Publish waits for at most Config.SendTimeout.
 //
-// A message with Watermill's delay metadata (package components/delay) waits in
-// the queue, of which a subscriber of redeliver's must be the reader: SQS alone
-// would deliver it early. On a FIFO queue, where messages cannot wait, it is an
-// error.
+// A message with Watermill's delay metadata (package components/delay) waits in the queue. A
+// subscriber of redeliver must read that queue, because SQS alone would deliver the message early.
+// On a FIFO queue a delayed message is an error, because messages cannot wait there.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
@@ -124,7 +122,6 @@ func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now t
 	return o, nil
 }
 
-// Close implements message.Publisher and does nothing: a Router calls it while
-// handlers still run, and what they produce must still go out. [Client.Close]
-// is the end.
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run and publish. Client.Close ends the publisher.
 func (p *Publisher) Close() error { return nil }

@@ -102,7 +102,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 		least, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"
 	case q.fifo:
 		least = max(0, l.policy.MaxRetries) + 1 + 3
-		why = "MaxRetries+1 attempts, each of which a restart may make another receive, and 3 for restarts alone"
+		why = "MaxRetries+1 attempts, and 3 more receives for restarts"
 	}
 	if most < least {
 		ps.Add("queue "+q.name, fmt.Sprintf("maxReceiveCount %d", most), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", least, why))

@@ -15,20 +15,19 @@ import (
 
 // StateAttribute is the one message attribute in which redeliver's state travels:
 // a JSON object with the fields of redeliver's headers, without their prefix, all
-// of them texts. What else stands in it:
+// of them texts. It has these further fields:
 //
-//	message-id        the MessageId of the first delivery, where the id is another
-//	deduplication-id  the message's own, where the copy has one of ours (FIFO)
-//	part              of a dead letter whose body is too large for the DLQ, which
-//	                  part of how many this is: 2/3
-//	copies            how often the message was written anew because it had come back often
-//	attributes        those of the message for which SQS's ten leave no room
-//	                  beside ours: a list of name, type and value, in base64
+//	message-id        the MessageId of the first delivery, if it is not the id
+//	deduplication-id  the message's own, if the copy has one of redeliver's (FIFO)
+//	part              for a dead letter whose body is too large for the DLQ: the
+//	                  number of this part and of all parts, 2/3
+//	copies            how often the message was rewritten because it had come back often
+//	attributes        the message's attributes without room among SQS's ten: a list
+//	                  of name, type and value, in base64
+//	mac               signs the rest if there are Config.StateKeys; the last field
 //
-//	mac               signs the rest where there are Config.StateKeys; the last field
-//
-// It is believed only where group and origin are the queue that it is read from, and,
-// where there are keys, only with a valid mac. Any other attribute of that name is the
+// It is believed only if group and origin are the queue that it is read from, and,
+// if there are keys, only with a valid mac. Any other attribute of that name is the
 // message's own.
 const StateAttribute = "redeliver"
 

@@ -134,7 +134,7 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bo
 }
 
 // delaySeconds is how long a copy waits: not longer than what is left, whose last
-// part of a second is held by whoever receives it.
+// part of a second is held by the process that receives it.
 func delaySeconds(left time.Duration) int32 {
 	return int32(min(max(left, 0), maxDelay) / time.Second)
 }

@@ -17,13 +17,13 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe reads the queue of a topic, retries included, after it has created
-// what is missing, and delivers messages until ctx ends or the subscriber is
-// closed. Every call is a consumer of its own.
+// Subscribe reads the queue of a topic, retries included, after it has created what is missing, and
+// delivers messages until ctx ends or the subscriber is closed. Every call is a consumer of its
+// own.
 //
-// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries
-// are on their way at once. A message is done when it is acked. One that is
-// nacked has failed an attempt: the policy decides, as for an error.
+// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries run at once. A
+// message is done when it is acked. A nacked message has failed an attempt, and the policy decides
+// as after an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
@@ -38,8 +38,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// SubscribeInitialize creates what a subscription of the topic needs and is
-// missing. Watermill's components call it.
+// SubscribeInitialize creates the missing queues that a subscription of the topic needs.
+// Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()
@@ -47,10 +47,9 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return err
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight and for short receives, up to Config.DrainTimeout;
-// then they are cancelled, and their messages come back. Long receives of standard
-// queues are cut short, see Config.WaitTime.
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight and for short receives, up to Config.DrainTimeout. After that they are cancelled, and
+// their messages come back. Long receives of standard queues are cut short, see Config.WaitTime.
 func (s *Subscriber) Close() error {
 	s.readers.Close()
 	return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// Position names the place of a dead letter in its DLQ, for a person to give
-// back: "2/1045" on Kafka, partition and offset; on RabbitMQ a hash of the message,
-// on SQS its MessageId. It names one message for as long as that lies there.
+// Position identifies a dead letter in its DLQ, for use by people: "2/1045" on Kafka, partition and
+// offset; on RabbitMQ a hash of the message; on SQS its MessageId. It identifies one message for as
+// long as that is in the DLQ.
 type Position string
 
 // Header is one header of a user's, as it is on the wire.
@@ -26,39 +26,39 @@ type Message struct {
 	ID string
 	// Position is its place in the DLQ.
 	Position Position
-	// Time is when it was written there, by the writer's clock.
+	// Time is when it was written to the DLQ, by the writer's clock.
 	Time time.Time
-	// Key and Body are exactly as published. Nil for none.
+	// Key and Body are exactly as published, or nil.
 	Key, Body []byte
-	// Headers are the user's, in order, with all that stand twice. Those of redeliver are in State, those of
-	// other programs that fill the DLQ in Foreign.
+	// Headers are the user's, in order, repeated ones included. State has those of redeliver, and
+	// Foreign those of other programs that fill the DLQ.
 	Headers []Header
-	// Properties are what the broker keeps beside the headers, as the adapter names
-	// it: on RabbitMQ "content-type" and so on. An export has them.
+	// Properties are what the broker keeps in addition to the headers, under the adapter's names:
+	// on RabbitMQ "content-type" and so on. An export has them.
 	Properties []Header
-	// State says why it is dead: reason, error, attempts, times, replays.
+	// State says why it is in the DLQ: reason, error, attempts, times, replays.
 	State redeliver.State
-	// Findings are what is wrong with its headers.
+	// Findings are the problems of its headers.
 	Findings []redeliver.Finding
-	// Filler is who put it there.
+	// Filler is the program that put it there.
 	Filler Filler
-	// Foreign are the headers that a filler other than redeliver added. They
-	// are not sent along when the message is replayed.
+	// Foreign are the headers that a filler other than redeliver added. A replay does not send
+	// them.
 	Foreign []Header
-	// Handler is the name of the handler that failed, where the filler says it.
+	// Handler is the name of the handler that failed, if the filler reports it.
 	Handler string
-	// Mismatch says why the message cannot be replayed: it does not belong to this DLQ's
-	// group and origin, as its headers tell, or its body was left out. Empty when it can.
-	// Such a message is shown and exported.
+	// Mismatch says why the message cannot be replayed: its headers name another group or origin
+	// than the DLQ's, or its body was left out. It is empty if the message can be replayed. Such a
+	// message is shown and exported.
 	Mismatch string
-	// Mark is what was recorded of it while it stays: quarantined or refused.
+	// Mark is the recorded outcome of a message that stays: quarantined or refused.
 	Mark Outcome
-	// Native is the adapter's own, to find the message again.
+	// Native belongs to the adapter, which finds the message by it.
 	Native any
 }
 
-// Failed is when the message failed last, as far as it says so; else when it was
-// written to the DLQ. Zero where neither is known.
+// Failed returns when the message last failed, if that is known, or else when it was written to the
+// DLQ. It is zero if neither is known.
 func (m *Message) Failed() time.Time {
 	if m.State.LastFailed.IsZero() {
 		return m.Time
@@ -66,7 +66,7 @@ func (m *Message) Failed() time.Time {
 	return m.State.LastFailed
 }
 
-// Filler is who writes a DLQ.
+// Filler is the program that writes a DLQ.
 type Filler string
 
 // The fillers whose headers are understood.
@@ -76,19 +76,19 @@ const (
 	FilledByWatermill Filler = "watermill"
 	FilledByConnect   Filler = "kafka-connect"
 	FilledByStreams   Filler = "kafka-streams"
-	FilledByRabbitMQ  Filler = "rabbitmq" // itself, by a dead-letter exchange
-	FilledBySQS       Filler = "sqs"      // itself, by a RedrivePolicy
-	FilledByUnknown   Filler = ""         // no header says it
+	FilledByRabbitMQ  Filler = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
+	FilledBySQS       Filler = "sqs"      // SQS itself, by a RedrivePolicy
+	FilledByUnknown   Filler = ""         // unknown
 )
 
-// Outcome is what became of a dead letter.
+// Outcome is the outcome of a dead letter in a task.
 type Outcome string
 
 // The outcomes. The first three take the message out of the DLQ, the others mark
 // one that stays.
 const (
 	Replayed    Outcome = "replayed"    // a copy is confirmed on the way back to its group
-	Edited      Outcome = "edited"      // an edited copy is
+	Edited      Outcome = "edited"      // an edited copy is confirmed there
 	Purged      Outcome = "purged"      // somebody removed it
 	Quarantined Outcome = "quarantined" // it was replayed as often as allowed, and came back each time
 	Refused     Outcome = "refused"     // its headers name another group or origin
@@ -97,22 +97,22 @@ const (
 // Out reports whether the message is no longer in the DLQ.
 func (o Outcome) Out() bool { return o == Replayed || o == Edited || o == Purged }
 
-// Info says what a DLQ is.
+// Info describes a DLQ.
 type Info struct {
 	Broker string // "kafka", "rabbitmq", "sqs", "memory"
 	DLQ    string // its name
-	Own    string // redeliver's own DLQ for them, where somebody else fills DLQ; else empty
+	Own    string // redeliver's own DLQ, if another program fills DLQ; otherwise empty
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
 	Back   string // where a replay is written, and only that group reads
-	ReadBy string // whose commits are passed over, where somebody else fills it; empty for nobody's
-	Look   string // what looking costs: FreeLook, or what counter it changes
+	ReadBy string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
+	Look   string // the cost of a look: FreeLook, or a description of its effect
 }
 
-// FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
+// FreeLook is the Look of an Info if a look has no effect and needs no confirmation.
 const FreeLook = "nothing"
 
-// Holder is who has a DLQ, and for what.
+// Holder is who has a DLQ, and for which task.
 type Holder struct {
 	Who   string    // a person and a host, as they call themselves
 	Task  string    // the id of the task
@@ -122,22 +122,23 @@ type Holder struct {
 
 // Sentinels for errors.Is.
 var (
-	// ErrRefused marks an error that concerns one message, however often it is written: it is too large, say.
+	// ErrRefused marks an error that concerns one message, however often it is written, for example
+	// because it is too large.
 	ErrRefused = driver.ErrRefused
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")
 	// ErrLost marks a lock that has run out, or was taken over.
 	ErrLost = errors.New("the claim on the DLQ was lost")
-	// ErrBehind is a reader's where what is in hand holds up what is behind it: in a group of a
-	// FIFO queue of SQS.
-	ErrBehind = errors.New("more lies behind what is in hand")
-	// ErrNotTold marks what a broker does not report of a DLQ.
-	ErrNotTold = errors.New("the broker does not tell")
+	// ErrBehind is the error of a reader if unsettled messages hold up those behind them, as in a
+	// group of a FIFO queue of SQS.
+	ErrBehind = errors.New("earlier messages must be settled first")
+	// ErrNotTold marks a value that the broker does not report.
+	ErrNotTold = errors.New("the broker does not report it")
 	// ErrFull marks entries for which the state has no room.
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )
 
-// HeldError says who has the DLQ.
+// HeldError reports who has the DLQ.
 type HeldError struct {
 	DLQ    string
 	Holder Holder

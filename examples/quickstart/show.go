@@ -101,7 +101,7 @@ func show(serve func(context.Context, *stage) error) {
 
 // set prepares the stage.
 func (s *stage) set(ctx context.Context, fresh bool) error {
-	s.screen.Sayf("redeliver quickstart: a service charges orders at a bank that has a bad day.")
+	s.screen.Sayf("redeliver quickstart: a service charges orders at an unreliable bank.")
 	if s.brokers == nil {
 		k, err := startKafka(fresh)
 		if err != nil {

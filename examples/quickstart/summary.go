@@ -12,7 +12,7 @@ const most = 8
 
 // summary counts what became of every order that was ever placed here.
 func (s *stage) summary(a *account, placed int, interrupted bool) {
-	s.screen.Sayf("\nAfter %.1f s, as the topics themselves tell:", s.screen.Elapsed().Seconds())
+	s.screen.Sayf("\nAfter %.1f s, counted in the topics:", s.screen.Elapsed().Seconds())
 	s.screen.Sayf("%5d  orders placed, %d of them in this run", len(a.placed), placed)
 	attempts, reasons := map[int]int{}, map[string]int{}
 	for _, n := range a.charged {

@@ -16,9 +16,9 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)
 	p := newPlanned(t, r, "orders")
 	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
-	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default and drops what comes back more often")
+	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often")
 	p.policy(t, "ours", "^orders$", fields{"dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"})
-	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default: what comes back more often")
+	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default: messages that come back more often")
 	p.declareQueue(t, "payments", fields{"x-queue-type": "quorum", "x-delivery-limit": -1})
 	p.queue = "payments"
 	plan := p.until(t, "its queue is counted", func(plan *amqp.Plan) bool { return plan.Queues[0].Messages == 0 })

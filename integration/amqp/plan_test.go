@@ -167,12 +167,12 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 	}{
 		"classic":   {fields{}, nil, "classic is a classic queue: it does not count deliveries"},
 		"single":    {fields{"x-queue-type": "quorum", "x-single-active-consumer": true}, nil, "single has a single active consumer"},
-		"ttl":       {fields{"x-queue-type": "quorum", "x-message-ttl": 60_000}, nil, "ttl has message-ttl=60000 by argument: what waits there for 1m0s is dropped by the broker"},
-		"ttl-less":  {fields{"x-message-ttl": 60_000}, fields{"message-ttl": 5000}, `ttl-less has message-ttl=5000 by policy "ttl-less": what waits there for 5s is dropped`},
+		"ttl":       {fields{"x-queue-type": "quorum", "x-message-ttl": 60_000}, nil, "ttl has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker"},
+		"ttl-less":  {fields{"x-message-ttl": 60_000}, fields{"message-ttl": 5000}, `ttl-less has message-ttl=5000 by policy "ttl-less": messages that wait there for 5s are dropped`},
 		"length":    {fields{"x-queue-type": "quorum"}, fields{"max-length": 10}, `length has max-length=10 by policy "length": when it is full, its oldest messages are dropped`},
 		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": when nobody has read it for 10m0s`},
-		"elsewhere": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "amq.fanout"}, `the broker dead-letters to exchange "amq.fanout", not to elsewhere.dlq`},
-		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "the broker moves to into-ours.dlq before redeliver decides"},
+		"elsewhere": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "amq.fanout"}, `are dead-lettered by the broker to exchange "amq.fanout", not to elsewhere.dlq`},
+		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "are moved by the broker to into-ours.dlq before redeliver decides"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlanned(t, r, name)

@@ -201,7 +201,7 @@ func TestDoctorOnSQS(t *testing.T) {
 			go func() {
 				ended <- sqs.Consume(ctx, config, []string{c.topic}, func(context.Context, types.Message) error { return nil })
 			}()
-			c.doctorSays("what is late (SQS does not tell", policy)
+			c.doctorSays("what is late (SQS does not report it", policy)
 			c.send("are you there")
 			c.doctor(policy)
 			cancel()
@@ -211,7 +211,7 @@ func TestDoctorOnSQS(t *testing.T) {
 			c.send("is anybody there")
 			c.doctor(policy, "consumer "+c.topic)
 			if server == "ElasticMQ" { // which knows no retention
-				c.doctorSays("the retention of "+c.topic+" (the server does not tell it)", policy, "consumer "+c.topic)
+				c.doctorSays("the retention of "+c.topic+" (the server does not report it)", policy, "consumer "+c.topic)
 				return
 			}
 			c.set(c.dlq, "MessageRetentionPeriod", "3600")

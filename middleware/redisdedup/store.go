@@ -6,9 +6,9 @@
 //	...
 //	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
 //
-// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an expiry after
-// it. A duplicate runs when Redis forgets its mark: by an eviction policy that drops keys with an expiry, or a failover to a replica
-// that is behind.
+// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an
+// expiry after it. If Redis loses a mark, a duplicate may run: by an eviction policy that drops keys with an expiry, or
+// by a failover to a replica that is behind.
 package redisdedup
 
 import (

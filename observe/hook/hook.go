@@ -12,19 +12,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// DefaultQueue is Config.Queue where nothing is said.
+// DefaultQueue is the default of Config.Queue.
 const DefaultQueue = 1000
 
 // Config of [OnDeadLetter].
 type Config struct {
-	// Queue is how many dead letters may wait for the function, at most. One for which
-	// there is no room is not told, and counted: messages never wait for the function.
-	// Default 1000.
+	// Queue is how many dead letters may wait for the function. If there is no room, a dead letter
+	// is missed and counted, because messages never wait for the function. Default 1000.
 	Queue int
-	// Missed is called for a dead letter that did not reach the function, or for which it failed, with the
-	// reason: [ErrFull], [ErrClosed], what the function returned, or a redeliver.PanicError. It is called on the
-	// way of the message where the queue is full, so it must be as quick as a sink. Default: they are only
-	// counted.
+	// Missed is called for a dead letter that did not reach the function, or for which it failed,
+	// with the reason: [ErrFull], [ErrClosed], the function's error, or a redeliver.PanicError. If
+	// the queue is full, it is called on the way of the message, so it must be as quick as a sink.
+	// Default: they are only counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
@@ -34,7 +33,7 @@ var (
 	ErrClosed = errors.New("the hook is closed")
 )
 
-// Counts is what became of dead letters.
+// Counts has the numbers of dead letters by what happened to them.
 type Counts struct {
 	Told   int64 // the function has returned nil
 	Failed int64 // it has returned an error, or panicked
@@ -58,14 +57,14 @@ type Hook struct {
 	counts struct{ told, failed, missed atomic.Int64 }
 }
 
-// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one after another in their
-// order, in a goroutine of its own: tell may take its time, and no message waits for it. The message is in the
-// DLQ by then, and stays there whatever tell returns. Calls that are outstanding when the process dies are lost;
-// the DLQ has all messages.
+// OnDeadLetter returns a sink that calls tell for each message in the DLQ, one after another in
+// their order, in a goroutine of its own. tell may be slow, because no message waits for it. The
+// message is in the DLQ by then, and stays there whatever tell returns. Calls that are outstanding
+// when the process dies are lost; the DLQ has all messages.
 //
-// The error in [redeliver.DeadLettered] is as the handler gave it; State.Error is its text
-// as it may be shown, cut and without credentials of URLs. The context ends when Close has
-// waited for long enough. Call Close at the end.
+// The error in redeliver.DeadLettered is the handler's own. State.Error is its text for display: it
+// is cut and has no credentials of URLs. The context ends when Close has waited for long enough.
+// Call Close at the end.
 func OnDeadLetter(tell func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
 	if cfg.Queue <= 0 {
 		cfg.Queue = DefaultQueue
@@ -87,7 +86,7 @@ func (h *Hook) Event(e redeliver.Event) {
 	}
 }
 
-// Wants implements [redeliver.Selective]: of messages that succeed it wants to hear nothing.
+// Wants implements redeliver.Selective: the hook wants no events of messages that succeed.
 func (h *Hook) Wants(e redeliver.Event) bool {
 	_, ok := e.(redeliver.DeadLettered)
 	return ok
@@ -146,15 +145,16 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 	return h.tell(h.ctx, d)
 }
 
-// Counts is what became of the dead letters so far; what waits is in none of them.
+// Counts returns the numbers so far. Dead letters that still wait are not included.
 func (h *Hook) Counts() Counts {
 	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close accepts no more dead letters, and returns when the function was called for those that wait. When ctx
-// ends before, the function's context ends, what still waits is missed, and an error says so; a function that
-// ignores its context is left behind. Close the adapter's client before: the function is called for its last
-// dead letters, too. A second Close only waits.
+// Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx
+// ends before that, the function's context ends, the dead letters that still wait are missed, and
+// Close returns an error; it leaves a function that ignores its context behind. Close the adapter's
+// client first, because the function is called for its last dead letters, too. A second Close only
+// waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {
@@ -167,6 +167,6 @@ func (h *Hook) Close(ctx context.Context) error {
 	case <-h.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("hook: dead letters still wait to be told: %w", context.Cause(ctx))
+		return fmt.Errorf("hook: dead letters still wait for the function: %w", context.Cause(ctx))
 	}
 }

@@ -31,21 +31,20 @@ type DLQConfig struct {
 	Timeout time.Duration
 }
 
-// WatchDLQs registers gauges that ask the broker at each collection what lies in DLQs.
-// They look at no message:
+// WatchDLQs registers gauges that ask the broker about DLQs at each collection. They read no message:
 //
-//	redeliver.dlq_up             1 where the broker has answered, else 0, and nothing else of that DLQ
-//	redeliver.dlq_messages       how many lie there; where the broker only estimates it, redeliver.exact is false
-//	redeliver.dlq_oldest_age     how long the oldest has lain there; not there for an empty DLQ
-//	redeliver.dlq_retention      how long the broker keeps one; not there where nothing ends by itself
+//	redeliver.dlq_up             1 if the broker answered, otherwise 0 and no other series of that DLQ
+//	redeliver.dlq_messages       the number of messages; redeliver.exact is false for an estimate
+//	redeliver.dlq_oldest_age     the age of the oldest message; absent for an empty DLQ
+//	redeliver.dlq_retention      how long the broker keeps a message; absent if forever
 //	redeliver.dlq_open_tasks     replays and other tasks that run or can be resumed, by kind and status
-//	redeliver.dlq_task_messages  what became of messages in the tasks that are recorded, by kind and outcome
+//	redeliver.dlq_task_messages  messages in the recorded tasks, by kind and outcome
 //
 // Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a lock that others
 // wait for. Age and retention are there where the adapter's queue reports them. Unregister ends it.
 func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
-		return nil, errors.New("otel: System and Queues are required: which DLQs, and of which broker")
+		return nil, errors.New("otel: System (the broker) and Queues (its DLQs) are required")
 	}
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = api.GetMeterProvider()

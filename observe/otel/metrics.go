@@ -71,7 +71,7 @@ func New(cfg Config) (*Sink, error) {
 		refused:   m.counter("redeliver.publish_failures", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),
 		abandoned: m.counter("redeliver.abandoned", "Attempts that the end of the session cut short. They are not counted, and come back."),
 		late:      m.counter("redeliver.late_answers", "Answers of handlers that came when the message had moved on."),
-		lost:      m.counter("redeliver.lost_messages", "Messages that waited and are gone from a topic of redeliver's: the most that there may have been, or 1 where nobody knows."),
+		lost:      m.counter("redeliver.lost_messages", "Waiting messages that disappeared from a topic of redeliver's: the largest possible number, or 1 if it is unknown."),
 		ignored:   m.counter("redeliver.ignored_headers", "Messages with redeliver headers that are not believed."),
 		stuck:     m.gauge("redeliver.handlers_stuck", "Handlers that still run although their message has moved on.", "{handler}"),
 		impaired:  m.gauge("redeliver.subscription_impaired", "1 while something is wrong with a subscription, by what that is.", "1"),

@@ -25,22 +25,21 @@ type DLQConfig struct {
 	Timeout time.Duration
 }
 
-// NewDLQs returns a collector that asks the broker at each scrape what lies in DLQs. It
-// looks at no message:
+// NewDLQs returns a collector that asks the broker about DLQs at each scrape. It reads no message:
 //
-//	redeliver_dlq_up                  1 where the broker has answered, else 0, and nothing else of that DLQ
-//	redeliver_dlq_messages            how many lie there; where the broker only estimates it, exact is "false"
-//	redeliver_dlq_oldest_age_seconds  how long the oldest has lain there; not there for an empty DLQ
-//	redeliver_dlq_retention_seconds   how long the broker keeps one; not there where nothing ends by itself
+//	redeliver_dlq_up                  1 if the broker answered, otherwise 0 and no other series of that DLQ
+//	redeliver_dlq_messages            the number of messages; exact is "false" for an estimate
+//	redeliver_dlq_oldest_age_seconds  the age of the oldest message; absent for an empty DLQ
+//	redeliver_dlq_retention_seconds   how long the broker keeps a message; absent if forever
 //	redeliver_dlq_open_tasks          replays and other tasks that run or can be resumed, by kind and status
-//	redeliver_dlq_task_messages       what became of messages in the tasks that are recorded, by kind and outcome
+//	redeliver_dlq_task_messages       messages in the recorded tasks, by kind and outcome
 //
 // Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a
 // lock that others wait for. Where the broker does not report age or retention, only they are
 // missing.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
-		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")
+		return nil, errors.New("prom: System (the broker) and Queues (its DLQs) are required")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
 	of := prometheus.Labels{"messaging_system": cfg.System}

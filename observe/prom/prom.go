@@ -62,7 +62,7 @@ type Sink struct {
 }
 
 // New makes a sink and registers its metrics. It returns an error for a Config
-// without a System, and where the Registerer refuses a metric.
+// without a System, and if the Registerer refuses a metric.
 func New(cfg Config) (*Sink, error) {
 	if cfg.System == "" {
 		return nil, errors.New(`prom: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
@@ -110,7 +110,7 @@ func New(cfg Config) (*Sink, error) {
 		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),
 		refused:   counter("redeliver_publish_failures_total", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),
 		abandoned: counter("redeliver_abandoned_total", "Attempts that the end of the session cut short. They are not counted, and come back."),
-		lost:      counter("redeliver_lost_messages_total", "Messages that waited and are gone from a topic of redeliver's: the most that there may have been, or 1 where nobody knows."),
+		lost:      counter("redeliver_lost_messages_total", "Waiting messages that disappeared from a topic of redeliver's: the largest possible number, or 1 if it is unknown."),
 		late:      counter("redeliver_late_answers_total", "Answers of handlers that came when the message had moved on."),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "redeliver_ignored_headers_total", Help: "Messages with redeliver headers that are not believed.", ConstLabels: of,

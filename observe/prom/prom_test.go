@@ -144,7 +144,7 @@ redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
 # HELP redeliver_late_answers_total Answers of handlers that came when the message had moved on.
 # TYPE redeliver_late_answers_total counter
 redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_lost_messages_total Messages that waited and are gone from a topic of redeliver's: the most that there may have been, or 1 where nobody knows.
+# HELP redeliver_lost_messages_total Waiting messages that disappeared from a topic of redeliver's: the largest possible number, or 1 if it is unknown.
 # TYPE redeliver_lost_messages_total counter
 redeliver_lost_messages_total{group="billing",messaging_system="kafka",origin="orders"} 8
 # HELP redeliver_postponed_total Messages that were put aside without an attempt being counted: a circuit breaker is open.

@@ -20,41 +20,40 @@ import (
 type WaitingConfig struct {
 	// System is as in Config.
 	System string
-	// Subscriptions are those that are looked at. Keep the clients of their functions open for as long as they
-	// are collected.
+	// Subscriptions are the subscriptions to examine. Keep the clients of their functions open for as long as they are
+	// collected.
 	Subscriptions []Waiting
 	// Timeout bounds what is asked about one subscription; they are asked at the same
 	// time. Default 5 s.
 	Timeout time.Duration
-	// Every is how long an answer stands: the broker is not asked for more at a scrape
-	// that comes sooner. Default 30 s.
+	// Every is how long an answer is valid: an earlier scrape does not ask the broker again. Default 30 s.
 	Every time.Duration
 }
 
-// Waiting is a subscription that is looked at from outside, by the functions that an
-// adapter's client has for that: one that no process consumes is seen, too.
+// Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It also
+// sees a subscription that no process consumes.
 type Waiting struct {
 	// Origin and Group are its labels. Origin is required; on brokers without groups both
 	// are the queue.
 	Origin, Group string
-	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue. Optional.
+	// Levels returns the waiting messages: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue.
+	// Optional.
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Optional.
+	// Doctor returns the problems: an adapter's Client.Doctor of the topic. Optional.
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 
-// NewWaiting returns a collector that asks the broker what waits for a retry, and is due and not delivered.
-// Events report delivered messages; this collector sees those that nobody consumes:
+// NewWaiting returns a collector that asks the broker about messages that wait for a retry, or are due and not
+// delivered. Events report delivered messages; this collector also sees messages that nobody consumes:
 //
-//	redeliver_waiting_up               1 where the broker has answered all that was asked, else 0
-//	redeliver_waiting_messages         how many wait, by level; exact is "false" where the broker only estimates it
-//	redeliver_waiting_overdue_seconds  for how long the first on a level has been due; 0 when it is not; not there where the broker does not tell
-//	redeliver_doctor_findings          what Doctor finds, by kind; 0 of a kind is none of what could be checked
+//	redeliver_waiting_up               1 if the broker answered all requests, otherwise 0
+//	redeliver_waiting_messages         the number of waiting messages, by level; exact is "false" for an estimate
+//	redeliver_waiting_overdue_seconds  how long the first message of a level has been due, or 0; absent if the broker does not report it
+//	redeliver_doctor_findings          the findings of Doctor, by kind; 0 if the checks that were possible found none
 //
-// On Kafka only the first message of each partition of a level is looked at; one that a
-// handler works on is there until it is settled. RabbitMQ and SQS do not tell when one is
-// due: there the findings "late" and "consumer", and redeliver_retry_lateness_seconds, must
-// do.
+// On Kafka the collector reads only the first message of each partition of a level, which stays there until it is
+// settled. RabbitMQ and SQS do not report when a message is due; use the findings "late" and "consumer", and
+// redeliver_retry_lateness_seconds.
 func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Subscriptions) == 0 {
 		return nil, errors.New("prom: System and Subscriptions are required: what is looked at, and on which broker")
@@ -78,7 +77,7 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 		case w.Origin == "":
 			return nil, errors.New("prom: a subscription of Subscriptions has no Origin")
 		case w.Levels == nil && w.Doctor == nil:
-			return nil, fmt.Errorf("prom: of %s of group %q nobody is asked: give it Levels, Doctor or both", w.Origin, w.Group)
+			return nil, fmt.Errorf("prom: the subscription of %s of group %q needs Levels, Doctor or both", w.Origin, w.Group)
 		case known[p]:
 			return nil, fmt.Errorf("prom: %s of group %q is in Subscriptions twice", w.Origin, w.Group)
 		default:

@@ -42,16 +42,16 @@ func (a *app) console() *cobra.Command {
 	var f consoleFlags
 	cmd := &cobra.Command{
 		Use: "console", Short: "Serve the web console of one or several brokers", Args: exactly(),
-		Long: `console serves the dead-letter queues of brokers to browsers, until it is told to end.
+		Long: `Serve the dead-letter queues of brokers to browsers, until SIGTERM or Ctrl-C.
 
-It listens on this machine alone, and whoever is on it is an operator, unless it is
-told who may do what: --basic-auth, or --behind-proxy with --grant. An address that
-others reach is refused without one of them, and --basic-auth there without TLS.
+Without authentication the console serves this machine only, and everybody on it is an
+operator. To serve other machines, give --basic-auth with TLS, or --behind-proxy with
+--grant.
 
-It shows all DLQs that redeliver finds by their names, on RabbitMQ by --management-url.
-Those of a broker that has no such list are named with --dlq, as is one that somebody
-else fills; then no others of that broker are shown. One that is found and cannot be
-opened is left out, and said to be. New ones appear while it runs.`,
+The console finds DLQs by their names; on RabbitMQ it needs --management-url for that. Use
+--dlq for a DLQ that it cannot find, or that another program fills; then it shows only the
+named DLQs of that broker. If it cannot open a DLQ, it reports that and shows the others. New
+DLQs appear while it runs.`,
 		Example: `  redeliver console --broker kafka://localhost:9092
   redeliver console --broker eu=kafka://kafka-eu:9092 --broker amqp://rabbit:5672 --dlq rabbitmq/orders.dlq
   redeliver console --listen :8443 --tls-cert cert.pem --tls-key key.pem --basic-auth users --audit audit.jsonl`,
@@ -60,14 +60,14 @@ opened is left out, and said to be. New ones appear while it runs.`,
 	f.sources.flags(cmd.Flags())
 	f.access.flags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "`address` to listen on")
-	flags.StringVar(&f.cert, "tls-cert", "", "`file` of the certificate, PEM (default no TLS)")
-	flags.StringVar(&f.key, "tls-key", "", "`file` of its key, PEM")
-	flags.StringSliceVar(&f.hosts, "host", nil, "`NAME,...` by which browsers ask for the console; other names are refused (default any; without authentication localhost)")
-	flags.StringVar(&f.audit, "audit", "", "`file` to which is added who did what, a line of JSON each (default stderr)")
-	flags.BoolVar(&f.readOnly, "read-only", false, "nobody may change anything")
+	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "Listen on this `address`")
+	flags.StringVar(&f.cert, "tls-cert", "", "Read the TLS certificate from this `file`, PEM (default no TLS)")
+	flags.StringVar(&f.key, "tls-key", "", "Read the key of the certificate from this `file`, PEM")
+	flags.StringSliceVar(&f.hosts, "host", nil, "Accept requests for the host names in `NAME,...`, and refuse others (default any; without authentication localhost)")
+	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "Allow no changes")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
-	flags.DurationVar(&f.refresh, "refresh", 0, "how often the DLQs are looked at (default "+console.DefaultRefresh.String()+")")
+	flags.DurationVar(&f.refresh, "refresh", 0, "Count the messages of the DLQs again after this `duration` (default "+console.DefaultRefresh.String()+")")
 	return cmd
 }
 

@@ -28,12 +28,12 @@ type accessFlags struct {
 }
 
 func (f *accessFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.basic, "basic-auth", "", "`file` of users, NAME:ROLE[@DLQS][,ROLE@DLQS]:PASSWORD in each line; a role is viewer, reader or operator, DLQS a pattern like orders.* (default $"+envUsers+" has the lines themselves)")
-	flags.StringSliceVar(&f.proxy, "behind-proxy", nil, "`CIDR,...` of the proxy that has authenticated whoever asks, and removes these headers from what it is sent")
-	flags.StringVar(&f.user, "user-header", "", "`header` in which the proxy says who asks (default X-Forwarded-User)")
-	flags.StringVar(&f.groups, "groups-header", "", "`header` with the groups, commas between (default X-Forwarded-Groups)")
-	flags.StringVar(&f.secret, "proxy-secret-file", "", "`file` with the secret that the proxy adds to each request in the header X-Proxy-Secret; required where its address is one of this machine")
-	flags.StringArrayVar(&f.grants, "grant", nil, "`ROLE[@DLQS]=WHO,...` gives a role, for the DLQs that a pattern like orders.* names, to users, to @GROUPS, or to * for all whom the proxy lets in; of several the highest counts")
+	flags.StringVar(&f.basic, "basic-auth", "", "Read the users from this `file`, with lines of NAME:ROLE[@DLQS][,ROLE@DLQS]:PASSWORD. A role is viewer, reader or operator, and DLQS is a pattern such as orders.* (default the lines in $"+envUsers+")")
+	flags.StringSliceVar(&f.proxy, "behind-proxy", nil, "Trust a proxy with addresses in `CIDR,...` to authenticate users. It must replace the headers with user and groups in their requests")
+	flags.StringVar(&f.user, "user-header", "", "Read the user's name from this `header` of the proxy (default X-Forwarded-User)")
+	flags.StringVar(&f.groups, "groups-header", "", "Read the user's groups, separated by commas, from this `header` of the proxy (default X-Forwarded-Groups)")
+	flags.StringVar(&f.secret, "proxy-secret-file", "", "Read the secret that the proxy adds as the header X-Proxy-Secret from this `file`. Required if the proxy runs on this machine")
+	flags.StringArrayVar(&f.grants, "grant", nil, "Give the role in `ROLE[@DLQS]=WHO,...` to users, to @GROUPS, or to * for everybody whom the proxy admits. DLQS is a pattern such as orders.*. The highest role counts. Repeatable")
 }
 
 // auth is the users' rights. The zero one serves this machine alone.
@@ -50,9 +50,9 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	}
 	switch {
 	case lines != "" && len(f.proxy) > 0:
-		return console.Auth{}, usagef("--behind-proxy, and users in %s: who authenticates? leave one out", from)
+		return console.Auth{}, usagef("--behind-proxy and the users in %s exclude each other; remove one of them", from)
 	case lines != "" && len(f.grants) > 0:
-		return console.Auth{}, usagef("--grant is for --behind-proxy; the roles of users stand in %s", from)
+		return console.Auth{}, usagef("--grant is for --behind-proxy; %s has the roles of its users", from)
 	case lines != "":
 		users, err := readUsers(lines, from)
 		if err != nil {
@@ -123,7 +123,7 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 		cfg.From = append(cfg.From, prefix)
 	}
 	if len(f.grants) == 0 {
-		return console.Auth{}, usagef("--behind-proxy without --grant: nobody may do anything; --grant viewer=* lets all look whom the proxy lets in")
+		return console.Auth{}, usagef("--behind-proxy needs --grant, or nobody has a role; --grant viewer=* makes everybody whom the proxy admits a viewer")
 	}
 	var all grants
 	for _, text := range f.grants {
@@ -151,7 +151,7 @@ func readPrefix(text string) (netip.Prefix, error) {
 		return prefix, usagef("--behind-proxy: %w", err)
 	}
 	if prefix.Bits() == 0 {
-		return prefix, usagef("--behind-proxy %s is everybody: then anybody may say who they are", text)
+		return prefix, usagef("--behind-proxy %s covers all addresses, so anybody could claim any name", text)
 	}
 	return prefix, nil
 }
@@ -163,7 +163,7 @@ func readRight(text string) (r console.Right, err error) {
 		return r, err
 	}
 	if _, err := path.Match(pattern, ""); err != nil || some && pattern == "" {
-		return r, fmt.Errorf("%q is no pattern of names", pattern)
+		return r, fmt.Errorf("%q is not a valid pattern of names", pattern)
 	}
 	r.DLQs = pattern
 	return r, nil

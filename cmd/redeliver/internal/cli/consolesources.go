@@ -24,9 +24,9 @@ type sourceFlags struct {
 
 func (f *sourceFlags) flags(flags *pflag.FlagSet) {
 	// These two stand for the flags of all verbs, of which there is one broker.
-	flags.StringArrayVar(&f.brokers, "broker", nil, "`[NAME=]URL` of a broker, once for each (default $REDELIVER_BROKER, or the profile's)")
-	flags.StringArrayVar(&f.profiles, "profile", nil, "`name` of a profile, once for each broker (default $REDELIVER_PROFILE)")
-	flags.StringArrayVar(&f.dlqs, "dlq", nil, "`[NAME/]DLQ[,topic=T[,group=G]]` to show, once for each; NAME is the broker's where there are several (default all that the broker lists)")
+	flags.StringArrayVar(&f.brokers, "broker", nil, "Show the DLQs of this broker, `[NAME=]URL` (default $REDELIVER_BROKER, or the profile's). Repeatable")
+	flags.StringArrayVar(&f.profiles, "profile", nil, "Show the DLQs of the broker in the profile with this `name` (default $REDELIVER_PROFILE). Repeatable")
+	flags.StringArrayVar(&f.dlqs, "dlq", nil, "Show this DLQ, `[NAME/]DLQ[,topic=T[,group=G]]`, and of its broker only the named ones. NAME is the broker's if there are several (default all DLQs that the broker lists). Repeatable")
 }
 
 // sources are the brokers of a console, with the DLQs that it shows.
@@ -159,7 +159,7 @@ func (s *sources) add(name string, b *broker) error {
 	}
 	if name != "" {
 		if strings.Contains(name, "/") || taken(name) {
-			return usagef("the broker's name %q has a / in it, or is there twice", name)
+			return usagef("the broker's name %q contains a /, or was given twice", name)
 		}
 		return nil
 	}

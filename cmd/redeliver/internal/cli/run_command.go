@@ -101,7 +101,7 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 	flags.StringVar(&f.instance, "instance-id", "", "Kafka: static membership with this `id`, which no other process of the group may use")
 	flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
 	flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
-	flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have it (default for ever, on SQS 336h, or as the DLQ that exists)")
+	flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have it (default forever, on SQS 336h, or as the DLQ that exists)")
 	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
 	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.url, "http", "", "Send each message as a POST to this `URL`")

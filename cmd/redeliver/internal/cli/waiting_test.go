@@ -114,7 +114,7 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	if len(all) != 2 || all[0]["id"] != given["id"] || all[1]["id"] != cancel["id"] {
 		t.Fatalf("%v", all)
 	}
-	if c := all[0]; c["kind"] != "release" || c["status"] != "stands" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
+	if c := all[0]; c["kind"] != "release" || c["status"] != "active" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
 		t.Errorf("%v", c)
 	}
 	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil {

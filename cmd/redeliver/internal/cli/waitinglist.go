@@ -178,7 +178,7 @@ func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message)
 type commandRow struct {
 	ID      string                    `json:"id"`
 	Kind    string                    `json:"kind"`   // release, cancel
-	Status  string                    `json:"status"` // stands, expired, withdrawn
+	Status  string                    `json:"status"` // active, expired, withdrawn
 	Origin  string                    `json:"origin"`
 	Group   string                    `json:"group"`
 	Who     string                    `json:"who"`
@@ -190,7 +190,7 @@ type commandRow struct {
 
 func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
 	row := commandRow{
-		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
+		ID: c.ID, Kind: string(c.Kind), Status: "active", Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
 	}
 	if !now.Before(c.Expires) {
 		row.Status = "expired"
