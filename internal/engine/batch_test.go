@@ -30,6 +30,7 @@ func (bs *batches) options(c engine.BatchConfig, fn func(b *engine.Batch, all me
 		for _, m := range all {
 			ids = append(ids, m.Record.id)
 		}
+		slices.Sort(ids) // workers add messages to a batch in any order
 		bs.mu.Lock()
 		bs.all = append(bs.all, strings.Join(ids, " "))
 		bs.mu.Unlock()
