@@ -24,8 +24,8 @@ type Outage struct {
 	Share float64
 	// Window is the time within which the keys must have failed. From 1 s to 1 h. Default 1 min.
 	Window time.Duration
-	// Probe is the pause before the first probe. It doubles after each probe that fails, up to MaxPause. From 10 ms to
-	// MaxPause. Default 1 s.
+	// Probe is the pause before the first probe. It doubles after each probe that fails as the others did, up to MaxPause.
+	// From 10 ms to MaxPause. Default 1 s.
 	Probe time.Duration
 	// MaxPause is the longest pause between two probes. A subscription may notice the end of an outage that much later. Up to
 	// 1 h. Default 30 s.

@@ -72,8 +72,8 @@ func (r *Receiver) Close() { r.cancel() }
 // Receive waits for a message, and returns it with those that come within 5 ms, maxMessages at most. No other consumer of the group
 // gets them for the time invisible. The error is ctx's when that ends first, and ErrReceiverClosed after the end of the subscription.
 //
-// maxMessages must be at least 1; more than the subscriber's MaxInFlight never come. invisible must be above 0 and not above the
-// Timeout of the subscription's policy; NoTimeout in the policy allows any.
+// maxMessages must be at least 1; more than the subscriber's MaxInFlight and MaxRetriesInFlight together never come. invisible must
+// be above 0 and not above the Timeout of the subscription's policy; NoTimeout in the policy allows any.
 func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.Duration) ([]*Received, error) {
 	if maxMessages < 1 {
 		return nil, fmt.Errorf("receive: at most %d messages: ask for at least 1", maxMessages)

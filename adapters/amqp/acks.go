@@ -121,20 +121,22 @@ func (a *acks) untold(yield func(*delivery) bool) {
 	}
 }
 
-// applied returns when a queue has every ack of a channel, which may be closed then. AMQP answers no ack. A quorum queue takes
-// 32 commands of a channel until it has written them to its log; what is behind those stays in the channel
-// (rabbit_fifo_client), and is lost with it: what was acked comes back. But the channel answers for a consumer's begin, and for
-// its end, when the queue has applied that, and all before it. After the begin the channel has sent all acks that it kept, as
-// one command, and after the end the queue has applied that, too.
+// applied returns when a queue has every ack of a channel, which may be closed then. AMQP has no answer to an ack. A quorum
+// queue takes 32 commands of a channel until it has written them to its log. The channel keeps later acks (rabbit_fifo_client),
+// and if it closes with them, their messages come back. But the channel answers the begin and the end of a consumer only when
+// the queue has applied that and everything before it. After the begin the channel has sent the acks that it kept, as one
+// command. After the end the queue has applied that command, too.
 //
-// The consumer is the nth of the channel. What it brings, at most one message, is left to the channel.
+// The consumer is the nth of the channel. It brings at most one message, which comes back when the channel closes.
 func applied(ch *amqp091.Channel, queue string, n int) error {
 	in, err := read(ch, queue, n, 1)
 	if err != nil {
 		return err
 	}
-	err = ch.Cancel(tag(n), false)
+	if err := ch.Cancel(tag(n), false); err != nil {
+		return err // the consumer ends with the channel
+	}
 	for range in { // until the consumer has ended
 	}
-	return err
+	return nil
 }

@@ -196,7 +196,7 @@ func (h *hand) ack(g *grip, tags []uint64) error {
 	h.acked = true
 	slices.Sort(tags)
 	first := 0 // how many are the oldest in hand, which one ack covers
-	for first < len(tags) && tags[first] == g.open[first] {
+	for first < min(len(tags), len(g.open)) && tags[first] == g.open[first] {
 		first++
 	}
 	for i := max(0, first-1); i < len(tags); i++ {

@@ -299,7 +299,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	}
 }
 
-// So many messages are given back at once, and so often: acks must not wait behind many of them, see applied.
+// giveBack returns atOnce messages at a time, so that acks do not wait behind many of them, see applied.
 const (
 	atOnce        = 16
 	giveBackEvery = 10 * time.Millisecond

@@ -103,11 +103,12 @@ type Source[R any] interface {
 	// Parse fills m, whose Record is set. The engine ignores a record for which it returns an error. The source has reported
 	// the record, except with ErrSettled.
 	Parse(m *Message[R]) error
-	// Accept sets how many messages the lane has room for, beside those that it has parsed. The source reads no more while
-	// that is 0. It is called again whenever the number has changed or a message was parsed.
+	// Accept sets how many messages the lane has room for, beside those that it has parsed. The source should stop reading
+	// while that is 0; messages that it has read may still come. It is called again whenever the number has changed or a
+	// message was parsed.
 	Accept(n int)
 	// Stop is called when the lane ends: the source reads nothing more. The lane goes on reading Messages until the channel is
-	// closed. A nil channel means that no message will come.
+	// closed and no message is in flight, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
 	// Settle acks a message that is done or whose copy waits elsewhere. The source may batch acks until Commit.
 	Settle(m *Message[R])

@@ -153,8 +153,7 @@ func (o options) suites() ([]*suite, error) {
 
 	unit := newSuite("unit", append(slices.Clone(argv), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./cmd/redeliver/..."))
 	raced := newSuite("race", append(slices.Clone(race), atOnceInUnit...), unit.names)
-	switch o.tier {
-	case "unit", "race":
+	if o.tier == "unit" || o.tier == "race" {
 		if o.tier == "race" {
 			unit = raced
 		}
