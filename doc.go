@@ -15,6 +15,5 @@
 //
 // The other exported names are for adapters: headers ([ParseHeaders], [State.Headers],
 // [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]),
-// [ContextKey], and helpers for configurations, texts and times ([Problems], [Cut], [ShortID], [RedactAddress], [CeilMilli]). Write an
-// adapter of your own against package delayqueue, and test it with adapters/adaptertest.
+// [ContextKey], and helpers for configurations and texts ([Problems], [RedactAddress]).
 package redeliver

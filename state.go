@@ -2,11 +2,8 @@ package redeliver
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"time"
-	"unicode/utf8"
 )
 
 // State is redeliver's knowledge of one message in one group. The message's headers carry it; they count only on topics that
@@ -27,7 +24,7 @@ type State struct {
 	// PostponedSince is when the message was first postponed, of the latest postponements in a row. Zero unless the latest
 	// decision was to postpone it.
 	PostponedSince time.Time
-	// Error and ErrorType describe the latest failure. The text is cut to MaxErrorText bytes and has no credentials of URLs.
+	// Error and ErrorType describe the latest failure. The text is cut to 1024 bytes and has no credentials of URLs.
 	Error, ErrorType string
 	// Reason says why the message is in the DLQ. Empty before.
 	Reason Reason
@@ -116,13 +113,4 @@ func FromContext(ctx context.Context) (s State, ok bool) {
 // NewContext returns ctx with the state of a message, for tests of handlers and for adapters without a context of their own.
 func NewContext(ctx context.Context, s State) context.Context {
 	return context.WithValue(ctx, ContextKey{}, s)
-}
-
-// ShortID returns an id for a header: id itself, or a hash of it where it is longer than 512 bytes or no UTF-8.
-func ShortID(id string) string {
-	if len(id) <= maxName && utf8.ValidString(id) {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

@@ -38,7 +38,7 @@ type Subscription struct {
 	// Blocking says that a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
-	// redeliver.MinBlock and MaxBlock.
+	// limits.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
 	// UntrustedProducers says that producers can write to the queues of retries, so that the rule of a message may be forged. Such
 	// a rule gives the message no more retries and no more time than Policy.
