@@ -19,8 +19,9 @@ const module = "github.com/redeliver/redeliver"
 // allowed is what each part of the module may import besides the standard
 // library and itself. A prefix that ends in / allows all below it.
 var allowed = map[string][]string{
-	".":               {"github.com/cenkalti/backoff/v4"},
-	"internal/limits": {},
+	".":                  {"github.com/cenkalti/backoff/v4"},
+	"internal/limits":    {},
+	"internal/errortext": {},
 	"internal/delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"internal/driver": {module, "github.com/ThreeDotsLabs/watermill/message"},
@@ -70,7 +71,7 @@ var allowed = map[string][]string{
 }
 
 // lowest are below the root package: they import only the standard library, and every part may import them.
-var lowest = []string{module + "/internal/limits"}
+var lowest = []string{module + "/internal/limits", module + "/internal/errortext"}
 
 func TestImportsPointDownwards(t *testing.T) {
 	seen := make(map[string]bool)

@@ -140,7 +140,7 @@ func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 // Decide asks the policy about a failure under st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.decide(st, err, now)
-	if dec.Sparable() && s.slots.inOutage() {
+	if isSparable(&dec) && s.slots.inOutage() {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec
