@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -24,9 +25,9 @@ func TestFromContextReturnsTheState(t *testing.T) {
 	}{
 		"from NewContext":             {redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), true},
 		"from below":                  {context.WithValue(redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), otherKey{}, "v"), true},
-		"from an adapter's record":    {context.WithValue(bg, redeliver.ContextKey{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
+		"from an adapter's record":    {context.WithValue(bg, contextkey.State{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
 		"not a message of ours":       {bg, false},
-		"something else in its place": {context.WithValue(bg, redeliver.ContextKey{}, "a"), false},
+		"something else in its place": {context.WithValue(bg, contextkey.State{}, "a"), false},
 	} {
 		s, ok := redeliver.FromContext(row.ctx)
 		if ok != row.ok {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
@@ -63,11 +64,11 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 }
 
 // spanOutcome is the outcome in the span of an attempt that the policy does not decide about.
-func spanOutcome(answer error) redeliver.Outcome {
+func spanOutcome(answer error) tracing.Outcome {
 	if answer == nil {
-		return redeliver.OutcomeSucceeded
+		return tracing.Succeeded
 	}
-	return redeliver.OutcomeSettled
+	return tracing.Settled
 }
 
 // begin starts the attempt's clock and its span, and returns the handler's context.
@@ -165,7 +166,7 @@ func (d *Delivery) abandon(cause error) error {
 }
 
 func (d *Delivery) abandoned(cause error) {
-	d.endSpan(redeliver.OutcomeAbandoned, cause)
+	d.endSpan(tracing.Abandoned, cause)
 	if cause != nil {
 		d.sub.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
@@ -291,7 +292,7 @@ func (d *Delivery) expire(timeout time.Duration) {
 	case d.Lost():
 		d.abandoned(err)
 	case err == nil: // AckAll acked the whole batch
-		d.endSpan(redeliver.OutcomeSucceeded, nil)
+		d.endSpan(tracing.Succeeded, nil)
 		d.c.end(resultAcked)
 	default:
 		d.settleFailure(err, true)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.
@@ -27,7 +28,7 @@ type Subscription struct {
 	// Sink receives events. Nil for none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers. Nil for none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
 	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
