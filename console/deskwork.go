@@ -150,7 +150,7 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Re
 func signature(who Actor) string { return who.Name + " (console)" }
 
 // errSlow is a task that has said nothing yet.
-var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
+var errSlow = errors.New("the task is being started, and the broker takes its time; look for it among the tasks")
 
 // taskFunc does a task with a DLQ.
 type taskFunc func(context.Context, deadletter.Queue, deadletter.Report) (deadletter.Task, error)
