@@ -6,6 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // Redactor decides what is shown of a part of a message. It returns the bytes to
@@ -124,7 +125,7 @@ func (d *desk) errorText(who Actor, info deadletter.Info, headers []deadletter.H
 	}
 	shown, _ := d.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
 	if who.Role < Reader {
-		return deadletter.Normalise(string(shown))
+		return errortext.Normalise(string(shown))
 	}
 	return string(shown)
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // fidelity: promise 7.
@@ -150,5 +151,5 @@ func show(v []byte) string {
 	if v == nil {
 		return "null"
 	}
-	return strconv.Quote(redeliver.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
+	return strconv.Quote(limits.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
 }
