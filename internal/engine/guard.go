@@ -24,7 +24,7 @@ type guard struct {
 
 // newGuard makes the guard of a policy with its defaults.
 func newGuard(p *redeliver.Policy) guard {
-	g := guard{detects: p.Guarded()}
+	g := guard{detects: p.Outage.On() || p.DeadLetterRate.On()}
 	if p.Outage.On() {
 		g.outage = newOutage(p.Outage)
 	}
