@@ -171,7 +171,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading = http.StatusConflict, "Somebody else has this DLQ"
 		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
 	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
-		status, p.Heading = http.StatusNotFound, "It is not there"
+		status, p.Heading = http.StatusNotFound, "Not found"
 	case errors.Is(err, deadletter.ErrMore):
 		status, p.Heading = http.StatusConflict, "More has come"
 	case errors.Is(err, errBusy):

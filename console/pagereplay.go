@@ -232,7 +232,7 @@ func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if expect == 0 {
-		return wrong("the form must say how many messages it has shown")
+		return wrong("the form has no number of messages")
 	}
 	p.Expect = int64(expect)
 	key := v.Get("dlq")
