@@ -106,7 +106,7 @@ var notes = map[string]string{
 	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
 	"cancelled": "The task was asked to end for good.",
 	"given":     "The command was given. The consumers read it within a second or two, and obey in the background.",
-	"withdrawn": "The command was taken back. What it has done stays done.",
+	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 
 // show writes a page. It is made whole before the first byte is sent, so that a
