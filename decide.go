@@ -3,6 +3,8 @@ package redeliver
 import (
 	"fmt"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Action is what the caller must do with a message.
@@ -67,7 +69,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	was, wasType := s.Error, s.ErrorType
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
-	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
+	s.Attempts = min(max(0, s.Attempts), limits.MaxAttempts)
 
 	if end := finalReason(err); end != "" {
 		s.PostponedSince = time.Time{}
@@ -151,7 +153,7 @@ func (p *Policy) classify(s *State, err error) Class {
 	if c.MaxRetries == 0 {
 		c.MaxRetries = p.MaxRetries
 	}
-	c.MaxRetries = min(c.MaxRetries, MaxAttempts) // a larger count in a header is ignored
+	c.MaxRetries = min(c.MaxRetries, limits.MaxAttempts) // a larger count in a header is ignored
 	return c
 }
 
@@ -193,7 +195,7 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	}
 	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
 	if left <= 0 {
-		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", appendTime(nil, s.PostponedSince), MaxPostponed))
+		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", limits.AppendTime(nil, s.PostponedSince), MaxPostponed))
 		return
 	}
 	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.
@@ -207,7 +209,7 @@ func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.T
 		d.deadLetterAtLimit(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return
 	}
-	if due := CeilMilli(now.Add(wait)); p.inTime(d, due) {
+	if due := limits.CeilMilli(now.Add(wait)); p.inTime(d, due) {
 		d.Action, d.Delay, d.State.Due = action, wait, due
 	}
 }
@@ -220,7 +222,7 @@ func (p *Policy) inTime(d *Decision, t time.Time) bool {
 	if e == nil {
 		return true
 	}
-	d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", appendTime(nil, t), e.Limit))
+	d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", limits.AppendTime(nil, t), e.Limit))
 	return false
 }
 

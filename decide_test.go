@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // now has nanoseconds: a time that is cut to the millisecond instead of rounded up is too early.
@@ -172,7 +173,7 @@ func TestDecideAsksClassify(t *testing.T) {
 		"fewer retries, one left":             {redeliver.Class{MaxRetries: 3}, errBoom, attempt3, later(30*time.Second, 3)},
 		"fewer retries, none left":            {redeliver.Class{MaxRetries: 2}, errBoom, attempt3, dead(redeliver.ReasonExhausted, 3)},
 		"more retries than the policy":        {redeliver.Class{MaxRetries: 9}, errBoom, 8, later(90*time.Second, 9)},
-		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, redeliver.MaxAttempts, dead(redeliver.ReasonExhausted, redeliver.MaxAttempts+1)},
+		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, limits.MaxAttempts, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)},
 		"no retries does not bound postponed": {redeliver.Class{Kind: redeliver.KindPostpone, MaxRetries: redeliver.NoRetries}, errBoom, 0, aside(10*time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -78,7 +79,7 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	if n > maxFailures {
 		return
 	}
-	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: redeliver.Cut(redeliver.Redact(err.Error()), redeliver.MaxErrorText)}
+	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}

@@ -138,11 +138,7 @@ type Problem struct {
 }
 
 func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
-	c.problemPage(w, r, status, Problem{Heading: heading, Text: text})
-}
-
-func (c *Console) problemPage(w http.ResponseWriter, r *http.Request, status int, p Problem) {
-	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
+	c.show(w, r, status, "problem", Frame{Title: heading, Page: Problem{Heading: heading, Text: text}})
 }
 
 // trouble is the page about an error.
@@ -182,7 +178,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		p.Text = c.desk.about(actorOf(r), key, err) // a broker's text may quote a message
 	}
-	c.problemPage(w, r, status, p)
+	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
 }
 
 // beforeError is an error from before anything was changed.

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // DefaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
@@ -42,7 +43,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	a := parseTopic(cfg.Topic)
 	var ps redeliver.Problems
-	checkName(&ps, "queue of topic "+strconv.Quote(redeliver.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)
+	checkName(&ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)
 	}

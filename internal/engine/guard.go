@@ -21,7 +21,7 @@ type guard struct {
 
 // newGuard makes the guard of a policy with its defaults; nil where there is none.
 func newGuard(p *redeliver.Policy) *guard {
-	if !p.Guarded() {
+	if !p.Outage.On() && !p.DeadLetterRate.On() {
 		return nil
 	}
 	g := &guard{}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // StatusError is the answer of a handler that has not handled its message.
@@ -45,7 +46,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 		// with the message.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
-			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
+			err.Text += fmt.Sprintf(" (it names %q)", limits.Cut(to, 200))
 		}
 		return err
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
@@ -108,8 +109,8 @@ const maxText = 700
 
 // firstWords is the beginning of an answer's body as one line.
 func firstWords(body []byte) string {
-	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*maxText)), " ")
-	return redeliver.Cut(text, maxText)
+	text := strings.Join(strings.Fields(limits.Cut(string(body), 2*maxText)), " ")
+	return limits.Cut(text, maxText)
 }
 
 // lastWords is the end of a program's output as one line.
