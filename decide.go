@@ -32,6 +32,8 @@ type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
+	// Pause is for how long the handler asks that nothing else of the subscription begins. See the function Pause.
+	Pause time.Duration
 	// State is the message's state after the answer, for its headers.
 	State State
 }
@@ -45,7 +47,7 @@ type Decision struct {
 //  1. no error: Commit.
 //  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
 //  3. Permanent: DeadLetter (permanent; rejected after Reject).
-//  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
+//  4. Postpone: as 7. Pause: as 7, for the time of the pause. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: as 7.
 //  7. postponing: Postponed, uncounted, for at most MaxPostponed in all, then DeadLetter (expired).
@@ -81,6 +83,10 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	}
 	class := p.classify(s, err)
 	if class.Kind == KindPostpone {
+		if pause, ok := as[*PauseError](err); ok && pause != nil {
+			d.Pause = min(max(0, pause.For), MaxPause)
+			class.Backoff = Fixed(d.Pause)
+		}
 		p.postpone(d, class, now)
 		return
 	}
@@ -140,7 +146,7 @@ func (p *Policy) classify(s *State, err error) Class {
 	switch {
 	case is(err, ErrPermanent):
 		c.Kind = KindPermanent
-	case is(err, ErrPostponed):
+	case is(err, ErrPostponed), is(err, ErrPaused):
 		c.Kind = KindPostpone
 	case is(err, ErrRetryAfter):
 		c.Kind = KindRetry

@@ -234,7 +234,7 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	case Cancel:
 		err = deadletter.Cancel(ctx, q.q, id, signature(who))
 	default:
-		err = fmt.Errorf("%s is nothing to ask of a task", a)
+		err = fmt.Errorf("%s is not an action on a task", a)
 	}
 	err = errors.Join(err, d.left(who, q, rec, nil, err))
 	d.live.poke()

@@ -113,9 +113,9 @@ func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok b
 	case errors.Is(err, ErrProxied):
 		c.problem(w, r, http.StatusForbidden, "There is a proxy in front of this console", err.Error()+".")
 	case auth.kind == authCustom: // the error may name the service's hosts and credentials
-		c.problem(w, r, http.StatusForbidden, "Not for you", "You are not known here, or may do nothing here. The console's record says why.")
+		c.problem(w, r, http.StatusForbidden, "No access", "You have no access to this console. The audit log says why.")
 	default:
-		c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())
+		c.problem(w, r, http.StatusForbidden, "No access", err.Error())
 	}
 	return Actor{}, false
 }

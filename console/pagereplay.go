@@ -147,7 +147,7 @@ func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if o.expect == 0 {
-		return wrong("the form must say how many messages it has shown")
+		return wrong("the form has no number of messages")
 	}
 	if err := c.confirmed(r, o.dlq, "nothing was removed"); err != nil {
 		return err

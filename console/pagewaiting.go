@@ -67,7 +67,7 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 		return wrong("%v", err)
 	}
 	if order.Everything && v.Get("all") == "" {
-		return wrong("that would take all that waits: say what is meant, or tick the box")
+		return wrong("that would take all waiting messages: narrow the filter, or tick the box")
 	}
 	if order.Why, err = readWhy(v); err != nil {
 		return err

@@ -15,7 +15,11 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 	d.readState(&dec.State)
 	st := dec.State
 	*dec = d.sub.decide(st, err, now)
-	if d.sub.slots.guard != nil && d.judge(dec, &st, err, now) {
+	if dec.Pause > 0 {
+		d.sub.slots.pause(dec.Pause, err)
+		return dec
+	}
+	if d.sub.slots.guard.detects && d.judge(dec, &st, err, now) {
 		*dec = d.sub.postpone(st, err, now)
 	}
 	return dec

@@ -74,11 +74,8 @@ type Subscription struct {
 // Start prepares the subscription. It must be called once, before the first message.
 func (s *Subscription) Start() { s.slots.init(s) }
 
-// Held reports whether only probes may begin, because of an outage or of too many dead letters.
+// Held reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
 func (s *Subscription) Held() bool {
-	if s.slots.guard == nil {
-		return false
-	}
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	return s.slots.guard.held()

@@ -35,6 +35,9 @@ func status(code int) string {
 	return text
 }
 
+// pauseHeader asks for a pause of the subscription, with the values of Retry-After.
+const pauseHeader = "Redeliver-Pause"
+
 // verdict returns the meaning of a status. text is the beginning of the body.
 func verdict(code int, header http.Header, text string, now time.Time) error {
 	err := &StatusError{code, text}
@@ -50,6 +53,9 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 		}
 		return err
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		if d, ok := retryAfter(header.Get(pauseHeader), now); ok {
+			return redeliver.Pause(err, d)
+		}
 		if d, ok := retryAfter(header.Get("Retry-After"), now); ok {
 			return redeliver.RetryAfter(err, d)
 		}
