@@ -60,7 +60,7 @@ func (o Outage) withDefaults(order Order) Outage {
 
 // DeadLetterRate bounds the rate of dead letters. Above it the messages are not the only cause: a deploy breaks every one of them,
 // say. When more than Max messages have gone to the DLQ within Window, nothing new begins for Pause. Then one message at a time
-// begins, and another Pause follows each that is dead-lettered. When Trickle messages in a row have succeeded, all run again.
+// begins, and another Pause follows each that is dead-lettered. When Probes messages in a row have succeeded, all run again.
 // Messages for which the DLQ was decided before still go there. The zero DeadLetterRate is off; a field that is set turns it on.
 type DeadLetterRate struct {
 	// Max is the maximum number of dead letters in a Window. From 1. Default 100.
@@ -69,8 +69,8 @@ type DeadLetterRate struct {
 	Window time.Duration
 	// Pause is for how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
-	// Trickle is how many messages in a row must succeed, one after another. From 1. Default 10.
-	Trickle int
+	// Probes is how many messages in a row must succeed, one after another. From 1. Default 10.
+	Probes int
 }
 
 // On reports whether the rate of dead letters is bounded.
@@ -80,7 +80,7 @@ func (r DeadLetterRate) withDefaults() DeadLetterRate {
 	r.Max = cmp.Or(r.Max, 100)
 	r.Window = cmp.Or(r.Window, time.Minute)
 	r.Pause = cmp.Or(r.Pause, time.Minute)
-	r.Trickle = cmp.Or(r.Trickle, 10)
+	r.Probes = cmp.Or(r.Probes, 10)
 	return r
 }
 
@@ -113,7 +113,7 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 		ps.Count(field("DeadLetterRate.Max"), r.Max, 1, 0)
 		ps.Duration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
 		ps.Duration(field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
-		ps.Count(field("DeadLetterRate.Trickle"), r.Trickle, 1, 0)
+		ps.Count(field("DeadLetterRate.Probes"), r.Probes, 1, 0)
 	}
 }
 

@@ -358,7 +358,7 @@ func runStorm(t *testing.T, seed uint64) {
 		p.Outage = redeliver.Outage{MinKeys: 3, Share: 0.5, Window: time.Minute, Probe: time.Second, MaxPause: 5 * time.Second, Probes: 2}
 	}
 	if seed%3 == 1 {
-		p.DeadLetterRate = redeliver.DeadLetterRate{Max: 5, Window: 10 * time.Second, Pause: time.Second, Trickle: 3}
+		p.DeadLetterRate = redeliver.DeadLetterRate{Max: 5, Window: 10 * time.Second, Pause: time.Second, Probes: 3}
 	}
 	s := &storm{t: t, seed: seed, ends: make(map[string]int)}
 	if s.blocks = seed%7 == 6; s.blocks {
