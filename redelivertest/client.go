@@ -178,7 +178,7 @@ func (c *Client) told(q *queue) redeliver.Sink {
 			c.cfg.Sink.Event(e)
 		}
 	})
-	if w, ok := c.cfg.Sink.(redeliver.Watching); ok {
+	if w, ok := c.cfg.Sink.(redeliver.LoadSink); ok {
 		return &watching{notes, w}
 	}
 	return notes
@@ -188,10 +188,10 @@ func (c *Client) told(q *queue) redeliver.Sink {
 type watching struct {
 	redeliver.Sink
 
-	by redeliver.Watching
+	by redeliver.LoadSink
 }
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (w *watching) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	return w.by.Watch(origin, group, load)
 }

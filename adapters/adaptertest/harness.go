@@ -8,7 +8,7 @@
 //
 // A feature that the broker lacks is a false in [Features]. Everything else must hold.
 //
-// The kit asks a subscription what it has in hand, see [redeliver.Watching]. The engine counts that for all adapters.
+// The kit asks a subscription what it has in hand, see [redeliver.LoadSink]. The engine counts that for all adapters.
 package adaptertest
 
 import (

@@ -121,12 +121,12 @@ func (s *Subscription) TellChange(change redeliver.Change, detail string, err er
 	s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
 }
 
-// Wants reports whether the sink wants events of e's type. See [redeliver.Selective].
+// Wants reports whether the sink wants events of e's type. See [redeliver.FilteringSink].
 func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 	if s.Sink == nil {
 		return false
 	}
-	sel, ok := s.Sink.(redeliver.Selective)
+	sel, ok := s.Sink.(redeliver.FilteringSink)
 	if !ok {
 		return true
 	}

@@ -9,9 +9,9 @@ import (
 // successSinks are the parts of the sink for messages that succeed at the first attempt: nearly all messages, so most sinks only
 // count them.
 type successSinks struct {
-	tally     redeliver.Tally     // nil for none
-	rest      redeliver.Sink      // gets events; nil for none
-	selective redeliver.Selective // rest, where it is one
+	tally     redeliver.Counter       // nil for none
+	rest      redeliver.Sink          // gets events; nil for none
+	selective redeliver.FilteringSink // rest, where it is one
 }
 
 // successSinks makes the parts with the first message. The subscription must have a sink.
@@ -20,16 +20,16 @@ func (s *Subscription) successSinks() *successSinks {
 		return h
 	}
 	h := &successSinks{rest: s.Sink}
-	if counting, ok := s.Sink.(redeliver.Tallying); ok {
+	if counting, ok := s.Sink.(redeliver.CountingSink); ok {
 		func() {
 			defer func() { _ = recover() }() // as in Tell
-			h.tally, h.rest = counting.Tally(s.Sink, s.Origin, s.Group)
+			h.tally, h.rest = counting.Counter(s.Sink, s.Origin, s.Group)
 		}()
 		if h.tally == nil {
 			h.rest = s.Sink
 		}
 	}
-	h.selective, _ = h.rest.(redeliver.Selective)
+	h.selective, _ = h.rest.(redeliver.FilteringSink)
 	s.resolvedSinks.CompareAndSwap(nil, h)
 	return s.resolvedSinks.Load()
 }

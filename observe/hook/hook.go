@@ -86,7 +86,7 @@ func (h *Hook) Event(e redeliver.Event) {
 	}
 }
 
-// Wants implements redeliver.Selective: the hook wants no events of messages that succeed.
+// Wants implements redeliver.FilteringSink: the hook wants no events of messages that succeed.
 func (h *Hook) Wants(e redeliver.Event) bool {
 	_, ok := e.(redeliver.DeadLettered)
 	return ok

@@ -137,7 +137,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 func TestItWantsDeadLettersAlone(t *testing.T) {
 	h := hook.OnDeadLetter(func(context.Context, redeliver.DeadLettered) error { return nil }, hook.Config{})
 	defer func() { _ = h.Close(context.Background()) }()
-	sink := redeliver.Sinks(h).(redeliver.Selective)
+	sink := redeliver.Sinks(h).(redeliver.FilteringSink)
 	if sink.Wants(redeliver.Attempted{}) || sink.Wants(redeliver.Committed{}) || !sink.Wants(redeliver.DeadLettered{}) {
 		t.Error("it wants what it does not need")
 	}
