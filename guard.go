@@ -13,7 +13,7 @@ import (
 // The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
 // then. Each process detects outages on its own.
 //
-// Permanent and Reject blame the message, also in an outage. MaxAge and MaxPostponed still bound how long a message waits.
+// Permanent and Reject blame the message, also in an outage. MaxAge and a bound of 24 h on postponements still limit how long a message waits.
 type Outage struct {
 	// MinKeys is how many different keys (ids, where messages have no key) must fail with one error: of the same type and with
 	// the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to 1000. Default

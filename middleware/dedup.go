@@ -18,8 +18,8 @@ import (
 
 // Defaults of [DedupConfig].
 const (
-	DefaultDedupTTL          = 24 * time.Hour
-	DefaultDedupStoreTimeout = 5 * time.Second
+	defaultDedupTTL          = 24 * time.Hour
+	defaultDedupStoreTimeout = 5 * time.Second
 )
 
 // ErrDerivedID says that a message is not deduplicated because its id was derived from its content: two messages with equal content
@@ -55,8 +55,8 @@ func (c DedupConfig) withDefaults() DedupConfig {
 	if c.Store == nil {
 		c.Store, _ = NewDedupMemory(0)
 	}
-	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
-	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultDedupStoreTimeout)
+	c.TTL = cmp.Or(c.TTL, defaultDedupTTL)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, defaultDedupStoreTimeout)
 	return c
 }
 

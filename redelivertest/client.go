@@ -19,8 +19,8 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight  = 100
-	DefaultDrainTimeout = 10 * time.Second
+	defaultMaxInFlight  = 100
+	defaultDrainTimeout = 10 * time.Second
 )
 
 // Config configures how a service takes part in a group. Its fields have the same meaning as in the
@@ -61,8 +61,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultQueue is the default of Config.Queue.
-const DefaultQueue = 1000
+const defaultQueue = 1000
 
 // Config of [OnDeadLetter].
 type Config struct {
@@ -67,7 +67,7 @@ type Hook struct {
 // Call Close at the end.
 func OnDeadLetter(tell func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
 	if cfg.Queue <= 0 {
-		cfg.Queue = DefaultQueue
+		cfg.Queue = defaultQueue
 	}
 	h := &Hook{tell: tell, missed: cfg.Missed, done: make(chan struct{}), letters: make(chan redeliver.DeadLettered, cfg.Queue)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
