@@ -25,10 +25,10 @@ type Queue interface {
 	// clock. ok is false if there is none, or if the broker does not report it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
 	// Keeps returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
-	// error is [ErrNotTold] if the broker does not report it.
+	// error is [ErrNotReported] if the broker does not report it.
 	Keeps(ctx context.Context) (time.Duration, error)
 	// Drops returns another bound by which the broker may drop a message, such as "max-length=1000
-	// by argument"; empty if there is none. The error is [ErrNotTold] if the broker does not report
+	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
 	Drops(ctx context.Context) (string, error)
 	// Scan begins to read. It skips settled messages. If a look hides messages from others
@@ -137,8 +137,8 @@ var (
 	// ErrFull is the error of Claim.Settle if the broker has no room for more marks of messages
 	// that stay. A replay goes on without them.
 	ErrFull = driver.ErrFull
-	// ErrNotTold marks a value that the broker does not report.
-	ErrNotTold = driver.ErrNotTold
+	// ErrNotReported marks a value that the broker does not report.
+	ErrNotReported = driver.ErrNotReported
 	// ErrNotFound marks a message that is not (or no longer) in the DLQ.
 	ErrNotFound = errors.New("no such dead letter")
 )

@@ -72,7 +72,7 @@ func (q *deadLetters) Drops(ctx context.Context) (string, error) {
 }
 
 func (q *deadLetters) untold(what string) error {
-	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotTold, q.info.DLQ, what)
+	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
 }
 
 // rules is the queue with its policies; nil where there is no management API to ask, or

@@ -73,7 +73,7 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotTold, q.info.DLQ, settings["retention.ms"])
+		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.info.DLQ, settings["retention.ms"])
 	case ms < 0 || ms > int64(forEver/time.Millisecond):
 		return 0, nil
 	default:

@@ -25,7 +25,7 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	text := out.Attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
 	seconds, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || seconds <= 0 {
-		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotTold, q.dlq.name, text)
+		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotReported, q.dlq.name, text)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }

@@ -15,7 +15,7 @@ func TestHowLongADeadLetterIsKept(t *testing.T) {
 		f := newFake()
 		q := bury(t, f, "orders", 1, "")
 		defer q.Close()
-		if keeps, err := q.own.Keeps(t.Context()); !errors.Is(err, deadletter.ErrNotTold) {
+		if keeps, err := q.own.Keeps(t.Context()); !errors.Is(err, deadletter.ErrNotReported) {
 			t.Errorf("a queue that does not say it keeps messages for %s: %v", keeps, err)
 		}
 		f.queues["orders-dlq"].attributes["MessageRetentionPeriod"] = "1209600"

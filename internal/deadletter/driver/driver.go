@@ -78,10 +78,10 @@ type DLQ interface {
 	// it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
 	// Keeps returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
-	// error is [ErrNotTold] if the broker does not report it.
+	// error is [ErrNotReported] if the broker does not report it.
 	Keeps(ctx context.Context) (time.Duration, error)
 	// Drops returns another bound by which the broker may drop a message, such as "max-length=1000
-	// by argument"; empty if there is none. The error is [ErrNotTold] if the broker does not report
+	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
 	Drops(ctx context.Context) (string, error)
 	// Begin connects a reader or a runner. It takes no message yet.

@@ -132,8 +132,8 @@ var (
 	// ErrBehind is the error of a reader if unsettled messages hold up those behind them, as in a
 	// group of a FIFO queue of SQS.
 	ErrBehind = errors.New("earlier messages must be settled first")
-	// ErrNotTold marks a value that the broker does not report.
-	ErrNotTold = errors.New("the broker does not report it")
+	// ErrNotReported marks a value that the broker does not report.
+	ErrNotReported = errors.New("the broker does not report it")
 	// ErrFull marks entries for which the state has no room.
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )

@@ -143,10 +143,10 @@ func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	}
 	drops, unbound := q.Drops(ctx)
 	row.Drops = drops
-	if errors.Is(unbound, deadletter.ErrNotTold) {
+	if errors.Is(unbound, deadletter.ErrNotReported) {
 		unbound = nil
 	}
-	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 		p.sayf("%s: the age of the messages is not known: %v", row.DLQ, err)
 	}
 }
