@@ -74,8 +74,8 @@ func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
 	return int64(len(h.lie)), true, nil
 }
 func (h *heap) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
-func (h *heap) Keeps(context.Context) (time.Duration, error)              { return 0, nil }
-func (h *heap) Drops(context.Context) (string, error)                     { return "", nil }
+func (h *heap) Retention(context.Context) (time.Duration, error)          { return 0, nil }
+func (h *heap) DropLimit(context.Context) (string, error)                 { return "", nil }
 func (h *heap) Tasks(context.Context) ([]deadletter.Task, error)          { return slices.Clone(h.tasks), nil }
 func (h *heap) Want(_ context.Context, task string, w deadletter.Wanted) error {
 	h.wants[task] = w

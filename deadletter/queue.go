@@ -24,13 +24,13 @@ type Queue interface {
 	// Oldest returns when the oldest unsettled message was written to the DLQ, by its writer's
 	// clock. ok is false if there is none, or if the broker does not report it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-	// Keeps returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
+	// Retention returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
 	// error is [ErrNotReported] if the broker does not report it.
-	Keeps(ctx context.Context) (time.Duration, error)
-	// Drops returns another bound by which the broker may drop a message, such as "max-length=1000
+	Retention(ctx context.Context) (time.Duration, error)
+	// DropLimit returns another bound by which the broker may drop a message, such as "max-length=1000
 	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
-	Drops(ctx context.Context) (string, error)
+	DropLimit(ctx context.Context) (string, error)
 	// Scan begins to read. It skips settled messages. If a look hides messages from others
 	// (RabbitMQ, SQS), Scan waits while another look runs, and is refused with a [HeldError] while
 	// a runner reads.

@@ -45,11 +45,11 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		t.Errorf("nothing is left, and the oldest is of %s: %v", at, err)
 	}
 
-	keeps, err := q.Keeps(t.Context())
+	keeps, err := q.Retention(t.Context())
 	if err != nil || keeps != 0 {
 		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
 	}
-	if drops, err := q.Drops(t.Context()); err != nil || drops != "" {
+	if drops, err := q.DropLimit(t.Context()); err != nil || drops != "" {
 		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
 	}
 	var settings []kadm.AlterConfig
@@ -60,10 +60,10 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the topic has its new settings", func() bool {
-		keeps, err = q.Keeps(t.Context())
+		keeps, err = q.Retention(t.Context())
 		return err == nil && keeps == 2*time.Hour
 	})
-	drops, err := q.Drops(t.Context())
+	drops, err := q.DropLimit(t.Context())
 	if err != nil || !strings.Contains(drops, "retention.bytes=123456789") || !strings.Contains(drops, "compact") {
 		t.Errorf("it has the bound %q: %v", drops, err)
 	}
