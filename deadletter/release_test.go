@@ -60,7 +60,7 @@ func TestAReleaseIsBounded(t *testing.T) {
 			return err
 		},
 		"purge": func(ctx context.Context, q Queue) error {
-			_, err := Purge(ctx, q, Removal{Who: "ann", Why: "a test", Everything: true, Expect: 1})
+			_, err := Purge(ctx, q, PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: 1})
 			return err
 		},
 		"edit": func(ctx context.Context, q Queue) error {

@@ -131,7 +131,7 @@ func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
 			h.info.Back, h.info.ReadBy = retry, group
 			var err error
 			if c.kind == deadletter.KindPurge {
-				_, err = deadletter.Purge(t.Context(), h, deadletter.Removal{Who: "ann", Why: "a test", Everything: true})
+				_, err = deadletter.Purge(t.Context(), h, deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true})
 			} else {
 				_, err = deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
 			}

@@ -32,7 +32,7 @@ func aged(d *morgue) {
 	first := told(began)
 	remove := func(ids ...string) {
 		d.Helper()
-		if _, err := deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "aged", Filter: deadletter.Filter{IDs: ids}}); err != nil {
+		if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "aged", Filter: deadletter.Filter{IDs: ids}}); err != nil {
 			d.Fatal(err)
 		}
 	}

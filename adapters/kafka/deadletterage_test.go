@@ -28,7 +28,7 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		return at
 	}
 	first := oldest()
-	purge := func(p deadletter.Removal) {
+	purge := func(p deadletter.PurgeOptions) {
 		t.Helper()
 		p.Who, p.Why = "ann", "test"
 		if _, err := deadletter.Purge(t.Context(), q, p); err != nil {
@@ -36,11 +36,11 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		}
 	}
 	// Holes, and whole partitions of nothing but holes.
-	purge(deadletter.Removal{Filter: deadletter.Filter{IDs: ids[:19]}})
+	purge(deadletter.PurgeOptions{Filter: deadletter.Filter{IDs: ids[:19]}})
 	if last := oldest(); last.Before(first) {
 		t.Errorf("the last is of %s, the first of %s", last, first)
 	}
-	purge(deadletter.Removal{Everything: true})
+	purge(deadletter.PurgeOptions{Everything: true})
 	if at, ok, err := q.Oldest(t.Context()); ok || err != nil {
 		t.Errorf("nothing is left, and the oldest is of %s: %v", at, err)
 	}
