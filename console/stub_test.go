@@ -69,7 +69,7 @@ func (s *stub) Waiting(context.Context) ([]Level, error)                  { retu
 func (s *stub) Retention(context.Context) (time.Duration, error)          { return s.keeps, s.trouble() }
 func (s *stub) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
 func (s *stub) DropLimit(context.Context) (string, error)                 { return "", nil }
-func (s *stub) Want(context.Context, string, deadletter.Wanted) error     { return s.trouble() }
+func (s *stub) Request(context.Context, string, deadletter.Request) error { return s.trouble() }
 func (s *stub) Close() error                                              { return nil }
 
 func (s *stub) Count(ctx context.Context) (int64, bool, error) {

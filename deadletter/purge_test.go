@@ -51,7 +51,7 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	p.Window = 2
 	p.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Purged == 2 {
-			h.wants[now.ID] = deadletter.BePaused
+			h.wants[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Purge(t.Context(), h, p)

@@ -49,7 +49,7 @@ func TestAQuarantineIsResumed(t *testing.T) {
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
 	i.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Quarantined == 1 {
-			h.wants[now.ID] = deadletter.BePaused
+			h.wants[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Quarantine(t.Context(), h, i)

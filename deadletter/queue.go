@@ -40,8 +40,8 @@ type Queue interface {
 	Claim(ctx context.Context, holder Holder) (Claim, error)
 	// Tasks returns the recorded tasks, the oldest first.
 	Tasks(ctx context.Context) ([]Task, error)
-	// Want asks the runner of a task, in whatever process, to do something.
-	Want(ctx context.Context, task string, w Wanted) error
+	// Request asks the runner of a task, in whatever process, to do something.
+	Request(ctx context.Context, task string, w Request) error
 	// Holder returns who has the DLQ; ok is false if nobody has.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
 	// Close ends the connection. Close scans and claims before.
@@ -103,8 +103,8 @@ type Claim interface {
 	Add(ctx context.Context, msgs []*Message) []error
 	// Save records a task in place of its earlier record.
 	Save(ctx context.Context, t Task) error
-	// Wanted returns the latest request for a task.
-	Wanted(ctx context.Context, task string) (Wanted, error)
+	// Requested returns the latest request for a task.
+	Requested(ctx context.Context, task string) (Request, error)
 	// Forget drops the marks of messages that somebody else has removed. A runner calls it after it
 	// has read the whole DLQ, with the marked messages that it found.
 	Forget(ctx context.Context, met map[Position]bool) error
@@ -112,14 +112,14 @@ type Claim interface {
 	Release(ctx context.Context) error
 }
 
-// Wanted is a request to the runner of a task.
-type Wanted string
+// Request is a request to the runner of a task.
+type Request string
 
 // The values of Wanted. The empty one is "go on".
 const (
-	GoOn        Wanted = ""
-	BePaused    Wanted = "pause"
-	BeCancelled Wanted = "cancel"
+	NoRequest     Request = ""
+	PauseRequest  Request = "pause"
+	CancelRequest Request = "cancel"
 )
 
 // Sentinels for errors.Is.

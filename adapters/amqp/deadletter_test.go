@@ -107,8 +107,8 @@ type fileClaim struct {
 func (c fileClaim) Save(context.Context, deadletter.Task) error { return nil }
 func (c fileClaim) Release(context.Context) error               { return nil }
 
-func (c fileClaim) Wanted(context.Context, string) (deadletter.Wanted, error) {
-	return deadletter.GoOn, nil
+func (c fileClaim) Requested(context.Context, string) (deadletter.Request, error) {
+	return deadletter.NoRequest, nil
 }
 
 func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
