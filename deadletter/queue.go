@@ -56,7 +56,7 @@ type (
 	Message  = driver.Message
 	Header   = driver.Header
 	Position = driver.Position
-	Filler   = driver.Filler
+	Writer   = driver.Writer
 	Outcome  = driver.Outcome
 	// HeldError says who has the DLQ.
 	HeldError = driver.HeldError

@@ -85,7 +85,7 @@ func (q *queue) add(m *deadletter.Message) error {
 		return err
 	}
 	rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
-	if m.Filler == deadletter.FilledByRedeliver {
+	if m.Writer == deadletter.WriterRedeliver {
 		rec = rec.with(&m.State)
 	}
 	q.bury(rec, nil)

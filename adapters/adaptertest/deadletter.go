@@ -249,7 +249,7 @@ func seenAsItWas(d *morgue) {
 	m := got[0]
 	d.same("the dead letter", plain(m, msg.ID), msg)
 	if st := m.State; st.Reason != redeliver.ReasonExhausted || st.Attempts != 1 || st.Group != d.group || st.Origin != d.origin ||
-		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || len(m.Findings) > 0 {
+		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || len(m.Findings) > 0 {
 		d.Errorf("the dead letter says %+v, %q, %v", st, m.Mismatch, m.Findings)
 	}
 }

@@ -51,7 +51,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	d, was := aCorpse()
 	q := aQueue()
 	m := q.see(d)
-	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
+	if m.State.Attempts != 4 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
 	if again := plain(&recordOfDead(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
