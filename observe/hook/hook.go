@@ -35,9 +35,9 @@ var (
 
 // Counts has the numbers of dead letters by what happened to them.
 type Counts struct {
-	Told   int64 // the function has returned nil
-	Failed int64 // it has returned an error, or panicked
-	Missed int64 // it was not called: no room in the queue, or closed
+	Delivered int64 // the function has returned nil
+	Failed    int64 // it has returned an error, or panicked
+	Missed    int64 // it was not called: no room in the queue, or closed
 }
 
 // Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, with others by
@@ -147,7 +147,7 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 
 // Counts returns the numbers so far. Dead letters that still wait are not included.
 func (h *Hook) Counts() Counts {
-	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
+	return Counts{Delivered: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
 // Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx
