@@ -277,7 +277,7 @@ func (s *store) Write(_ context.Context, to driver.Place, m *driver.Message[*rec
 func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
-	level, place := time.Duration(0), Waits
+	level, place := time.Duration(0), Levels
 	switch to {
 	case driver.DLQ:
 		where, place = s.q.dlq(), DLQ

@@ -149,7 +149,7 @@ func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadl
 
 // patience is a context for one wait.
 func (d *morgue) patience() context.Context {
-	ctx, cancel := context.WithTimeout(d.Context(), Patience)
+	ctx, cancel := context.WithTimeout(d.Context(), Timeout)
 	d.Cleanup(cancel)
 	return ctx
 }
@@ -203,7 +203,7 @@ func (d *morgue) retried(what string, do func(context.Context) error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			d.Fatalf("not within %s: %s: %v", Patience, what, err)
+			d.Fatalf("not within %s: %s: %v", Timeout, what, err)
 		}
 	}
 }

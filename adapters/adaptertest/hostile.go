@@ -23,7 +23,7 @@ type hostileMessage struct {
 var hostileMessages = []hostileMessage{
 	{name: "AMessageFullOfHeadersHoldsUpNoOther", make: fullOfHeaders},
 	{name: "AMessageWithForgedStateHoldsUpNoOther", make: withForgedState},
-	{name: "AMessageTooLargeToWaitHoldsUpNoOther", make: oversized(Waits), oversized: Waits},
+	{name: "AMessageTooLargeToWaitHoldsUpNoOther", make: oversized(Levels), oversized: Levels},
 	{name: "AMessageTooLargeForTheDLQHoldsUpNoOther", make: oversized(DLQ), oversized: DLQ},
 }
 
@@ -118,7 +118,7 @@ func (h *hostileMessage) buried(b *bench, bad Message) {
 	switch {
 	case st.Truncated != "":
 		b.Errorf("the dead letter is whole, and says that it was truncated: %s", st.Truncated)
-	case h.oversized == Waits && st.Reason == redeliver.ReasonUnschedulable:
+	case h.oversized == Levels && st.Reason == redeliver.ReasonUnschedulable:
 		b.buriedAs(st, redeliver.ReasonUnschedulable, 1)
 	default: // it may wait in hand, or with a part of its state
 		b.wantRuns(bad.ID, 2)

@@ -53,7 +53,7 @@ func (p *process) awaitLoad(what string, want redeliver.Load) {
 
 func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 	p.b.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
