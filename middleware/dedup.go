@@ -253,7 +253,7 @@ func (o *storeOutage) report(d *engine.Delivery, lost, back redeliver.Change, er
 	if err == nil {
 		change = back
 	}
-	d.Sub().TellChange(change, "", err)
+	d.Sub().EmitChange(change, "", err)
 }
 
 func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
@@ -261,6 +261,6 @@ func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change,
 		return
 	}
 	if _, before := reported.LoadOrStore(d.Sub(), true); !before {
-		d.Sub().TellChange(change, "", err)
+		d.Sub().EmitChange(change, "", err)
 	}
 }

@@ -190,8 +190,8 @@ type stormGate struct {
 	begun int
 }
 
-func (g *stormGate) Begin(*driver.Message[*drop]) engine.Word {
-	word := engine.Word(max(0, g.roll(6)-3))
+func (g *stormGate) Begin(*driver.Message[*drop]) engine.Admission {
+	word := engine.Admission(max(0, g.roll(6)-3))
 	if word != engine.Begins {
 		time.AfterFunc(time.Duration(g.roll(300))*time.Millisecond, func() { g.lane.Post(func() {}) })
 		return word

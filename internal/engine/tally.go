@@ -22,7 +22,7 @@ func (s *Subscription) successSinks() *successSinks {
 	h := &successSinks{rest: s.Sink}
 	if counting, ok := s.Sink.(redeliver.CountingSink); ok {
 		func() {
-			defer func() { _ = recover() }() // as in Tell
+			defer func() { _ = recover() }() // as in Emit
 			h.tally, h.rest = counting.Counter(s.Sink, s.Origin, s.Group)
 		}()
 		if h.tally == nil {
@@ -39,7 +39,7 @@ func (h *successSinks) wants(e redeliver.Event) (wants bool) {
 	if h.selective == nil {
 		return h.rest != nil
 	}
-	defer func() { _ = recover() }() // as in Tell
+	defer func() { _ = recover() }() // as in Emit
 	return h.selective.Wants(e)
 }
 
@@ -98,7 +98,7 @@ func emitAttempted(to redeliver.Sink, d *Delivery, err error, began time.Duratio
 	emit(to, redeliver.Attempted{State: d.State(), Err: err, Start: now.Add(-took), Took: took})
 }
 
-// committed and attempted ignore a panic of the tally, as Tell does of a sink.
+// committed and attempted ignore a panic of the tally, as Emit does of a sink.
 
 func (h *successSinks) committed() {
 	defer func() { _ = recover() }()
