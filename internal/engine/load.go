@@ -16,11 +16,11 @@ func (s *Subscription) Load() (all redeliver.Load) {
 // Carry adds the load of a part of the subscription to Load until end is called. Any goroutine calls load.
 func (s *Subscription) Carry(load func() redeliver.Load) (end func()) { return s.loads.add(load) }
 
-// Watched reports the subscription to a sink that is a redeliver.Watching, until end is called. An adapter calls it once, when it
+// Watched reports the subscription to a sink that is a redeliver.LoadSink, until end is called. An adapter calls it once, when it
 // begins to read.
 func (s *Subscription) Watched() (end func()) {
 	// Sinks allows for a sink that is nil, watches nothing, or panics.
-	if w, ok := redeliver.Sinks(s.Sink).(redeliver.Watching); ok {
+	if w, ok := redeliver.Sinks(s.Sink).(redeliver.LoadSink); ok {
 		return w.Watch(s.Origin, s.Group, s.Load)
 	}
 	return func() {}
