@@ -60,7 +60,6 @@ var allowed = map[string][]string{
 	// The parts that the exporters of metrics share.
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
-	"internal/leak":                  {}, // for tests of several packages
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",
