@@ -12,6 +12,7 @@ import (
 func deadlines() []test {
 	return []test{
 		{name: "WhatHasExpiredNeverRuns", body: expiredBefore},
+		{name: "WhatIsOlderThanMaxAgeNeverRuns", needs: "MessageTimes", body: olderThanMaxAge},
 		{name: "ARetryThatWouldBeginAfterItsMessagesEndIsNotWaitedFor", body: expiresBeforeRetry},
 		{name: "AReplayedMessageRunsAlthoughItsEndIsOver", body: expiredReplay},
 	}
@@ -68,4 +69,34 @@ func expiredReplay(b *bench) {
 	b.awaitEnds("a")
 	b.wantRuns("a", 1)
 	b.dead(0)
+}
+
+// olderThanMaxAge: a message that waits for its first attempt for longer than MaxAge does not run.
+func olderThanMaxAge(b *bench) {
+	p := quick(1)
+	p.MaxAge = 10 * time.Second
+	begun, over := make(chan struct{}), make(chan struct{})
+	b.start(Config{Policy: p, MaxInFlight: 1}, func(a *attempt) error {
+		if a.State.ID == "first" {
+			close(begun)
+			<-over
+		}
+		return nil
+	})
+	b.put(Message{ID: "first", Body: []byte("first")})
+	b.await("the first message runs", func() bool {
+		select {
+		case <-begun:
+			return true
+		default:
+			return false
+		}
+	})
+	b.put(Message{ID: "old", Body: []byte("old")})
+	<-time.After(p.MaxAge + 1500*time.Millisecond) // the time of a message may be in whole seconds
+	close(over)
+	b.awaitEnds("first", "old")
+	b.wantRuns("first", 1)
+	b.wantRuns("old", 0)
+	b.buriedAs(b.why(b.dead(1)[0]), redeliver.ReasonExpired, 0)
 }

@@ -170,5 +170,6 @@ type Features struct {
 	DelayedPublish   bool // a message may be published for later
 	Blocking         bool // a policy may have redeliver.Blocking order
 	PerKey           bool // a policy may have redeliver.PerKey order
+	MessageTimes     bool // a message has the time at which it was put
 	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
 }

@@ -26,7 +26,7 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
 
 // keyHeader names a message's key: RabbitMQ's messages have none of their own.
@@ -206,7 +206,7 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		t.Fatal(err)
 	}
 	for _, m := range msgs {
-		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}}
+		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Timestamp: time.Now(), Headers: amqp091.Table{}}
 		if m.ID != "" {
 			p.Headers[amqp.UUIDHeader] = m.ID
 		}

@@ -35,7 +35,7 @@ import (
 )
 
 // features are what standard queues can do.
-var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true}
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, SlowHoldsUpNone: true}
 
 // hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that stood
 // still for some of them.

@@ -28,7 +28,7 @@ import (
 // Features are what Kafka can do.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
 
 // partitions is small: a run of the kit has some hundred topics.
