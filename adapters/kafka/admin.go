@@ -98,23 +98,23 @@ func (a admin) describe(topics []string) (map[string]map[string]string, error) {
 }
 
 // commits is what a group has committed.
-type commits struct {
-	group string
-	found *sarama.OffsetFetchResponse
+type groupOffsets struct {
+	group    string
+	response *sarama.OffsetFetchResponse
 }
 
 // committed asks what a group has committed for partitions.
-func (a admin) committed(group string, partitions map[string][]int32) (commits, error) {
+func (a admin) groupOffsets(group string, partitions map[string][]int32) (groupOffsets, error) {
 	found, err := a.sarama.ListConsumerGroupOffsets(group, partitions)
 	if err != nil {
-		return commits{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+		return groupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
 	}
-	return commits{group, found}, nil
+	return groupOffsets{group, found}, nil
 }
 
 // of is the offset of one of the partitions, below 0 where nothing was committed.
-func (c commits) of(topic string, partition int32) (int64, error) {
-	block := c.found.GetBlock(topic, partition)
+func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
+	block := c.response.GetBlock(topic, partition)
 	switch {
 	case block == nil:
 		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
@@ -133,7 +133,7 @@ func (c *Client) provision(l *layout) error {
 	created := false
 	for _, t := range l.topics {
 		if !t.exists && !t.rung {
-			if _, err := c.admin.create(t, l.neededRetention()); err != nil {
+			if _, err := c.admin.createTopic(t, l.neededRetention()); err != nil {
 				return err
 			}
 			created = true
@@ -144,7 +144,7 @@ func (c *Client) provision(l *layout) error {
 	}
 	all := l.subscribed()
 	if !l.discards {
-		all = append(all, l.find(deadTopic, 0).name)
+		all = append(all, l.topicOf(dlqTopic, 0).name)
 	}
 	if err := c.admin.awaitLeaders(all...); err != nil {
 		return err
@@ -196,15 +196,15 @@ func (c *Client) verify(l *layout) error {
 var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
 
 // create makes one topic, and reports whether it has: that it exists already is no error.
-func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error) {
+func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err error) {
 	settings := maps.Clone(t.settings)
-	err = a.try(t, settings)
+	err = a.tryCreate(t, settings)
 	for _, r := range retentions {
 		if err == nil || t.settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
 			break
 		}
 		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)
-		err = a.try(t, settings)
+		err = a.tryCreate(t, settings)
 	}
 	switch {
 	case err == nil:
@@ -214,16 +214,16 @@ func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
-	case errors.Is(err, sarama.ErrInvalidTopic) && a.colliding(t.name) != "":
+	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s is there, and Kafka refuses names that differ only by dots and underscores: %w; "+
-			"set Config.Names, which names the topics of one of the two subscriptions otherwise", t.name, a.colliding(t.name), err)
+			"set Config.Names, which names the topics of one of the two subscriptions otherwise", t.name, a.collidingTopic(t.name), err)
 	default:
 		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
 }
 
 // colliding returns an existing topic whose name differs only by dots and underscores, or "".
-func (a admin) colliding(name string) string {
+func (a admin) collidingTopic(name string) string {
 	all, err := a.topics()
 	if err != nil {
 		return ""
@@ -239,20 +239,20 @@ func (a admin) colliding(name string) string {
 
 // inTimeTries is how often the brokers are asked to make or delete a topic that they did
 // not make or delete in time, each time with sarama's Admin.Timeout.
-const inTimeTries = 5
+const maxTimeoutTries = 5
 
-func (a admin) try(t ownTopic, settings map[string]string) error {
+func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
 	entries := make(map[string]*string, len(settings))
 	for k, v := range settings {
 		entries[k] = &v
 	}
 	detail := &sarama.TopicDetail{NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries}
-	return inTime(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
+	return retryTimeouts(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
 }
 
 // remove deletes a topic. One that is gone is deleted.
-func (a admin) remove(topic string) error {
-	err := inTime(func() error { return a.sarama.DeleteTopic(topic) })
+func (a admin) deleteTopic(topic string) error {
+	err := retryTimeouts(func() error { return a.sarama.DeleteTopic(topic) })
 	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", topic, err)
 	}
@@ -260,9 +260,9 @@ func (a admin) remove(topic string) error {
 }
 
 // inTime asks again for what the brokers did not do in time. They go on with it, and it may be done by then.
-func inTime(ask func() error) error {
+func retryTimeouts(ask func() error) error {
 	err := ask()
-	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < inTimeTries; tries++ {
+	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < maxTimeoutTries; tries++ {
 		err = ask()
 	}
 	return err
@@ -270,16 +270,16 @@ func inTime(ask func() error) error {
 
 // ledWithin is how long a topic that was created may be without leaders: seconds where
 // brokers have much to do.
-const ledWithin = 30 * time.Second
+const leaderTimeout = 30 * time.Second
 
 // awaitLeaders returns when all partitions of the topics have a leader: a
 // member that subscribes before would find fewer partitions and rebalance again.
 func (a admin) awaitLeaders(topics ...string) error {
-	deadline := time.Now().Add(ledWithin)
+	deadline := time.Now().Add(leaderTimeout)
 	for {
-		there, err := a.topics(topics...)
+		existing, err := a.topics(topics...)
 		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
-			t := there[name]
+			t := existing[name]
 			return t != nil && !slices.ContainsFunc(t.Partitions, func(p *sarama.PartitionMetadata) bool { return p.Leader < 0 })
 		})
 		if err == nil && len(missing) == 0 {
@@ -289,7 +289,7 @@ func (a admin) awaitLeaders(topics ...string) error {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, ledWithin)
+			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, leaderTimeout)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

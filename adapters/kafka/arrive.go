@@ -13,23 +13,23 @@ import (
 
 // waiting is what a source knows of a record that waits, or that has a place in the line of its key.
 type waiting struct {
-	written int64       // to where it waits, in Unix milliseconds
-	last    driver.Step // what happens when it is due; it may hop before
-	inLine  *lineCopy   // its place in the line of its key; nil for none
-	runs    bool        // its key lets it run: it waits for something else
-	parks   bool        // it is written to a level, until those before it in its line may be through
-	leaves  time.Time   // it is to park until then
+	written   int64       // to where it waits, in Unix milliseconds
+	lastStep  driver.Step // what happens when it is due; it may hop before
+	queued    *recordCopy // its place in the line of its key; nil for none
+	runs      bool        // its key lets it run: it waits for something else
+	parks     bool        // it is written to a level, until those before it in its line may be through
+	parkUntil time.Time   // it is to park until then
 }
 
 // parseWaiting reads the state of a record on a topic on which messages wait. The record is then as it stood in its origin.
 func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	w := &waiting{written: rec.Timestamp.UnixMilli()}
-	s.track.of(m.Seq).waits = w
-	users, ours := split(rec.Headers)
+	s.track.record(m.Seq).waiting = w
+	users, ours := splitHeaders(rec.Headers)
 	rec.Headers = users
-	detach(rec)
-	stay := s.r.arrive(rec, ours, *s.level)
+	detachRecord(rec)
+	stay := s.r.readArrival(rec, ours, *s.level)
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported when it came first
 	st.Expires = expiresOf(rec)
@@ -38,16 +38,16 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
 	}
 	if s.keys != nil {
-		s.keys.waits(m, w, &stay)
+		s.keys.placeWaiting(m, w, &stay)
 	}
 	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.layout.origin, -1, -1, st.Source.Timestamp
 	if st.Source.Known {
 		rec.Partition, rec.Offset = st.Source.Partition, st.Source.Offset
 	}
 	if stay.Publish {
-		w.last = driver.Publish
+		w.lastStep = driver.Publish
 	}
-	m.State, m.Retry, m.Displaced, m.Until, m.Step = st, true, true, stay.Until, w.last
+	m.State, m.Retry, m.Displaced, m.Until, m.Step = st, true, true, stay.Until, w.lastStep
 	rest := st.Due.Sub(stay.Until)
 	switch {
 	case stay.Hops && rest <= s.r.jitter && s.inHand < holdSoft/2:
@@ -65,7 +65,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 // readDeadLetter takes redeliver's block of a DLQ off a record that was read from there: it is the state with which the message
 // was dead, and no header of the message. Of a block of another DLQ nothing is believed.
 func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
-	users, ours := split(rec.Headers)
+	users, ours := splitHeaders(rec.Headers)
 	if ours == nil {
 		return nil, nil
 	}
@@ -80,13 +80,13 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 
 // arrive says what the headers of a record mean that has come to a topic on which
 // messages wait. m has the user's alone.
-func (r *reader) arrive(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
+func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
 	var room [20]redeliver.Header // more than there are of ours
 	layout := r.layout
 	return delayqueue.Arrive(&delayqueue.Arrival{
 		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
 		Level: w.level, Written: m.Timestamp, Now: time.Now(),
-	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
+	}, appendTexts(room[:0], ours), func() string { return recordID(m) })
 }
 
 // isReleased reports whether a command makes a message due that has waited since it was written.
@@ -94,7 +94,7 @@ func (s *source) isReleased(w *waiting) bool { return w.written <= s.released &&
 
 // makeDue makes a message due at once.
 func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waiting, now time.Time) {
-	m.Step = w.last
+	m.Step = w.lastStep
 	if now = redeliver.CeilMilli(now.UTC()); now.Before(m.State.Due) {
 		m.State.Due = now
 	}
@@ -102,22 +102,22 @@ func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waiting,
 }
 
 // obey makes due what the lane holds and a new release takes.
-func (s *source) obey() {
+func (s *source) applyReleases() {
 	current := s.r.control.current.Load()
 	if current == s.commands {
 		return
 	}
 	s.commands = current
-	was := s.released
+	previous := s.released
 	if s.keys == nil { // a key that waits for its failures keeps its order
 		s.released = current.released(s.level.level)
 	}
-	if s.released <= was {
+	if s.released <= previous {
 		return
 	}
 	now := time.Now()
 	s.lane.Revise(func(m *driver.Message[*sarama.ConsumerMessage]) {
-		if w := s.track.of(m.Seq).waits; s.isReleased(w) {
+		if w := s.track.record(m.Seq).waiting; s.isReleased(w) {
 			s.makeDue(m, w, now)
 		}
 	})

@@ -27,193 +27,193 @@ import (
 const (
 	// noteWait is how long a lane waits for a note of its to stand. Then it goes on
 	// without, and tries again after noteRest.
-	noteWait = 10 * time.Second
-	noteRest = time.Minute
+	metaTimeout    = 10 * time.Second
+	metaRetryPause = time.Minute
 	// linger bounds how long one suspect runs after another in one turn.
-	linger = time.Second
+	maxTurn = time.Second
 	// glance is how often a turn is looked at that nobody uses: a gate may have closed in the wrong moment.
-	glance = 50 * time.Millisecond
+	turnPoll = 50 * time.Millisecond
 	// Bounds of a window: how many records may become suspects at once, and how
 	// many commits a stretch takes.
-	leastWindow = 32
-	windowMost  = 256
+	minWindow = 32
+	maxWindow = 256
 	// stretchFactor times MaxInFlight, but at least stretchLeast and at most
 	// stretchMost, is how many records behind the mark the last owner may have
 	// begun: what is in flight, and what was settled within a commit interval. Where
 	// it were more, its death would be found out later.
 	stretchFactor = 500
-	stretchLeast  = 5_000
-	stretchMost   = 50_000
+	minStretch    = 5_000
+	maxStretch    = 50_000
 )
 
 // caution is the gate of a source that counts crashes. It is guarded by the source's mu, but what it posts runs in the lane's
 // goroutine.
-type caution struct {
-	s       *source
-	note    note // as it stands in the group's offsets
-	counted bool // else nothing is noted, and nothing is held back
-	free    bool // what is not a suspect may begin: it was noted
-	idle    bool // the last owner died, and nothing is left of what it may have begun
-	most    int  // records in a window
-	left    bool // the source has ended in order
+type crashGate struct {
+	source       *source
+	meta         commitMeta // as it stands in the group's offsets
+	counted      bool       // else nothing is noted, and nothing is held back
+	unrestricted bool       // what is not a suspect may begin: it was noted
+	cleared      bool       // the last owner died, and nothing is left of what it may have begun
+	windowSize   int        // records in a window
+	ended        bool       // the source has ended in order
 
-	number  uint64 // of the note that is to stand
-	writing bool   // it does not stand yet
-	next    note   // what it says
-	blind   bool   // notes cannot be written: all may begin
+	version    uint64     // of the note that is to stand
+	writing    bool       // it does not stand yet
+	pending    commitMeta // what it says
+	unwritable bool       // notes cannot be written: all may begin
 
 	running  int                                        // handlers that the gate has let begin
-	window   []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait for a note
+	waiting  []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait for a note
 	suspects []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait to run alone
 
-	ctx    context.Context // its end: no suspect gets a turn any more
-	cancel context.CancelFunc
-	turn   turnState
-	took   time.Time                                // when the turn was taken
-	solo   *driver.Message[*sarama.ConsumerMessage] // the suspect whose handler runs
+	ctx       context.Context // its end: no suspect gets a turn any more
+	cancel    context.CancelFunc
+	turn      turnState
+	turnStart time.Time                                // when the turn was taken
+	alone     *driver.Message[*sarama.ConsumerMessage] // the suspect whose handler runs
 }
 
 type turnState uint8
 
 const (
 	noTurn turnState = iota
-	awaited
-	held
+	turnAwaited
+	turnHeld
 )
 
 // newCaution makes the gate of a source whose last owner left found beside its offset from.
-func newCaution(s *source, from int64, found note) *caution {
+func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
 	cfg := s.r.client.cfg
-	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), stretchLeast), stretchMost)
-	lanes, slots := max(1, len(s.sess.Claims()[s.topic])), cfg.MaxInFlight
+	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), minStretch), maxStretch)
+	lanes, slots := max(1, len(s.session.Claims()[s.topic])), cfg.MaxInFlight
 	if s.level != nil {
 		slots = cfg.MaxRetriesInFlight
 	}
-	c := &caution{
-		s: s, note: found.inherit(s.r.client.owner, from, s.claim.HighWaterMarkOffset(), stretch),
-		most: min(max(slots/lanes, leastWindow), windowMost), counted: s.r.sub.Turn != nil,
+	c := &crashGate{
+		source: s, meta: found.inherit(s.r.client.owner, from, s.claim.HighWaterMarkOffset(), stretch),
+		windowSize: min(max(slots/lanes, minWindow), maxWindow), counted: s.r.sub.Turn != nil,
 	}
-	c.note.topic = s.r.lives[s.topic]
-	c.idle = found.known() && found.state != stateLeft && c.note.end == 0 && len(c.note.suspects) == 0
+	c.meta.topic = s.r.topicIDs[s.topic]
+	c.cleared = found.known() && found.state != stateLeft && c.meta.end == 0 && len(c.meta.suspects) == 0
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
 // text is what stands beside the offset mark, above which settled is. whole is false where not all of that found room.
-func (c *caution) text(mark int64, settled []offsetRun) (text string, whole bool) {
-	n := c.note
+func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bool) {
+	n := c.meta
 	switch {
-	case c.blind:
+	case c.unwritable:
 		return "", len(settled) == 0
-	case c.left:
+	case c.ended:
 		n.state, n.window, n.alone = stateLeft, nil, -1
 	case !c.counted: // its death says nothing
-		n = note{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
+		n = commitMeta{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
 	case c.writing:
-		n = c.next
-	case c.free:
+		n = c.pending
+	case c.unrestricted:
 		n.state = stateRun
 	}
-	return n.textWith(mark, settled)
+	return n.textWithSettled(mark, settled)
 }
 
 // calm reports whether nothing is suspect, and nothing waits for a note.
-func (c *caution) calm() bool {
-	return !c.counted || !c.writing && c.turn == noTurn && (c.blind || c.free && len(c.note.suspects) == 0)
+func (c *crashGate) isIdle() bool {
+	return !c.counted || !c.writing && c.turn == noTurn && (c.unwritable || c.unrestricted && len(c.meta.suspects) == 0)
 }
 
 // begin says whether a message may begin now.
-func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
-	alone := m.Alone
+func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+	hadTurn := m.Alone
 	m.Alone = false
 	if m.Step != driver.Handle || !c.counted {
 		return engine.Begins // no handler sees it
 	}
-	if c.free && len(c.note.suspects) == 0 {
-		return c.let()
+	if c.unrestricted && len(c.meta.suspects) == 0 {
+		return c.allow()
 	}
-	r := c.s.track.of(m.Seq)
+	r := c.source.track.record(m.Seq)
 	offset := r.offset
-	crashes, suspected := c.note.suspects[offset]
+	crashes, suspected := c.meta.suspects[offset]
 	switch {
-	case suspected && crashes >= c.s.r.sub.Policy.MaxCrashes:
+	case suspected && crashes >= c.source.r.sub.Policy.MaxCrashes:
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
 		return engine.Begins
-	case c.blind && alone:
+	case c.unwritable && hadTurn:
 		c.post(func() {}) // it asks again as one that needs a slot
 		return engine.NotYet
-	case c.blind:
-		return c.let()
-	case suspected && c.turn == held && c.solo == nil && !c.writing && c.note.alone == offset:
+	case c.unwritable:
+		return c.allow()
+	case suspected && c.turn == turnHeld && c.alone == nil && !c.writing && c.meta.alone == offset:
 		c.suspects = without(c.suspects, m)
-		m.Alone, c.solo = true, m
-		return c.let()
+		m.Alone, c.alone = true, m
+		return c.allow()
 	case suspected:
 		m.Alone = true // it needs no slot
 		if !slices.Contains(c.suspects, m) {
 			c.suspects = append(c.suspects, m)
 		}
-		c.tend()
+		c.tendSuspects()
 		return engine.NotYet
-	case c.free || c.note.window[offset]:
-		return c.let()
+	case c.unrestricted || c.meta.window[offset]:
+		return c.allow()
 	default:
-		if !r.asks {
-			r.asks = true
-			c.window = append(c.window, m)
-			if len(c.window) == 1 {
-				c.post(c.declare) // when the others have asked that are ready
+		if !r.inWindow {
+			r.inWindow = true
+			c.waiting = append(c.waiting, m)
+			if len(c.waiting) == 1 {
+				c.post(c.requestWindow) // when the others have asked that are ready
 			}
 		}
 		return engine.NotYet
 	}
 }
 
-func (c *caution) let() engine.Word {
+func (c *crashGate) allow() engine.Word {
 	c.running++
 	return engine.Begins
 }
 
 // end is the end of a message that the gate has let begin, or, with Stays, of one that asks again.
-func (c *caution) end(m *driver.Message[*sarama.ConsumerMessage], how engine.How) {
+func (c *crashGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how engine.How) {
 	if !c.counted {
 		return
 	}
 	if m.Step == driver.Handle {
 		c.running--
-		c.rest(m)
+		c.handlerEnded(m)
 	}
 	if how != engine.Stays && how != engine.NotBegun {
-		c.gone(m, how != engine.Abandoned)
+		c.forget(m, how != engine.Abandoned)
 	}
-	if len(c.window) > 0 {
-		c.declare()
+	if len(c.waiting) > 0 {
+		c.requestWindow()
 	}
 }
 
 // rest notes that no handler of a message runs any more: what is only to be written somewhere, however long that takes, holds
 // up no suspect, and is not charged.
-func (c *caution) rest(m *driver.Message[*sarama.ConsumerMessage]) {
-	if c.solo == m {
-		c.solo = nil
-		c.tend()
+func (c *crashGate) handlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
+	if c.alone == m {
+		c.alone = nil
+		c.tendSuspects()
 	}
 }
 
 // gone forgets a message that has left the lane.
-func (c *caution) gone(m *driver.Message[*sarama.ConsumerMessage], settled bool) {
-	if !c.counted || c.free && len(c.note.suspects) == 0 && !c.writing {
+func (c *crashGate) forget(m *driver.Message[*sarama.ConsumerMessage], settled bool) {
+	if !c.counted || c.unrestricted && len(c.meta.suspects) == 0 && !c.writing {
 		return
 	}
-	r := c.s.track.of(m.Seq)
+	r := c.source.track.record(m.Seq)
 	offset := r.offset
 	c.suspects = without(c.suspects, m)
-	if r.asks {
-		r.asks, c.window = false, without(c.window, m)
+	if r.inWindow {
+		r.inWindow, c.waiting = false, without(c.waiting, m)
 	}
-	for _, n := range []note{c.note, c.next} {
+	for _, n := range []commitMeta{c.meta, c.pending} {
 		delete(n.window, offset)
-		if crashes, suspected := n.suspects[offset]; suspected && settled && crashes < c.s.r.sub.Policy.MaxCrashes {
+		if crashes, suspected := n.suspects[offset]; suspected && settled && crashes < c.source.r.sub.Policy.MaxCrashes {
 			delete(n.suspects, offset) // it has killed nobody
 		}
 	}
@@ -224,13 +224,13 @@ func without[T comparable](all []T, one T) []T {
 }
 
 // declare notes that what has asked may begin, or, behind the stretch, that all may.
-func (c *caution) declare() {
-	if len(c.window) == 0 || c.left || c.writing || c.blind || c.turn != noTurn {
+func (c *crashGate) requestWindow() {
+	if len(c.waiting) == 0 || c.ended || c.writing || c.unwritable || c.turn != noTurn {
 		return // told and tend come back to it
 	}
-	offset := func(m *driver.Message[*sarama.ConsumerMessage]) int64 { return c.s.track.of(m.Seq).offset }
-	next := c.said()
-	if slices.ContainsFunc(c.window, func(m *driver.Message[*sarama.ConsumerMessage]) bool { return offset(m) >= c.note.end }) {
+	offset := func(m *driver.Message[*sarama.ConsumerMessage]) int64 { return c.source.track.record(m.Seq).offset }
+	next := c.copyMeta()
+	if slices.ContainsFunc(c.waiting, func(m *driver.Message[*sarama.ConsumerMessage]) bool { return offset(m) >= c.meta.end }) {
 		next.state, next.end, next.window = stateRun, 0, nil
 		c.forgetWindow()
 		c.write(next)
@@ -240,153 +240,153 @@ func (c *caution) declare() {
 	switch {
 	case c.running == 0: // of what was noted nothing runs
 		next.window = make(map[int64]bool)
-	case c.running > c.most*3/4 || len(next.window) >= c.most:
+	case c.running > c.windowSize*3/4 || len(next.window) >= c.windowSize:
 		return // a few more at a time: each note is a commit
 	}
-	for _, m := range c.window {
-		if len(next.window) >= c.most {
+	for _, m := range c.waiting {
+		if len(next.window) >= c.windowSize {
 			break
 		}
 		next.window[offset(m)] = true
 	}
-	if !next.fits(c.s.mark()) { // offsets that are far from each other
+	if !next.fits(c.source.commitMark()) { // offsets that are far from each other
 		if c.running > 0 {
 			return
 		}
-		next.window = map[int64]bool{offset(c.window[0]): true}
+		next.window = map[int64]bool{offset(c.waiting[0]): true}
 	}
 	c.forgetWindow() // what has found no room asks again
 	c.write(next)
 }
 
-func (c *caution) forgetWindow() {
-	for _, m := range c.window {
-		c.s.track.of(m.Seq).asks = false
+func (c *crashGate) forgetWindow() {
+	for _, m := range c.waiting {
+		c.source.track.record(m.Seq).inWindow = false
 	}
-	c.window = nil
+	c.waiting = nil
 }
 
 // said is the note as it stands, to be changed.
-func (c *caution) said() note {
-	next := c.note
-	next.window, next.suspects = maps.Clone(c.note.window), maps.Clone(c.note.suspects)
+func (c *crashGate) copyMeta() commitMeta {
+	next := c.meta
+	next.window, next.suspects = maps.Clone(c.meta.window), maps.Clone(c.meta.suspects)
 	if next.window == nil {
 		next.window = make(map[int64]bool)
 	}
-	if c.free {
+	if c.unrestricted {
 		next.state = stateRun
 	}
 	return next
 }
 
 // write has a note committed. What it says holds once it stands.
-func (c *caution) write(next note) {
-	c.number++
-	c.writing, c.next = true, next
-	c.s.dirty, c.s.urgent = true, true
-	c.s.commits.now()
-	number := c.number
-	time.AfterFunc(noteWait, func() {
+func (c *crashGate) write(next commitMeta) {
+	c.version++
+	c.writing, c.pending = true, next
+	c.source.dirty, c.source.urgent = true, true
+	c.source.commits.commitNow()
+	number := c.version
+	time.AfterFunc(metaTimeout, func() {
 		c.post(func() {
-			if c.writing && c.number == number {
-				c.giveUp(fmt.Errorf("kafka: a commit was not taken within %s", noteWait))
+			if c.writing && c.version == number {
+				c.giveUp(fmt.Errorf("kafka: a commit was not taken within %s", metaTimeout))
 			}
 		})
 	})
 }
 
 // told hears that a note stands.
-func (c *caution) told(number uint64) {
-	if !c.writing || c.number != number {
+func (c *crashGate) committed(number uint64) {
+	if !c.writing || c.version != number {
 		return
 	}
-	c.note, c.free, c.blind = c.next, c.next.state == stateRun, false
-	c.writing, c.next = false, note{}
-	mark := c.s.mark()
-	maps.DeleteFunc(c.note.suspects, func(o int64, _ int) bool { return o < mark })
-	if c.calm() && c.s.commits.marks { // sarama's own next commit is of what is marked
-		c.s.dirty = true
+	c.meta, c.unrestricted, c.unwritable = c.pending, c.pending.state == stateRun, false
+	c.writing, c.pending = false, commitMeta{}
+	mark := c.source.commitMark()
+	maps.DeleteFunc(c.meta.suspects, func(o int64, _ int) bool { return o < mark })
+	if c.isIdle() && c.source.commits.saramaCommits { // sarama's own next commit is of what is marked
+		c.source.dirty = true
 	}
-	if c.turn == held && c.note.alone >= 0 {
-		c.lookAgain()
+	if c.turn == turnHeld && c.meta.alone >= 0 {
+		c.tendLater()
 	}
-	c.tend()
-	c.declare()
+	c.tendSuspects()
+	c.requestWindow()
 }
 
 // lookAgain has the turn looked at that a suspect has not used.
-func (c *caution) lookAgain() { time.AfterFunc(glance, func() { c.post(c.tend) }) }
+func (c *crashGate) tendLater() { time.AfterFunc(turnPoll, func() { c.post(c.tendSuspects) }) }
 
 // giveUp has all begin although that cannot be noted.
-func (c *caution) giveUp(err error) {
-	c.s.r.tellBlind(c.s.topic, c.s.partition, err)
-	c.writing, c.next, c.blind = false, note{}, true
-	c.note.alone, c.note.window = -1, make(map[int64]bool)
+func (c *crashGate) giveUp(err error) {
+	c.source.r.reportUncounted(c.source.topic, c.source.partition, err)
+	c.writing, c.pending, c.unwritable = false, commitMeta{}, true
+	c.meta.alone, c.meta.window = -1, make(map[int64]bool)
 	c.forgetWindow()
-	c.s.dirty = true // what is settled is committed without
-	time.AfterFunc(noteRest, func() {
+	c.source.dirty = true // what is settled is committed without
+	time.AfterFunc(metaRetryPause, func() {
 		c.post(func() {
-			if c.blind && !c.left {
-				next := c.said()
+			if c.unwritable && !c.ended {
+				next := c.copyMeta()
 				next.state, next.end, next.window, next.alone = stateRun, 0, nil, -1
 				c.write(next)
 			}
 		})
 	})
-	c.tend()
+	c.tendSuspects()
 }
 
 // tend has the next suspect run alone, or ends the turn.
-func (c *caution) tend() {
-	if c.left || c.writing {
+func (c *crashGate) tendSuspects() {
+	if c.ended || c.writing {
 		return
 	}
-	waits := len(c.suspects) > 0 && !c.blind
+	waits := len(c.suspects) > 0 && !c.unwritable
 	switch c.turn {
-	case awaited:
+	case turnAwaited:
 	case noTurn:
 		if waits {
-			c.take()
+			c.takeTurn()
 		}
-	case held:
-		switch gate := &c.s.r.sub.Gate; {
-		case c.solo != nil:
-		case waits && c.note.alone >= 0 && c.note.alone == c.s.track.of(c.suspects[0].Seq).offset && !gate.Closed():
-			c.lookAgain() // it is about to begin
-		case waits && !gate.Closed() && time.Since(c.took) < linger:
-			next := c.said()
-			next.alone = c.s.track.of(c.suspects[0].Seq).offset
+	case turnHeld:
+		switch gate := &c.source.r.sub.Gate; {
+		case c.alone != nil:
+		case waits && c.meta.alone >= 0 && c.meta.alone == c.source.track.record(c.suspects[0].Seq).offset && !gate.Closed():
+			c.tendLater() // it is about to begin
+		case waits && !gate.Closed() && time.Since(c.turnStart) < maxTurn:
+			next := c.copyMeta()
+			next.alone = c.source.track.record(c.suspects[0].Seq).offset
 			c.write(next)
-		case c.note.alone >= 0 && !c.blind:
-			next := c.said()
+		case c.meta.alone >= 0 && !c.unwritable:
+			next := c.copyMeta()
 			next.alone = -1
 			c.write(next)
 		default:
 			c.turn = noTurn
-			c.s.r.sub.Turn.Give()
-			c.declare()
+			c.source.r.sub.Turn.Give()
+			c.requestWindow()
 			if waits && !c.writing {
-				c.take()
+				c.takeTurn()
 			}
 		}
 	}
 }
 
 // take asks for the client's turn.
-func (c *caution) take() {
-	c.turn = awaited
-	turn, gate := c.s.r.sub.Turn, &c.s.r.sub.Gate
+func (c *crashGate) takeTurn() {
+	c.turn = turnAwaited
+	turn, gate := c.source.r.sub.Turn, &c.source.r.sub.Gate
 	go func() {
 		if !turn.Take(c.ctx, gate) {
 			return
 		}
 		taken := c.post(func() {
-			if c.left {
+			if c.ended {
 				turn.Give()
 				return
 			}
-			c.turn, c.took = held, time.Now()
-			c.tend()
+			c.turn, c.turnStart = turnHeld, time.Now()
+			c.tendSuspects()
 		})
 		if !taken {
 			turn.Give()
@@ -395,29 +395,29 @@ func (c *caution) take() {
 }
 
 // post has the lane call do, with the source's lock. It reports whether it will.
-func (c *caution) post(do func()) bool {
-	return c.s.lane.Post(func() {
-		c.s.mu.Lock()
-		defer c.s.mu.Unlock()
-		do()
+func (c *crashGate) post(call func()) bool {
+	return c.source.lane.Post(func() {
+		c.source.mu.Lock()
+		defer c.source.mu.Unlock()
+		call()
 	})
 }
 
 // depart has the last commit say that the source has ended in order, so that nobody takes its end for a death. What is
 // suspect stays so, uncharged.
-func (c *caution) depart() {
-	c.left, c.writing = true, false
+func (c *crashGate) finish() {
+	c.ended, c.writing = true, false
 	c.cancel()
-	if c.s.wrote || c.s.mark() != c.s.from || c.idle && !c.blind { // else the last one's word stands
-		c.number++
-		c.s.dirty = true
+	if c.source.hasCommitted || c.source.commitMark() != c.source.from || c.cleared && !c.unwritable { // else the last one's word stands
+		c.version++
+		c.source.dirty = true
 	}
 }
 
 // close gives the turn back, behind the last commit: before anything else of the client may kill the process.
-func (c *caution) close() {
-	if c.turn == held {
+func (c *crashGate) releaseTurn() {
+	if c.turn == turnHeld {
 		c.turn = noTurn
-		c.s.r.sub.Turn.Give()
+		c.source.r.sub.Turn.Give()
 	}
 }

@@ -76,7 +76,7 @@ func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.S
 		return
 	}
 	rec := m.Record
-	st.ID, st.Group, st.Origin = uuidOf(rec), c.group, c.origin
+	st.ID, st.Group, st.Origin = recordID(rec), c.group, c.origin
 	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset, Timestamp: timestamp(rec)}
 	st.Expires = expiresOf(rec)
 }

@@ -115,11 +115,11 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 		t.Fatal(err)
 	}
 	topics := []string{"orders.billing.retry.100ms", "orders.billing.retry", "orders.billing.dlq"}
-	there, err := adm.ListTopics(t.Context())
+	existing, err := adm.ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := there.Names(); len(got) != 4 {
+	if got := existing.Names(); len(got) != 4 {
 		t.Errorf("topics %v, want orders and %v", got, topics)
 	}
 	configs, err := adm.DescribeTopicConfigs(t.Context(), topics...)
@@ -131,7 +131,7 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 		"min.insync.replicas": "1", "unclean.leader.election.enable": "false",
 	}
 	for _, topic := range topics {
-		if n := len(there[topic].Partitions); n != 8 {
+		if n := len(existing[topic].Partitions); n != 8 {
 			t.Errorf("%s has %d partitions, want 8", topic, n)
 		}
 		explicit := make(map[string]string)
@@ -176,8 +176,8 @@ func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
 			refused(t, err, "topic "+topic+" "+setting, value)
 			_, err = c.Plan(t.Context(), "orders")
 			refused(t, err, "topic "+topic+" "+setting, value)
-			there, err := adm.ListTopics(t.Context())
-			if err != nil || there.Has("orders.billing.dlq") {
+			existing, err := adm.ListTopics(t.Context())
+			if err != nil || existing.Has("orders.billing.dlq") {
 				t.Errorf("topics were created before the others were checked (%v)", err)
 			}
 		})

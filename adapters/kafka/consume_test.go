@@ -37,7 +37,7 @@ func native(t *testing.T, addrs []string) sarama.Client {
 }
 
 // consume calls h for the topic's records until stop is called, or the test ends.
-func consume(t *testing.T, p place, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
+func consume(t *testing.T, p keyOffset, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
@@ -152,7 +152,7 @@ func TestOnKafkaConsume(t *testing.T) {
 // A retry at once does not leave the process, and counts.
 func TestConsumeRetriesInPlace(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	policy := quick(2)
 	policy.Immediate = 1
 	attempts := make(chan int, 3)

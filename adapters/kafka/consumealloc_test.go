@@ -45,8 +45,8 @@ func (s *still) MarkOffset(_ string, _ int32, n int64, _ string) {
 func (s *still) run(r *reader) {
 	commits := newCommitter(r, true)
 	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
-	src.care = newCaution(src, src.from, note{})
-	src.care.free = true
+	src.crashes = newCrashGate(src, src.from, commitMeta{})
+	src.crashes.unrestricted = true
 	src.run()
 	commits.stop(context.Background())
 }

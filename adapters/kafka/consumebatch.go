@@ -40,7 +40,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // of each key. A batch.Size above MaxInFlight is refused. When ctx ends or the partition moves, a
 // partial batch is handled without waiting for more.
 func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
-	config, ps := config.behind(client, topics, handler == nil)
+	config, ps := config.withClient(client, topics, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))

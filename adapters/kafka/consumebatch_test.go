@@ -19,7 +19,7 @@ import (
 type batchHandler = func(context.Context, *kafka.Batch) error
 
 // consumeBatch calls h for the topic's records until stop is called, or the test ends.
-func consumeBatch(t *testing.T, p place, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
+func consumeBatch(t *testing.T, p keyOffset, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev

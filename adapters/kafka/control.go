@@ -19,10 +19,10 @@ import (
 
 const (
 	// commandsEvery is how often a member asks for new commands: two small requests.
-	commandsEvery = time.Second
+	commandInterval = time.Second
 	// controlPause is the time between two looks for a control topic that does not exist: it
 	// is created with the first command.
-	controlPause = 5 * time.Second
+	controlRetryPause = 5 * time.Second
 	// maxCommandsWait is how long a partition of a delay topic waits for the first answer
 	// of the control topic. Without it, a canceled message that is due could run.
 	maxCommandsWait = 5 * time.Second
@@ -37,27 +37,27 @@ const (
 // to the control topic can make messages run early, or send them to the DLQ, but cannot
 // make them vanish.
 type control struct {
-	r       *reader
-	every   time.Duration
-	current atomic.Pointer[commands]
-	read    chan struct{} // closed after the first try to read the topic
+	r        *reader
+	interval time.Duration
+	current  atomic.Pointer[commands]
+	read     chan struct{} // closed after the first try to read the topic
 
-	mu      sync.Mutex
-	hearers map[*func()]struct{} // are called when there are other commands
+	mu        sync.Mutex
+	listeners map[*func()]struct{} // are called when there are other commands
 
 	// Of the goroutine of run.
-	book   book
-	exists bool
-	again  time.Time // when to look for the topic again
-	err    error     // of the last look
-	failed bool      // the last try to read the topic failed
+	log      commandLog
+	exists   bool
+	nextLook time.Time // when to look for the topic again
+	err      error     // of the last look
+	failed   bool      // the last try to read the topic failed
 }
 
 // commands are those that have not expired. A value never changes.
 type commands struct{ all []deadletter.Command }
 
 func newControl(r *reader) *control {
-	c := &control{r: r, every: commandsEvery, read: make(chan struct{}), exists: r.layout.control.exists, hearers: make(map[*func()]struct{})}
+	c := &control{r: r, interval: commandInterval, read: make(chan struct{}), exists: r.layout.control.exists, listeners: make(map[*func()]struct{})}
 	c.current.Store(&commands{})
 	return c
 }
@@ -66,11 +66,11 @@ func newControl(r *reader) *control {
 func (c *control) listen(f func()) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hearers[&f] = struct{}{}
+	c.listeners[&f] = struct{}{}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.hearers, &f)
+		delete(c.listeners, &f)
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *control) start() (stop func()) {
 }
 
 func (c *control) run(ctx context.Context) {
-	tick := time.NewTicker(c.every)
+	tick := time.NewTicker(c.interval)
 	defer tick.Stop()
 	for first := true; ; first = false {
 		err := c.refresh(ctx)
@@ -123,19 +123,19 @@ func (c *control) await(ctx context.Context) {
 // refresh reads the control topic to its end. It is no error that there is none.
 func (c *control) refresh(ctx context.Context) error {
 	if !c.exists {
-		if time.Now().Before(c.again) {
+		if time.Now().Before(c.nextLook) {
 			return c.err
 		}
 		topic := c.r.layout.control.name
-		there, err := until(ctx, aside, func() (map[string]*sarama.TopicMetadata, error) { return c.r.client.admin.topics(topic) }, nil)
-		if c.exists, c.err = there[topic] != nil, err; !c.exists {
-			c.again = time.Now().Add(controlPause)
+		existing, err := callWithContext(ctx, inGoroutine, func() (map[string]*sarama.TopicMetadata, error) { return c.r.client.admin.topics(topic) }, nil)
+		if c.exists, c.err = existing[topic] != nil, err; !c.exists {
+			c.nextLook = time.Now().Add(controlRetryPause)
 			return c.err
 		}
 	}
-	err := c.book.refresh(ctx, &logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name})
+	err := c.log.refresh(ctx, &logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name})
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		c.exists, c.book.next = false, 0 // one that is created again is read from its beginning
+		c.exists, c.log.next = false, 0 // one that is created again is read from its beginning
 		return nil
 	}
 	return err
@@ -146,21 +146,21 @@ func (c *control) refresh(ctx context.Context) error {
 func (c *control) report(err error) {
 	switch failed := err != nil; {
 	case failed && !c.failed:
-		c.r.tell(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
+		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
 	case !failed && c.failed:
-		c.r.tell(redeliver.ChangeCommandsRead, "", nil)
+		c.r.report(redeliver.ChangeCommandsRead, "", nil)
 	}
 	c.failed = err != nil
-	for _, err := range c.book.refused {
-		c.r.tell(redeliver.ChangeCommandIgnored, "see who writes to "+c.r.layout.control.name, err)
+	for _, err := range c.log.refused {
+		c.r.report(redeliver.ChangeCommandIgnored, "see who writes to "+c.r.layout.control.name, err)
 	}
-	c.book.refused = nil
+	c.log.refused = nil
 }
 
 // update publishes the commands that have not expired, and reports those that are new.
 func (c *control) update(now time.Time) {
 	was, is := c.current.Load(), &commands{}
-	for _, cmd := range c.book.commands {
+	for _, cmd := range c.log.commands {
 		if now.Before(cmd.Expires) {
 			is.all = append(is.all, cmd)
 		}
@@ -170,7 +170,7 @@ func (c *control) update(now time.Time) {
 	}
 	c.current.Store(is)
 	c.mu.Lock()
-	for f := range c.hearers {
+	for f := range c.listeners {
 		(*f)()
 	}
 	c.mu.Unlock()
@@ -180,14 +180,14 @@ func (c *control) update(now time.Time) {
 		}
 		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)
 		if cmd.Kind == deadletter.ReleaseWaiting && c.r.perKey() {
-			c.r.tell(redeliver.ChangeCommandIgnored, detail, errPerKeyRelease)
+			c.r.report(redeliver.ChangeCommandIgnored, detail, errPerKeyRelease)
 			continue
 		}
 		change := redeliver.ChangeReleased
 		if cmd.Kind == deadletter.CancelWaiting {
 			change = redeliver.ChangeCancelled
 		}
-		c.r.tell(change, detail, nil)
+		c.r.report(change, detail, nil)
 	}
 }
 

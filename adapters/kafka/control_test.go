@@ -30,7 +30,7 @@ func cancel(f deadletter.Filter) deadletter.Command {
 }
 
 // waiting opens what waits, with a client of its own.
-func (p place) waiting(t *testing.T) *kafka.Waiting {
+func (p keyOffset) waiting(t *testing.T) *kafka.Waiting {
 	t.Helper()
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "ann's"})
 	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
@@ -42,7 +42,7 @@ func (p place) waiting(t *testing.T) *kafka.Waiting {
 }
 
 // provision creates the topics of a subscription, before a member of it lives.
-func (p place) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
+func (p keyOffset) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 	t.Helper()
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
 	c, _ := open(t, cfg)
@@ -62,13 +62,13 @@ func give(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Comma
 }
 
 // forge writes a record to the control topic that no command of ours has written.
-func (p place) forge(t *testing.T, key string, value any) {
+func (p keyOffset) forge(t *testing.T, key string, value any) {
 	t.Helper()
 	p.forgeAt(t, time.Now(), key, value)
 }
 
 // forgeAt is forge by a clock that shows this time. The fake does not know LogAppendTime, so there the time is right.
-func (p place) forgeAt(t *testing.T, at time.Time, key string, value any) {
+func (p keyOffset) forgeAt(t *testing.T, at time.Time, key string, value any) {
 	t.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -19,20 +19,20 @@ const commandPrefix = "command/"
 
 // book is the commands that the control topic has up to an offset, in the order in which
 // they were given. It has no lock of its own.
-type book struct {
+type commandLog struct {
 	next     int64
 	commands []deadletter.Command
 	refused  []error // why records are not obeyed
 }
 
 // refresh reads on to the end of the log.
-func (b *book) refresh(ctx context.Context, log *logReader) error {
+func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	start, end, err := log.bounds(ctx, 0)
 	if err != nil {
 		return err
 	}
 	if end < b.next { // it was deleted and made anew
-		*b = book{}
+		*b = commandLog{}
 	}
 	b.next = max(b.next, start)
 	for b.next < end {
@@ -52,7 +52,7 @@ func (b *book) refresh(ctx context.Context, log *logReader) error {
 }
 
 // apply reads one record. It ignores those of other keys: older versions wrote more.
-func (b *book) apply(r *fetched) {
+func (b *commandLog) apply(r *fetchedRecord) {
 	id, ours := strings.CutPrefix(string(r.key), commandPrefix)
 	if !ours {
 		return
@@ -75,7 +75,7 @@ func (b *book) apply(r *fetched) {
 // A command takes what was scheduled before it, by the earliest of three clocks: that of
 // whoever gave it, the broker's, which times the record, and ours. A clock that is ahead
 // must not release again what fails later.
-func readCommand(id string, r *fetched) (c deadletter.Command, err error) {
+func readCommand(id string, r *fetchedRecord) (c deadletter.Command, err error) {
 	if err = json.Unmarshal(r.value, &c); err != nil {
 		return c, err
 	}

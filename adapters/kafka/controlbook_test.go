@@ -8,19 +8,19 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func asRecord(t *testing.T, c deadletter.Command) *fetched {
+func asRecord(t *testing.T, c deadletter.Command) *fetchedRecord {
 	t.Helper()
 	value, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fetched{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
+	return &fetchedRecord{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
 }
 
 func TestABookReadsWhatWasWrittenAndForgetsWhatWasWithdrawn(t *testing.T) {
 	t.Parallel()
-	var b book
-	var given []*fetched
+	var b commandLog
+	var given []*fetchedRecord
 	for _, c := range []deadletter.Command{
 		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
 		{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
@@ -38,7 +38,7 @@ func TestABookReadsWhatWasWrittenAndForgetsWhatWasWithdrawn(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	for _, r := range given {
-		b.apply(&fetched{key: r.key})
+		b.apply(&fetchedRecord{key: r.key})
 	}
 	if len(b.commands) > 0 || b.refused != nil {
 		t.Errorf("%+v", b)
@@ -73,15 +73,15 @@ func TestABookObeysNoGarbage(t *testing.T) {
 		"command/13": `{"id":"13","kind":"cancel","filter":{"levels":["90s"]}}`, "command/14": `{"id":"14","kind":"cancel","filter":{"filter":{"reasons":["exhausted"]}}}`,
 		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
 	} {
-		var b book
-		b.apply(&fetched{key: []byte(key), value: []byte(value)})
+		var b commandLog
+		b.apply(&fetchedRecord{key: []byte(key), value: []byte(value)})
 		if len(b.commands) > 0 || len(b.refused) != 1 {
 			t.Errorf("%s: %+v", key, b)
 		}
 	}
-	var b book
+	var b commandLog
 	for _, key := range []string{"", "seen", "progress/7/1h/0", "settled/1h/0/0/x", "release/1h"} {
-		b.apply(&fetched{key: []byte(key), value: []byte("{}")})
+		b.apply(&fetchedRecord{key: []byte(key), value: []byte("{}")})
 	}
 	if len(b.commands) > 0 || b.refused != nil {
 		t.Errorf("%+v", b)
@@ -91,8 +91,8 @@ func TestABookObeysNoGarbage(t *testing.T) {
 // A newer version may say more of a command; more of a filter takes less.
 func TestABookReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
-	var b book
-	b.apply(&fetched{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
+	var b commandLog
+	b.apply(&fetchedRecord{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
 	if len(b.commands) != 1 || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
@@ -102,11 +102,11 @@ func FuzzBook(f *testing.F) {
 	f.Add("command/7", []byte(`{"id":"7","kind":"release","everything":true}`))
 	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
 	f.Fuzz(func(_ *testing.T, key string, value []byte) {
-		var b book
-		b.apply(&fetched{key: []byte(key), value: value})
+		var b commandLog
+		b.apply(&fetchedRecord{key: []byte(key), value: value})
 		for i := range b.commands {
 			(&commands{all: b.commands[i:]}).released(time.Hour)
 		}
-		b.apply(&fetched{key: []byte(key)})
+		b.apply(&fetchedRecord{key: []byte(key)})
 	})
 }

@@ -20,7 +20,7 @@ func (w *Waiting) refreshLocked(ctx context.Context) error {
 	if w.control.client == nil {
 		return nil
 	}
-	return w.book.refresh(ctx, &w.control)
+	return w.log.refresh(ctx, &w.control)
 }
 
 // appendTime is the setting by which the broker's clock times commands.
@@ -58,14 +58,14 @@ func (w *Waiting) checkControl() error {
 // PerKey, as far as its members say so.
 func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	for _, name := range cmd.Filter.Levels {
-		var there []string
+		var levels []string
 		for i := range w.levels {
 			if w.levels[i].level > 0 {
-				there = append(there, delayqueue.LevelName(w.levels[i].level))
+				levels = append(levels, delayqueue.LevelName(w.levels[i].level))
 			}
 		}
-		if !slices.Contains(there, name) {
-			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(there, ", "))
+		if !slices.Contains(levels, name) {
+			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(levels, ", "))
 		}
 	}
 	found, err := w.c.admin.sarama.DescribeConsumerGroups([]string{w.group})
@@ -91,15 +91,15 @@ func (w *Waiting) createControlLocked() error {
 	if w.control.client != nil {
 		return nil
 	}
-	there, err := w.c.admin.topics(w.control.topic, w.back)
+	existing, err := w.c.admin.topics(w.control.topic, w.back)
 	if err != nil {
 		return err
 	}
-	if there[w.control.topic] == nil {
-		if there[w.back] == nil {
+	if existing[w.control.topic] == nil {
+		if existing[w.back] == nil {
 			return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
 		}
-		if err := w.c.createCompanion(w.control.topic, controlKind, there[w.back]); err != nil {
+		if err := w.c.createCompanion(w.control.topic, controlTopic, existing[w.back]); err != nil {
 			return err
 		}
 	}
@@ -136,12 +136,12 @@ func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadle
 		return cmd, err
 	}
 	entries := []stateEntry{e}
-	for i := range w.book.commands {
-		if old := &w.book.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // nobody needs to see it
+	for i := range w.log.commands {
+		if old := &w.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // nobody needs to see it
 			entries = append(entries, tombstoneOf(commandPrefix+old.ID))
 		}
 	}
-	return cmd, w.c.note(ctx, w.control.topic, entries...)
+	return cmd, w.c.writeEntries(ctx, w.control.topic, entries...)
 }
 
 // Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
@@ -152,10 +152,10 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	if err := w.refreshLocked(ctx); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(w.book.commands, func(c deadletter.Command) bool { return c.ID == id }) {
+	if !slices.ContainsFunc(w.log.commands, func(c deadletter.Command) bool { return c.ID == id }) {
 		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.topic)
 	}
-	return w.c.note(ctx, w.control.topic, tombstoneOf(commandPrefix+id))
+	return w.c.writeEntries(ctx, w.control.topic, tombstoneOf(commandPrefix+id))
 }
 
 // Commands returns the commands to the consumers, the oldest first. Expired ones stay for a day, or
@@ -166,5 +166,5 @@ func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	if err := w.refreshLocked(ctx); err != nil {
 		return nil, err
 	}
-	return slices.Clone(w.book.commands), nil
+	return slices.Clone(w.log.commands), nil
 }

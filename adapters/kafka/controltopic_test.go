@@ -29,14 +29,14 @@ func changed(change, text string) func(redeliver.Event) bool {
 var notRead = changed("commands are not read", "")
 
 // faulty is a place on a Kafka whose faults the test makes, with its topics.
-func faulty(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, place, kafka.Config) {
+func faulty(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, keyOffset, kafka.Config) {
 	t.Helper()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	return cluster, p, p.provision(t, policy)
 }
 
-func set(t *testing.T, p place, name, value string) {
+func setDefault(t *testing.T, p keyOffset, name, value string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, p.ours("control")); err != nil {
@@ -53,9 +53,9 @@ func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	}
 	give(t, p.waiting(t), cancel(deadletter.Filter{}))
 	adm, topic := kadm.NewClient(independent(t, p.addrs)), p.ours("control")
-	there, err := adm.ListTopics(t.Context(), topic)
-	if err != nil || len(there[topic].Partitions) != 1 {
-		t.Errorf("%v, %v", there, err)
+	existing, err := adm.ListTopics(t.Context(), topic)
+	if err != nil || len(existing[topic].Partitions) != 1 {
+		t.Errorf("%v, %v", existing, err)
 	}
 	configs, err := adm.DescribeTopicConfigs(t.Context(), topic)
 	if err != nil {
@@ -123,8 +123,8 @@ func TestOnKafkaAControlTopicThatWillNotDoIsRefused(t *testing.T) {
 	p.provision(t, quick(1))
 	w := p.waiting(t)
 	give(t, w, cancel(deadletter.Filter{}))
-	set(t, p, "cleanup.policy", "delete")
-	set(t, p, "message.timestamp.type", "CreateTime")
+	setDefault(t, p, "cleanup.policy", "delete")
+	setDefault(t, p, "message.timestamp.type", "CreateTime")
 	eventually(t, "both are refused", func() bool { // brokers learn of settings one after another
 		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")

@@ -106,20 +106,20 @@ func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKe
 // together looks at the beginning of a session whether the order of keys can be
 // kept: all topics on which messages wait are read, they have as many partitions as
 // the origin, and what this member has of them is what it has of the origin.
-func (r *reader) together(sess sarama.ConsumerGroupSession) error {
-	there, err := r.look()
+func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
+	existing, err := r.checkTopics()
 	if err != nil || sess.Context().Err() != nil { // it is to begin anew
 		return err
 	}
 	claims := sess.Claims()
 	origin := slices.Sorted(slices.Values(claims[r.layout.origin]))
 	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
-		n, want := 0, len(there[r.layout.origin].Partitions)
-		if t := there[topic]; t != nil {
+		n, want := 0, len(existing[r.layout.origin].Partitions)
+		if t := existing[topic]; t != nil {
 			n = len(t.Partitions)
 		}
 		if n != want {
-			return unequal(topic, n, r.layout.origin, want)
+			return unequalPartitions(topic, n, r.layout.origin, want)
 		}
 		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
 			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the group balances otherwise than the order PerKey needs; all its members must come from a configuration with PerKey",
@@ -129,36 +129,36 @@ func (r *reader) together(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-func unequal(topic string, n int, origin string, want int) error {
+func unequalPartitions(topic string, n int, origin string, want int) error {
 	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers; give %s %d (kafka-topics --alter --partitions), or delete it when it is empty",
 		topic, n, origin, want, topic, want)
 }
 
 // line returns the lines of a claim's partition when all that waits in it is known.
 // It is nil when the session is over before.
-func (s *session) line(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *lines {
+func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *keyQueues {
 	r, partition := s.reader, claim.Partition()
 	s.mu.Lock()
-	ls := s.lines[partition]
-	if ls == nil {
-		if s.lines == nil {
-			s.lines = make(map[int32]*lines)
+	queues := s.queues[partition]
+	if queues == nil {
+		if s.queues == nil {
+			s.queues = make(map[int32]*keyQueues)
 		}
-		ls = newLines(&s.behind)
-		s.lines[partition] = ls
+		queues = newKeyQueues(&s.onLevels)
+		s.queues[partition] = queues
 	}
 	s.mu.Unlock()
 	// What was fetched ahead must not hold up the fetches of others.
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
 	if claim.Topic() == r.layout.origin {
-		ls.begin(from)
-		if r.load(sess.Context(), ls, partition) != nil {
+		queues.startAt(from)
+		if r.loadQueues(sess.Context(), queues, partition) != nil {
 			return nil
 		}
 	}
 	select {
-	case <-ls.ready:
-		return ls
+	case <-queues.ready:
+		return queues
 	case <-sess.Context().Done():
 		return nil
 	}

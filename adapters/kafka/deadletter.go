@@ -67,9 +67,9 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.Own, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	elsewhere := cfg.Back != "" && cfg.Back != info.Back
-	checkElsewhere(&ps, cfg, foreign, info.DLQ)
-	if elsewhere {
+	foreignBack := cfg.Back != "" && cfg.Back != info.Back
+	checkForeign(&ps, cfg, foreign, info.DLQ)
+	if foreignBack {
 		info.Back = cfg.Back
 	}
 	info.ReadBy = cfg.ReadBy
@@ -85,16 +85,16 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	q := &deadQueue{
-		c: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, elsewhere: elsewhere, lease: cfg.Lease, client: client, ledger: newLedger(),
+		client: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, foreignBack: foreignBack, lease: cfg.Lease, conn: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
-	there, err := q.look(ctx)
+	existing, err := q.findTopics(ctx)
 	if err != nil {
 		_ = client.Close()
 		return nil, err
 	}
-	q.found(there)
-	if err := q.checkRead(ctx); err != nil {
+	q.setTopicsLocked(existing)
+	if err := q.checkReadBy(ctx); err != nil {
 		_ = client.Close()
 		return nil, err
 	}
@@ -111,15 +111,15 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 
 // deadQueue is the DLQ of one subscription. It implements driver.DLQ.
 type deadQueue struct {
-	c       *Client
+	client  *Client
 	info    deadletter.Info
 	foreign bool
 	// elsewhere is set where a replay goes to a topic that redeliver does not write.
-	elsewhere bool
-	lease     time.Duration
-	client    sarama.Client
-	log       logReader
-	state     logReader
+	foreignBack bool
+	lease       time.Duration
+	conn        sarama.Client
+	log         logReader
+	state       logReader
 
 	mu         sync.Mutex
 	partitions int32 // how many the DLQ had when it was looked at last
@@ -129,27 +129,27 @@ type deadQueue struct {
 }
 
 // look asks which of its topics there are; the DLQ is one of them.
-func (q *deadQueue) look(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
+func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	there, err := q.c.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
+	existing, err := q.client.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
 	if err != nil {
 		return nil, err
 	}
-	if there[q.info.DLQ] == nil {
+	if existing[q.info.DLQ] == nil {
 		return nil, fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.info.DLQ, q.info.Group, q.info.Origin)
 	}
-	return there, nil
+	return existing, nil
 }
 
 // found notes what look has found. The caller holds mu, unless nobody has q yet.
-func (q *deadQueue) found(there map[string]*sarama.TopicMetadata) {
-	q.partitions, q.hasState = int32(len(there[q.info.DLQ].Partitions)), there[q.state.topic] != nil
+func (q *deadQueue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
+	q.partitions, q.hasState = int32(len(existing[q.info.DLQ].Partitions)), existing[q.state.topic] != nil
 }
 
 // width is how many partitions the DLQ has.
-func (q *deadQueue) width() int32 {
+func (q *deadQueue) partitionCount() int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.partitions
@@ -167,9 +167,9 @@ func (q *deadQueue) Close() error {
 	q.mu.Unlock()
 	for s := range sessions {
 		s.leases.End()
-		s.out.end()
+		s.writer.close()
 	}
-	if err := q.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+	if err := q.conn.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of %s: %w", q.info.DLQ, err)
 	}
 	return nil
@@ -181,14 +181,14 @@ func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) 
 	if err := q.refresh(ctx); err != nil {
 		return 0, false, err
 	}
-	for p := range q.width() {
+	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return 0, false, err
 		}
 		n += end - start
 		q.mu.Lock()
-		for _, s := range q.ledger.out[p] {
+		for _, s := range q.ledger.removed[p] {
 			n -= max(0, min(s.Through+1, end)-max(s.From, start))
 		}
 		q.mu.Unlock()
@@ -220,10 +220,10 @@ func (q *deadQueue) Load(ctx context.Context) (driver.State, error) {
 // Append implements [driver.DLQ].
 func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 	q.mu.Lock()
-	there := q.hasState
+	hasState := q.hasState
 	q.mu.Unlock()
-	if !there {
-		topics, err := q.look(ctx)
+	if !hasState {
+		topics, err := q.findTopics(ctx)
 		if err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 			return err
 		}
 	}
-	return q.c.note(ctx, q.state.topic, stateEntries(entries)...)
+	return q.client.writeEntries(ctx, q.state.topic, stateEntries(entries)...)
 }
 
 func stateEntries(entries []driver.Entry) []stateEntry {

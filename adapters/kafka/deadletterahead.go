@@ -4,12 +4,12 @@ import "context"
 
 // deadAhead reads the page behind the one that is looked at, so that who looks need not
 // wait for the broker. It belongs to the goroutine of its scan.
-type deadAhead struct {
+type pagePrefetcher struct {
 	log  *logReader
 	stop context.CancelFunc // ends what is read now; nil before the first
 	ctx  context.Context
 	page chan deadPage // nil while nothing is read
-	of   deadPart      // whose page it is: partition and next
+	part deadPart      // whose page it is: partition and next
 }
 
 type deadPage struct {
@@ -19,8 +19,8 @@ type deadPage struct {
 
 // read returns the page of a partition from its next on, and begins to read the one
 // behind it, if that is before the end. ctx bounds the wait alone: what is read goes on.
-func (a *deadAhead) read(ctx context.Context, part *deadPart) (page, error) {
-	if a.page == nil || a.of.partition != part.partition || a.of.next != part.next {
+func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (page, error) {
+	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
 		a.close()
 		a.begin(ctx, part.partition, part.next)
 	}
@@ -40,12 +40,12 @@ func (a *deadAhead) read(ctx context.Context, part *deadPart) (page, error) {
 	return p.page, nil
 }
 
-func (a *deadAhead) begin(ctx context.Context, partition int32, next int64) {
+func (a *pagePrefetcher) begin(ctx context.Context, partition int32, next int64) {
 	if a.stop == nil {
 		a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	}
 	found := make(chan deadPage, 1)
-	a.page, a.of = found, deadPart{partition: partition, next: next}
+	a.page, a.part = found, deadPart{partition: partition, next: next}
 	go func() {
 		p, err := a.log.read(a.ctx, partition, next)
 		found <- deadPage{p, err}
@@ -53,7 +53,7 @@ func (a *deadAhead) begin(ctx context.Context, partition int32, next int64) {
 }
 
 // close ends what is read, which nobody wants any more.
-func (a *deadAhead) close() {
+func (a *pagePrefetcher) close() {
 	if a.stop != nil {
 		a.stop()
 		a.stop = nil

@@ -13,7 +13,7 @@ import (
 
 // checkElsewhere notes what is wrong with where a replay goes, and with who reads the
 // DLQ, where a DLQ is somebody else's.
-func checkElsewhere(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
+func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that somebody else fills: name that in DLQ"
 	switch {
 	case cfg.Back == "":
@@ -34,9 +34,9 @@ func checkElsewhere(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, 
 }
 
 // dealt is what ReadBy has committed of partitions, below 0 where that is nothing.
-func (q *deadQueue) dealt(partitions ...int32) ([]int64, error) {
+func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 	read := make([]int64, len(partitions))
-	found, err := q.c.admin.committed(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
+	found, err := q.client.admin.groupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
 	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // as some brokers say it
 	if err != nil && !unknown {
 		return nil, err
@@ -45,7 +45,7 @@ func (q *deadQueue) dealt(partitions ...int32) ([]int64, error) {
 		if read[i] = -1; unknown {
 			continue
 		}
-		if read[i], err = found.of(q.info.DLQ, p); err != nil {
+		if read[i], err = found.offset(q.info.DLQ, p); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +57,7 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 	if q.info.ReadBy == "" {
 		return q.log.bounds(ctx, partition)
 	}
-	read, err := q.dealt(partition) // before the log: what is committed meanwhile is not beyond its end
+	read, err := q.readByOffsets(partition) // before the log: what is committed meanwhile is not beyond its end
 	if err != nil {
 		return 0, 0, err
 	}
@@ -74,7 +74,7 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 // checkRead refuses a ReadBy that can only be a mistake: who has committed nothing, here or
 // elsewhere, would have dealt with nothing, and all of it would be replayed. A group that
 // has committed elsewhere may have handled nothing here yet.
-func (q *deadQueue) checkRead(ctx context.Context) error {
+func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	if q.info.ReadBy == "" {
 		return nil
 	}
@@ -82,23 +82,23 @@ func (q *deadQueue) checkRead(ctx context.Context) error {
 	for i := range all {
 		all[i] = int32(i)
 	}
-	read, err := q.dealt(all...)
+	read, err := q.readByOffsets(all...)
 	if err != nil {
 		return err
 	}
-	lie := false
+	hasRecords := false
 	for _, p := range all {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return err
 		}
-		lie = lie || end > start
+		hasRecords = hasRecords || end > start
 	}
-	if !lie || slices.Max(read) >= 0 {
+	if !hasRecords || slices.Max(read) >= 0 {
 		return nil
 	}
-	if found, err := q.c.admin.committed(q.info.ReadBy, nil); err == nil { // a group that nobody knows is an error here
-		for _, partitions := range found.found.Blocks {
+	if found, err := q.client.admin.groupOffsets(q.info.ReadBy, nil); err == nil { // a group that nobody knows is an error here
+		for _, partitions := range found.response.Blocks {
 			for _, block := range partitions {
 				if block.Offset >= 0 {
 					return nil
@@ -112,7 +112,7 @@ func (q *deadQueue) checkRead(ctx context.Context) error {
 // lies tells a partition that the origin does not have, so that no message can have stood
 // there. One that the origin has is believed even before the key: the origin's producers
 // may place keys otherwise than we do, as those of Java do.
-func (q *deadQueue) lies(partition int32) bool {
-	there, err := q.client.Partitions(q.info.Origin)
-	return err == nil && int(partition) >= len(there)
+func (q *deadQueue) isOutsideOrigin(partition int32) bool {
+	partitions, err := q.conn.Partitions(q.info.Origin)
+	return err == nil && int(partition) >= len(partitions)
 }

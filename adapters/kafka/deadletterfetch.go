@@ -25,7 +25,7 @@ type logReader struct {
 }
 
 // fetched is a record that was read.
-type fetched struct {
+type fetchedRecord struct {
 	offset  int64
 	at      time.Time
 	key     []byte // this and the others alias the response
@@ -35,14 +35,14 @@ type fetched struct {
 
 // page is what one request has read.
 type page struct {
-	records []fetched
+	records []fetchedRecord
 	next    int64 // the offset behind them
 	end     bool  // there is nothing behind them that is committed
 }
 
 // bounds are the first offset of a partition and the one behind its last.
 func (l *logReader) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	both, err := persist(ctx, l, partition, func() (both [2]int64, err error) {
+	both, err := retryFetch(ctx, l, partition, func() (both [2]int64, err error) {
 		if both[0], err = l.client.GetOffset(l.topic, partition, sarama.OffsetOldest); err != nil {
 			return both, err
 		}
@@ -59,7 +59,7 @@ func (l *logReader) read(ctx context.Context, partition int32, offset int64) (pa
 
 // readUpTo is read for about so many bytes, a batch at least.
 func (l *logReader) readUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (page, error) {
-	return persist(ctx, l, partition, func() (page, error) {
+	return retryFetch(ctx, l, partition, func() (page, error) {
 		p, err := l.fetch(partition, offset, bytes)
 		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			return p, err
@@ -77,12 +77,12 @@ func (l *logReader) readUpTo(ctx context.Context, partition int32, offset int64,
 
 // persist tries again what a leader that moves, or a connection that was idle for
 // long, makes fail. The context is obeyed even where sarama has none.
-func persist[T any](ctx context.Context, l *logReader, partition int32, do func() (T, error)) (T, error) {
+func retryFetch[T any](ctx context.Context, l *logReader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
 	for try := range fetchTries {
 		var found T
-		if found, err = until(ctx, aside, do, nil); err == nil {
+		if found, err = callWithContext(ctx, inGoroutine, call, nil); err == nil {
 			return found, nil
 		}
 		if ctx.Err() != nil {
@@ -94,7 +94,7 @@ func persist[T any](ctx context.Context, l *logReader, partition int32, do func(
 		if errors.Is(err, sarama.ErrClosedClient) {
 			break
 		}
-		if leader, lerr := l.client.Leader(l.topic, partition); lerr == nil && !isAnswer(err) {
+		if leader, lerr := l.client.Leader(l.topic, partition); lerr == nil && !isBrokerError(err) {
 			_ = leader.Close() // so that the next try connects anew
 		}
 		pause := time.NewTimer(min(fetchPause, time.Duration(try)*20*time.Millisecond))
@@ -110,7 +110,7 @@ func persist[T any](ctx context.Context, l *logReader, partition int32, do func(
 }
 
 // isAnswer tells an error that a broker sent from a connection that failed.
-func isAnswer(err error) bool {
+func isBrokerError(err error) bool {
 	var k sarama.KError
 	return errors.As(err, &k)
 }
@@ -138,7 +138,7 @@ func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, err
 		return page{}, block.Err
 	}
 	p := page{next: offset}
-	if err := p.take(block, offset); err != nil {
+	if err := p.addRecords(block, offset); err != nil {
 		return page{}, fmt.Errorf("at offset %d: %w", p.next, err)
 	}
 	p.end = p.next >= block.LastStableOffset
@@ -147,7 +147,7 @@ func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, err
 
 // take adds the records of a response, but for those of transactions that were
 // aborted.
-func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
+func (p *page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
 	begun := make(map[int64]bool) // transactions to be left out, by producer
 	aborted := block.AbortedTransactions
 	n := 0
@@ -156,7 +156,7 @@ func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 			n += len(set.RecordBatch.Records)
 		}
 	}
-	p.records = make([]fetched, 0, n)
+	p.records = make([]fetchedRecord, 0, n)
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
 		if b == nil {
@@ -184,7 +184,7 @@ func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 					if b.LogAppendTime {
 						at = b.MaxTimestamp
 					}
-					p.records = append(p.records, fetched{offset, at, r.Key, r.Value, r.Headers})
+					p.records = append(p.records, fetchedRecord{offset, at, r.Key, r.Value, r.Headers})
 				}
 			}
 		}

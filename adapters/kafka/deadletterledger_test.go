@@ -21,11 +21,11 @@ func TestALedgerKnowsWhatIsSettled(t *testing.T) {
 	} {
 		l.apply([]byte(key), []byte(value))
 	}
-	if l.strange != 5 {
-		t.Errorf("%d records are strange, want 5", l.strange)
+	if l.unreadable != 5 {
+		t.Errorf("%d records are strange, want 5", l.unreadable)
 	}
 	for offset := range int64(100) {
-		if got, want := l.settled(1, offset, at), offset >= 10 && offset <= 20; got != want {
+		if got, want := l.isRemoved(1, offset, at), offset >= 10 && offset <= 20; got != want {
 			t.Errorf("%d is settled: %v", offset, got)
 		}
 	}
@@ -35,11 +35,11 @@ func TestALedgerKnowsWhatIsSettled(t *testing.T) {
 	if got := l.prefix(1, 9); got != 9 {
 		t.Errorf("from 9 on all is settled up to %d, want none", got)
 	}
-	if l.settled(1, 12, time.UnixMilli(6001)) || l.settled(1, 13, at) {
+	if l.isRemoved(1, 12, time.UnixMilli(6001)) || l.isRemoved(1, 13, at) {
 		t.Error("a record that is later than the span is of another life of the topic, in which it settles nothing")
 	}
 	l.apply([]byte("1/20"), nil)
-	if l.settled(1, 20, at) {
+	if l.isRemoved(1, 20, at) {
 		t.Error("a tombstone is not obeyed")
 	}
 }

@@ -22,12 +22,12 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
 	}
-	there, err := c.admin.topics()
+	existing, err := c.admin.topics()
 	if err != nil {
 		return nil, err
 	}
 	var found []deadletter.Info
-	for name := range there {
+	for name := range existing {
 		if !strings.HasSuffix(name, dlqSuffix) {
 			continue
 		}
@@ -35,7 +35,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		// Somebody's "payments.eu.dlq" reads like one of ours. What has no way back
 		// never had a subscription.
 		if topic, group, ok := subscriptionOf(name); ok {
-			if ours := c.deadInfo(topic, group); ours.DLQ == name && there[ours.Back] != nil {
+			if ours := c.deadInfo(topic, group); ours.DLQ == name && existing[ours.Back] != nil {
 				info = ours
 			}
 		}
@@ -54,5 +54,5 @@ func subscriptionOf(dlq string) (topic, group string, ok bool) {
 		return "", "", false
 	}
 	topic, group = name[:dot], unescapeGroup(name[dot+1:])
-	return topic, group, base(topic, group) == name
+	return topic, group, baseName(topic, group) == name
 }

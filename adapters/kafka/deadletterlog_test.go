@@ -23,7 +23,7 @@ import (
 
 // mortuary is a group whose handler fails everything until it is mended.
 type mortuary struct {
-	place
+	keyOffset
 	c      *kafka.Client
 	ev     *events
 	mended atomic.Bool
@@ -31,9 +31,9 @@ type mortuary struct {
 	seen   []*message.Message // by the mended handler
 }
 
-func newMortuary(t *testing.T, p place) *mortuary {
+func newMortuary(t *testing.T, p keyOffset) *mortuary {
 	t.Helper()
-	m := &mortuary{place: p}
+	m := &mortuary{keyOffset: p}
 	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
 		if !m.mended.Load() {

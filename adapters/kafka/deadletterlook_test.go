@@ -14,7 +14,7 @@ import (
 )
 
 // grave is a DLQ of four partitions, with so many records on each.
-func grave(t *testing.T, p place, each int) (deadletter.Queue, *events) {
+func grave(t *testing.T, p keyOffset, each int) (deadletter.Queue, *events) {
 	t.Helper()
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -39,7 +39,7 @@ func grave(t *testing.T, p place, each int) (deadletter.Queue, *events) {
 func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
+	q, _ := grave(t, keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
 	claim := func() {
 		c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann"})
 		if err != nil {
@@ -72,7 +72,7 @@ func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 	t.Parallel()
 	const each, looks = 5, 60
-	q, _ := grave(t, place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
+	q, _ := grave(t, keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -103,7 +103,7 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 // is told of once.
 func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := grave(t, p, 1)
 	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it makes the companion
 		t.Fatal(err)

@@ -21,13 +21,13 @@ type deadPlace struct {
 
 // deadReader reads the DLQ, one partition after another. It implements [driver.Reader].
 type deadReader struct {
-	q     *deadQueue
-	claim *deadSession // nil where nothing is to be removed
-	parts []deadPart
-	at    int       // of parts
-	page  []fetched // read, and not yet looked at
-	ahead deadAhead
-	sieve deadSieve
+	q        *deadQueue
+	session  *deadSession // nil where nothing is to be removed
+	parts    []deadPart
+	at       int             // of parts
+	page     []fetchedRecord // read, and not yet looked at
+	prefetch pagePrefetcher
+	buffer   scanBuffer
 }
 
 type deadPart struct {
@@ -45,17 +45,17 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadReader{q: q, ahead: deadAhead{log: &q.log}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
+	s := &deadReader{q: q, prefetch: pagePrefetcher{log: &q.log}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if from == deadletter.Start && c.claims { // what begins elsewhere does not see all there is
-		s.claim = c
+		s.session = c
 	}
-	for p := range q.width() {
+	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if s.claim != nil {
-			c.begin(p, start)
+		if s.session != nil {
+			c.startPartition(p, start)
 		}
 		if from == deadletter.End {
 			start = end
@@ -66,15 +66,15 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 }
 
 // turn reads the next page; io.EOF when there is none.
-func (s *deadReader) turn(ctx context.Context) error {
+func (s *deadReader) nextPage(ctx context.Context) error {
 	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
 		s.at++
 	}
 	if s.at == len(s.parts) {
-		return s.again(ctx)
+		return s.extendEnds(ctx)
 	}
 	part := &s.parts[s.at]
-	p, err := s.ahead.read(ctx, part)
+	p, err := s.prefetch.read(ctx, part)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *deadReader) turn(ctx context.Context) error {
 }
 
 // again says that the end is reached, and looks how far it has moved meanwhile.
-func (s *deadReader) again(ctx context.Context) error {
+func (s *deadReader) extendEnds(ctx context.Context) error {
 	if err := s.q.refresh(ctx); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *deadReader) again(ctx context.Context) error {
 
 // Close implements [driver.Reader].
 func (s *deadReader) Close(context.Context) error {
-	s.ahead.close()
+	s.prefetch.close()
 	return nil
 }
 

@@ -43,7 +43,7 @@ func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
+			q, _ := grave(t, keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
 			n := producers(cluster, c.refused)
 			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 80})
 			if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != int64(4*c.each) {

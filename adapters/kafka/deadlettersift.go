@@ -11,7 +11,7 @@ import (
 )
 
 // deadSieve is room for the message that is looked at, and that nobody may want.
-type deadSieve struct {
+type scanBuffer struct {
 	message deadletter.Message
 	place   deadPlace
 	headers []deadletter.Header
@@ -33,12 +33,12 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 			case want != nil && !want(m):
 				return nil, nil //nolint:nilnil // that is how Next says it
 			default:
-				m = own(m)
-				m.Native = s.sieve.place
+				m = copyMessage(m)
+				m.Native = s.buffer.place
 				return m, nil
 			}
 		}
-		if err := s.turn(ctx); err != nil {
+		if err := s.nextPage(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -46,29 +46,29 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 
 // message makes the message of a record, in the sieve; nil for one that is settled. It
 // points to the page.
-func (s *deadReader) message(part *deadPart, rec *fetched) *deadletter.Message {
+func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Message {
 	q := s.q
 	from := part.seen
 	part.seen = rec.offset + 1
 	q.mu.Lock()
-	out := q.ledger.settled(part.partition, rec.offset, rec.at)
+	out := q.ledger.isRemoved(part.partition, rec.offset, rec.at)
 	q.mu.Unlock()
-	if s.claim != nil {
-		s.claim.saw(part.partition, part.seen)
+	if s.session != nil {
+		s.session.markSeen(part.partition, part.seen)
 	}
 	if out {
 		return nil
 	}
-	v := &s.sieve
+	v := &s.buffer
 	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
 	users, ours := rec.headers, []*sarama.RecordHeader(nil)
 	if !q.foreign { // another filler carries a producer's headers along, ours among them
-		users, ours = split(rec.headers)
+		users, ours = splitHeaders(rec.headers)
 	}
 	v.headers = v.names.append(v.headers[:0], users)
 	m := &v.message
 	*m = deadletter.Message{
-		Position: placeOf(part.partition, rec.offset), Time: rec.at.UTC(),
+		Position: positionOf(part.partition, rec.offset), Time: rec.at.UTC(),
 		Key: rec.key, Body: rec.value, Headers: v.headers,
 	}
 	var room [20]redeliver.Header
@@ -86,8 +86,8 @@ type deadNames map[string]string
 
 // Bounds of the names that are kept.
 const (
-	keptNames = 256
-	keptName  = 128 // bytes
+	maxKeptNames = 256
+	maxKeptName  = 128 // bytes
 )
 
 // append appends headers, whose values still are the record's.
@@ -103,7 +103,7 @@ func (n *deadNames) of(key []byte) string {
 		return name
 	}
 	name := string(key)
-	if len(name) <= keptName && len(*n) < keptNames {
+	if len(name) <= maxKeptName && len(*n) < maxKeptNames {
 		if *n == nil {
 			*n = make(deadNames)
 		}
@@ -114,35 +114,35 @@ func (n *deadNames) of(key []byte) string {
 
 // own is a message with copies of what it points to on its page, which is megabytes and
 // would live as long as it.
-func own(sifted *deadletter.Message) *deadletter.Message {
+func copyMessage(scanned *deadletter.Message) *deadletter.Message {
 	m := new(deadletter.Message)
-	*m = *sifted
+	*m = *scanned
 	size := len(m.Key) + len(m.Body)
 	for _, headers := range [...][]deadletter.Header{m.Headers, m.Foreign} {
 		for i := range headers {
 			size += len(headers[i].Value)
 		}
 	}
-	room := make(copies, 0, size)
-	m.Key, m.Body = room.take(m.Key), room.take(m.Body)
-	m.Headers, m.Foreign = room.headers(m.Headers), room.headers(m.Foreign)
+	room := make(byteArena, 0, size)
+	m.Key, m.Body = room.copyBytes(m.Key), room.copyBytes(m.Body)
+	m.Headers, m.Foreign = room.copyHeaders(m.Headers), room.copyHeaders(m.Foreign)
 	return m
 }
 
 // headers copies headers; nil stays nil.
-func (c *copies) headers(from []deadletter.Header) []deadletter.Header {
+func (c *byteArena) copyHeaders(from []deadletter.Header) []deadletter.Header {
 	if from == nil {
 		return nil
 	}
 	to := make([]deadletter.Header, len(from))
 	for i, h := range from {
-		to[i] = deadletter.Header{Name: h.Name, Value: c.take(h.Value)}
+		to[i] = deadletter.Header{Name: h.Name, Value: c.copyBytes(h.Value)}
 	}
 	return to
 }
 
 // placeOf names a place in a DLQ.
-func placeOf(partition int32, offset int64) deadletter.Position {
+func positionOf(partition int32, offset int64) deadletter.Position {
 	var room [32]byte
 	b := strconv.AppendInt(room[:0], int64(partition), 10)
 	b = append(b, '/')

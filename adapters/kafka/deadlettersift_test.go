@@ -14,9 +14,9 @@ import (
 )
 
 // leaf is a page of n dead letters, from an offset on.
-func leaf(n int, from int64) []fetched {
+func leaf(n int, from int64) []fetchedRecord {
 	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
-	page := make([]fetched, n)
+	page := make([]fetchedRecord, n)
 	for i := range page {
 		st := redeliver.State{
 			ID: fmt.Sprint("m-", from+int64(i)), Group: "billing", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
@@ -26,7 +26,7 @@ func leaf(n int, from int64) []fetched {
 		for name, value := range st.Headers() {
 			headers = append(headers, &sarama.RecordHeader{Key: []byte(name), Value: value})
 		}
-		page[i] = fetched{offset: from + int64(i), at: at, key: fmt.Append(nil, "key-", i), value: fmt.Append(nil, "body-", i), headers: headers}
+		page[i] = fetchedRecord{offset: from + int64(i), at: at, key: fmt.Append(nil, "key-", i), value: fmt.Append(nil, "body-", i), headers: headers}
 	}
 	return page
 }
@@ -34,15 +34,15 @@ func leaf(n int, from int64) []fetched {
 // leafing is a scan of partition 1; claimed it is a runner's.
 func leafing(claimed bool) *deadReader {
 	q := &deadQueue{ledger: newLedger(), info: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}
-	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
+	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if claimed {
-		s.claim = &deadSession{q: q, reach: make(map[int32]reach)}
+		s.session = &deadSession{q: q, seen: make(map[int32]seenRange)}
 	}
 	return s
 }
 
 // sift turns to a page and takes one in so many of it.
-func (s *deadReader) sift(t *testing.T, page []fetched, oneIn int) (got []*deadletter.Message) {
+func (s *deadReader) sift(t *testing.T, page []fetchedRecord, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
 	for i := range page {
@@ -58,7 +58,7 @@ func (s *deadReader) sift(t *testing.T, page []fetched, oneIn int) (got []*deadl
 }
 
 // spoil overwrites what a page has in the response of its fetch.
-func spoil(page []fetched) {
+func spoil(page []fetchedRecord) {
 	for i := range page {
 		room := [][]byte{page[i].key, page[i].value}
 		for _, h := range page[i].headers {

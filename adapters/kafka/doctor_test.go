@@ -14,7 +14,7 @@ import (
 
 // patient is a group on a Kafka, and the policy that it is said to run.
 type patient struct {
-	place
+	keyOffset
 	policy redeliver.Policy
 }
 

@@ -64,7 +64,7 @@ const drains = 50 * time.Second
 
 // taken subscribes by hand to a partition with the records a0, a1, b and c, of
 // which the first two have one key, and takes all but a1, which stands behind a0.
-func taken(t *testing.T, p place, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
+func taken(t *testing.T, p keyOffset, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
 	t.Helper()
 	c, _ = open(t, cfg)
 	out, err := c.Subscriber().Subscribe(context.Background(), p.topic)

@@ -17,7 +17,7 @@ import (
 const enough = 15 * time.Second
 
 // within reports whether ok holds within enough.
-func within(ok func() bool) bool {
+func boundSession(ok func() bool) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(enough)
@@ -34,7 +34,7 @@ func within(ok func() bool) bool {
 // With PerKey no partition of an origin is read while the origin has more partitions than the levels.
 func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := unhurried(nil)
 	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond), Sarama: cfg})
@@ -43,7 +43,7 @@ func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
 	grow(t, p, 5)
 	ev.await(t, 2, is[redeliver.SubscriptionChanged]) // it has noticed
 	ids := on(t, p, "a-", 4)
-	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
+	if !boundSession(func() bool { return len(ev.attempts()) == len(ids) }) {
 		t.Errorf("%d of %d messages on the partitions that have levels ran within %s", len(ev.attempts()), len(ids), enough)
 	}
 }
@@ -53,7 +53,7 @@ func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
 func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 	t.Parallel()
 	topics := []string{"orders", "refunds", "returns"}
-	p := place{addrs: fake(t, topics...).ListenAddrs(), group: "billing"}
+	p := keyOffset{addrs: fake(t, topics...).ListenAddrs(), group: "billing"}
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	for _, topic := range topics {
 		route(t, c, topic, func(*message.Message) error { return nil })
@@ -66,7 +66,7 @@ func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 }
 
 // membersOf returns a function that asks how many members a group has.
-func membersOf(t *testing.T, p place) func() int {
+func membersOf(t *testing.T, p keyOffset) func() int {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	return func() int {

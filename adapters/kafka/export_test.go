@@ -3,11 +3,11 @@ package kafka
 import "time"
 
 // SweepEvery makes the subscriptions of c give back settled records so often.
-func SweepEvery(c *Client, d time.Duration) { c.sweepEvery = d }
+func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
 
 // What tests of names need.
 var (
-	Base          = base
+	Base          = baseName
 	EscapeGroup   = escapeGroup
 	UnescapeGroup = unescapeGroup
 )
@@ -26,6 +26,6 @@ func LevelOf(topic, group, name string) (time.Duration, bool) {
 // Look has the readers of w look for levels of other policies now.
 func Look(w *Wrapped) {
 	for _, r := range w.readers {
-		_, _ = r.look()
+		_, _ = r.checkTopics()
 	}
 }

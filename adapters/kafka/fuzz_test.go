@@ -22,7 +22,7 @@ func FuzzLedger(f *testing.F) {
 		l := newLedger()
 		l.apply([]byte(key), value)
 		l.apply([]byte(key2), value2)
-		for partition, ss := range l.out {
+		for partition, ss := range l.removed {
 			if partition < 0 {
 				t.Errorf("there is no partition %d", partition)
 			}
@@ -36,7 +36,7 @@ func FuzzLedger(f *testing.F) {
 					t.Errorf("from %d on all is out up to %d: %+v", start, got, ss)
 				}
 			}
-			l.settled(partition, 5, time.UnixMilli(1))
+			l.isRemoved(partition, 5, time.UnixMilli(1))
 		}
 		driver.HeldIn(l.state, driver.ClaimLock, time.UnixMilli(1))
 	})

@@ -18,7 +18,7 @@ func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 		headers = append(headers, &sarama.RecordHeader{Key: []byte(name), Value: make([]byte, 1000)})
 	}
 	size := 0
-	found := strangers(headers)
+	found := foreignHeaders(headers)
 	for _, f := range found {
 		size += len(f.Header) + len(f.Value) + len(f.Problem)
 	}

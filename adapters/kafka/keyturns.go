@@ -16,93 +16,93 @@ import (
 // keyTurns is the gate of a source where a key waits for its failures, see lines. A record of the
 // origin asks when it is to begin, in the order of the log; one that has waited asks when it is due. It belongs to the
 // lane's goroutine.
-type keyTurns struct {
-	s     *source
-	lines *lines
-	box   mailbox
+type keyGate struct {
+	source  *source
+	queues  *keyQueues
+	mailbox mailbox
 	// behind wait in hand for the first of their line.
-	behind  map[*driver.Message[*sarama.ConsumerMessage]]struct{}
-	full    bool // what waits on the levels is as much as there may be: nothing of the origin begins
-	looking bool // and that is looked at soon
+	waiting        map[*driver.Message[*sarama.ConsumerMessage]]struct{}
+	full           bool // what waits on the levels is as much as there may be: nothing of the origin begins
+	recheckPending bool // and that is looked at soon
 }
 
-func newKeyTurns(s *source, ls *lines) *keyTurns {
-	k := &keyTurns{s: s, lines: ls, behind: make(map[*driver.Message[*sarama.ConsumerMessage]]struct{})}
-	k.box.ring = func() { s.lane.Post(k.collect) }
+func newKeyGate(s *source, queues *keyQueues) *keyGate {
+	k := &keyGate{source: s, queues: queues, waiting: make(map[*driver.Message[*sarama.ConsumerMessage]]struct{})}
+	k.mailbox.notify = func() { s.lane.Post(k.collect) }
 	return k
 }
 
 // collect has those ask again whose line has moved: all do, that a gate has refused.
-func (k *keyTurns) collect() {
-	for _, c := range k.lines.collect(&k.box) {
-		delete(k.behind, c.m)
+func (k *keyGate) collect() {
+	for _, c := range k.queues.collect(&k.mailbox) {
+		delete(k.waiting, c.message)
 	}
 }
 
 // first gives a record of the origin its place in the line of its key.
-func (k *keyTurns) first(m *driver.Message[*sarama.ConsumerMessage]) {
+func (k *keyGate) placeFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	if rec.Key == nil {
 		return
 	}
-	c := &lineCopy{place: place{maphash.Bytes(seed, rec.Key), rec.Offset}, at: originTime(rec.Timestamp), first: true, box: &k.box, m: m}
-	k.s.track.of(m.Seq).waits = &waiting{inLine: c}
+	c := &recordCopy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &k.mailbox, message: m}
+	k.source.track.record(m.Seq).waiting = &waiting{queued: c}
 }
 
 // waits gives a record that waits its place in the line of its key. The record still has its own offset.
-func (k *keyTurns) waits(m *driver.Message[*sarama.ConsumerMessage], w *waiting, stay *delayqueue.Stay) {
-	c, ok := orderedCopy(m.Record, stay, k.s.partition)
+func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *waiting, stay *delayqueue.Stay) {
+	c, ok := orderedCopy(m.Record, stay, k.source.partition)
 	if !ok {
 		return
 	}
-	c.counted, c.box, c.m = m.Record.Offset < k.lines.ends[k.s.topic], &k.box, m
-	w.inLine = &c
-	k.lines.seen(w.inLine, stay.State.Due)
+	c.counted, c.mailbox, c.message = m.Record.Offset < k.queues.loadedEnds[k.source.topic], &k.mailbox, m
+	w.queued = &c
+	k.queues.addSeen(w.queued, stay.State.Due)
 }
 
 // ask says whether a message may begin as far as its key is concerned. One whose key waits for a failure is written to a level
 // until that may be through.
-func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
-	s := k.s
-	if k.bounded(m) {
+func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+	s := k.source
+	if k.isFull(m) {
 		return engine.NothingYet
 	}
-	w := s.track.of(m.Seq).waits
+	w := s.track.record(m.Seq).waiting
 	switch {
-	case w == nil || w.inLine == nil || w.runs || w.parks:
+	case w == nil || w.queued == nil || w.runs || w.parks:
 		return engine.Begins
-	case !w.leaves.IsZero():
-		return k.park(m, w, w.leaves)
+	case !w.parkUntil.IsZero():
+		return k.park(m, w, w.parkUntil)
 	case m.Step != driver.Handle:
-		if k.lines.stale(w.inLine) {
+		if k.queues.dropStale(w.queued) {
 			return engine.Outdated
 		}
 		return engine.Begins
 	}
-	v, until := k.lines.ask(w.inLine, time.Now(), s.level != nil && s.inHand < holdSoft/8)
+	v, until := k.queues.ask(w.queued, time.Now(), s.level != nil && s.inHand < holdSoft/8)
 	switch v {
-	case waits:
-		k.behind[m] = struct{}{}
+	case verdictWait:
+		k.waiting[m] = struct{}{}
 		return engine.NotYet
-	case parks:
+	case verdictPark:
 		return k.park(m, w, redeliver.CeilMilli(until.UTC()))
-	case stays:
+	case verdictHold:
 		m.Until = until
 		return engine.Later
-	case dropped:
+	case verdictDrop:
 		return engine.Outdated
-	case free:
-		w.inLine = nil
-	case runs:
+	case verdictUnordered:
+		w.queued = nil
+	case verdictRun:
 		w.runs = true
 	}
 	return engine.Begins
 }
 
 // park has a message written to a level until then, without an attempt.
-func (k *keyTurns) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, until time.Time) engine.Word {
+func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, until time.Time) engine.Word {
 	st := &redeliver.State{}
-	k.s.r.codec().State(m, st)
+	k.source.r.codec().State(m, st)
 	st.Due = until
 	w.parks = true
 	m.Step, m.State = driver.Hop, st
@@ -110,76 +110,76 @@ func (k *keyTurns) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, 
 }
 
 // end tells the lines how a message ended that has begun.
-func (k *keyTurns) end(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
-	w := k.s.track.of(m.Seq).waits
-	if w == nil || w.inLine == nil {
+func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
+	w := k.source.track.record(m.Seq).waiting
+	if w == nil || w.queued == nil {
 		return
 	}
-	c := w.inLine
+	c := w.queued
 	switch how.How {
 	case engine.Acked:
-		k.lines.done(c)
+		k.queues.settle(c)
 	case engine.Buried:
 		if m.Step == driver.Hop {
-			k.lines.bury(c)
+			k.queues.deadLetter(c)
 			return
 		}
-		k.lines.done(c)
+		k.queues.settle(c)
 	case engine.Moved:
 		if m.Step == driver.Handle || w.parks {
-			k.lines.park(c, how.State.Attempts, how.State.Due)
+			k.queues.park(c, how.State.Attempts, how.State.Due)
 			return
 		}
-		k.lines.hopped(c)
+		k.queues.hopped(c)
 	case engine.Stays, engine.Abandoned, engine.NotBegun: // Return gives it up
 	}
 }
 
 // giveUp leaves a message unsettled: it is where it was read, and nothing behind it may run.
-func (k *keyTurns) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
-	delete(k.behind, m)
-	if w := k.s.track.of(m.Seq).waits; w != nil && w.inLine != nil {
-		k.lines.giveUp(w.inLine)
+func (k *keyGate) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
+	delete(k.waiting, m)
+	if w := k.source.track.record(m.Seq).waiting; w != nil && w.queued != nil {
+		k.queues.giveUp(w.queued)
 	}
 }
 
 // makeRoom has what waits in hand for a handler that takes long, and holds up the
 // lane, written to a level for a short while: other keys must not wait for it.
-func (k *keyTurns) makeRoom() {
-	if len(k.behind) == 0 || len(k.behind) < readAhead/2 && !k.s.isHeavy() {
+func (k *keyGate) parkWaiting() {
+	if len(k.waiting) == 0 || len(k.waiting) < readAhead/2 && !k.source.isHeavy() {
 		return
 	}
-	until := redeliver.CeilMilli(time.Now().UTC().Add(recovery))
-	for m := range k.behind {
-		if w := k.s.track.of(m.Seq).waits; k.lines.leave(w.inLine) {
-			delete(k.behind, m)
-			w.leaves = until
+	until := redeliver.CeilMilli(time.Now().UTC().Add(levelRecheck))
+	for m := range k.waiting {
+		if w := k.source.track.record(m.Seq).waiting; k.queues.stopWaiting(w.queued) {
+			delete(k.waiting, m)
+			w.parkUntil = until
 		}
 	}
-	k.s.lane.Post(func() {}) // those ask again
+	k.source.lane.Post(func() {}) // those ask again
 }
 
 // bounded reports whether the partition's origin must wait: the levels hold as much
 // as they may. What stands below something that waits on a level, and was read
 // again, goes on, because that may wait for it.
-func (k *keyTurns) bounded(m *driver.Message[*sarama.ConsumerMessage]) bool {
-	s := k.s
+func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
+	s := k.source
 	if s.level != nil {
 		return false
 	}
-	n, most := k.lines.behind.Load(), int64(s.r.client.cfg.MaxParked)
-	full := n >= most && m.Record.Offset > k.lines.highest()
+	parked, maxParked := k.queues.onLevels.Load(), int64(s.r.client.cfg.MaxParked)
+	full := parked >= maxParked && m.Record.Offset > k.queues.highestOffset()
 	if full != k.full {
 		k.full = full
 		change := redeliver.ChangePartitionGoesOn
 		if full {
 			change = redeliver.ChangePartitionFull
 		}
-		s.r.tell(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxParked is %d", s.topic, s.partition, n, most), nil)
+		s.r.report(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxParked is %d", s.topic, s.partition, parked, maxParked), nil)
 	}
-	if full && !k.looking { // lanes of other partitions make room, too
-		k.looking = true
-		time.AfterFunc(glance, func() { s.lane.Post(func() { k.looking = false }) })
+	if full && !k.recheckPending { // lanes of other partitions make room, too
+		k.recheckPending = true
+		time.AfterFunc(turnPoll, func() { s.lane.Post(func() { k.recheckPending = false }) })
 	}
 	return full
 }

@@ -18,7 +18,7 @@ import (
 // Bounds of the retention that a delay topic must have where -1 is refused.
 const (
 	retentionFactor = 4
-	leastRetention  = 7 * 24 * time.Hour
+	minRetention    = 7 * 24 * time.Hour
 )
 
 // headerRoom is what our topics take above the origin's largest record: our
@@ -30,16 +30,16 @@ const minSegmentBytes = 16 << 20
 
 // layout is the topics of one subscription: what it needs, and what is there.
 type layout struct {
-	origin, group string
-	policy        redeliver.Policy
-	ladder        delayqueue.Ladder
-	partitions    int32 // of the origin
-	largest       int   // record that the origin takes, in bytes
-	fingerprint   string
-	topics        []ownTopic
-	state         ownTopic // of who works on the DLQ; no member of the group needs it
-	control       ownTopic // of commands; without it none are read
-	discards      bool     // there is no DLQ
+	origin, group  string
+	policy         redeliver.Policy
+	ladder         delayqueue.Ladder
+	partitions     int32 // of the origin
+	maxRecordBytes int   // record that the origin takes, in bytes
+	fingerprint    string
+	topics         []ownTopic
+	state          ownTopic // of who works on the DLQ; no member of the group needs it
+	control        ownTopic // of commands; without it none are read
+	discards       bool     // there is no DLQ
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration
@@ -47,13 +47,13 @@ type layout struct {
 	// refused for, and unfit is what rungs have. A start is not refused for them: nothing is written there.
 	warnings, unfit redeliver.Problems
 	// reach is the part of the ladder that this process writes to: see rungs.
-	reach *atomic.Pointer[delayqueue.Ladder]
+	writable *atomic.Pointer[delayqueue.Ladder]
 }
 
 // ownTopic is one topic of ours.
 type ownTopic struct {
 	name       string
-	kind       kind
+	kind       topicKind
 	level      time.Duration // of a delay topic
 	partitions int32
 	replicas   int16
@@ -65,19 +65,19 @@ type ownTopic struct {
 	old        bool // a level of an older policy, read until it is empty
 }
 
-type kind string
+type topicKind string
 
 const (
-	delayTopic kind = "delay"
-	retryTopic kind = "retry"
-	deadTopic  kind = "dlq"
-	stateKind  kind = "state"
+	delayTopic topicKind = "delay"
+	retryTopic topicKind = "retry"
+	dlqTopic   topicKind = "dlq"
+	stateTopic topicKind = "state"
 	// controlKind is the topic from which the consumers of a group read commands.
-	controlKind kind = "control"
+	controlTopic topicKind = "control"
 )
 
 // waits reports whether messages wait on the topic and come back from it.
-func (t ownTopic) waits() bool { return t.kind != deadTopic }
+func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 
 // layout asks the broker what there is and says what the subscription needs.
 func (c *Client) layout(topic string) (*layout, error) {
@@ -87,25 +87,25 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	there, err := c.admin.topics()
+	existing, err := c.admin.topics()
 	if err != nil {
 		return nil, err
 	}
 	for range 12 { // a topic that was created just now is not known everywhere
-		if there[topic] != nil {
+		if existing[topic] != nil {
 			break
 		}
 		<-time.After(250 * time.Millisecond)
-		if there, err = c.admin.topics(); err != nil {
+		if existing, err = c.admin.topics(); err != nil {
 			return nil, err
 		}
 	}
-	return c.layoutOf(topic, there)
+	return c.layoutOf(topic, existing)
 }
 
 // layoutOf says what the subscription needs where these topics are there.
-func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) (*layout, error) {
-	origin := there[topic]
+func (c *Client) layoutOf(topic string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
+	origin := existing[topic]
 	if origin == nil {
 		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
 	}
@@ -118,16 +118,16 @@ func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) 
 	if err != nil {
 		return nil, err
 	}
-	if l.largest, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
-		l.largest = 1 << 20
+	if l.maxRecordBytes, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
+		l.maxRecordBytes = 1 << 20
 	}
-	l.reach = new(atomic.Pointer[delayqueue.Ladder])
-	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
+	l.writable = new(atomic.Pointer[delayqueue.Ladder])
+	l.addTopics(c.cfg, existing, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
 	var ps redeliver.Problems
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.layouts {
-		l.apart(&ps, other)
+		l.checkShared(&ps, other)
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -137,24 +137,24 @@ func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) 
 
 // need lists the topics: the levels, the way back, the DLQ, and the levels that
 // an older policy left behind.
-func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
+func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
 	partitions := int32(cfg.RetryPartitions)
 	if partitions == 0 {
 		partitions = min(l.partitions, maxOwnPartitions)
 	}
-	add := func(name string, k kind, level time.Duration, old bool) {
+	add := func(name string, k topicKind, level time.Duration, old bool) {
 		partitions := partitions
-		if l.policy.Order == redeliver.PerKey && k != deadTopic {
+		if l.policy.Order == redeliver.PerKey && k != dlqTopic {
 			partitions = l.partitions // what shares a partition of the origin shares one on every level
 		}
 		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
-		if k == deadTopic && cfg.DLQ.Retention > 0 {
+		if k == dlqTopic && cfg.DLQ.Retention > 0 {
 			t.settings = maps.Clone(settings)
 			t.settings["retention.ms"] = strconv.FormatInt(cfg.DLQ.Retention.Milliseconds(), 10)
 		}
 		t.wanted = t.partitions
 		t.rung = k == delayTopic && !old && l.isRung(cfg, level)
-		if m := there[name]; m != nil {
+		if m := existing[name]; m != nil {
 			t.exists, t.partitions = true, int32(len(m.Partitions))
 		}
 		l.topics = append(l.topics, t)
@@ -164,24 +164,24 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	}
 	add(cfg.Names.retry(l.origin, l.group), retryTopic, 0, false)
 	if l.discards = cfg.DLQ.Discard; !l.discards {
-		add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
+		add(cfg.Names.dlq(l.origin, l.group), dlqTopic, 0, false)
 	}
-	for _, level := range l.otherLevels(cfg.Names, there, l.ladder) {
+	for _, level := range l.otherLevels(cfg.Names, existing, l.ladder) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}
-	starts := l.starts()
-	l.reach.Store(&starts)
-	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
-	l.state.exists = there[l.state.name] != nil
-	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
-	l.control.exists = there[l.control.name] != nil
+	initial := l.initialLevels()
+	l.writable.Store(&initial)
+	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateTopic, replicas, settings["min.insync.replicas"])
+	l.state.exists = existing[l.state.name] != nil
+	l.control = companion(cfg.Names.control(l.origin, l.group), controlTopic, replicas, settings["min.insync.replicas"])
+	l.control.exists = existing[l.control.name] != nil
 }
 
 // ownSettings is how our topics are created, everything explicit.
 func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	// The origin's limit is for batches as its producers compressed them; a record may be
 	// larger on its way through here. Ours gathers up to a bound of its own, batch.
-	largest := min(math.MaxInt32, max(l.largest+headerRoom, 2*l.largest, batch+headerRoom))
+	largest := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
 		// A due time is compared with the time of the write by the same clock.
@@ -200,7 +200,7 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 
 // count is the number of partitions of ours that the policy needs, those of rungs included. A topic that exists may have
 // more, which a newer configuration gave it: a roll-back is not refused.
-func (l *layout) count() int {
+func (l *layout) partitionCount() int {
 	n := 0
 	for _, t := range l.topics {
 		if !t.old {
@@ -223,7 +223,7 @@ func (l *layout) subscribed() []string {
 }
 
 // find returns the topic of a kind and level.
-func (l *layout) find(k kind, level time.Duration) ownTopic {
+func (l *layout) topicOf(k topicKind, level time.Duration) ownTopic {
 	for _, t := range l.topics {
 		if t.kind == k && t.level == level && !t.old {
 			return t
@@ -243,7 +243,7 @@ func (l *layout) longestWait() time.Duration {
 
 // neededRetention is the shortest retention that a topic of ours may have.
 func (l *layout) neededRetention() time.Duration {
-	return max(leastRetention, retentionFactor*l.longestWait())
+	return max(minRetention, retentionFactor*l.longestWait())
 }
 
 // check refuses existing topics that cannot hold the policy. settings are those
@@ -251,7 +251,7 @@ func (l *layout) neededRetention() time.Duration {
 func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
 	l.warnings, l.unfit = nil, nil
-	if n := l.count(); n > cfg.MaxPartitions {
+	if n := l.partitionCount(); n > cfg.MaxPartitions {
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
 	}
 	if l.policy.Order == redeliver.PerKey && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.partitions {
@@ -304,7 +304,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-	case t.kind == deadTopic: // how long a dead letter is kept is the user's choice
+	case t.kind == dlqTopic: // how long a dead letter is kept is the user's choice
 		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
 			refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
 		}
@@ -316,7 +316,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
 		}
 	}
-	needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	needed := min(math.MaxInt32, max(l.maxRecordBytes+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
 	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
 		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
 			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))

@@ -4,14 +4,14 @@ import "slices"
 
 // find returns the line of a copy's key, nil if there is none, and where in it the
 // copy's record stands, or would.
-func (ls *lines) find(c *lineCopy) (ln *line, i int, found bool) {
-	if ln = ls.keys[c.key]; ln == nil {
+func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, found bool) {
+	if queue = queues.queues[c.key]; queue == nil {
 		return nil, 0, false
 	}
-	if n := len(ln.items); ln.head == n || ln.items[n-1].offset < c.offset { // as a rule
-		return ln, n, false
+	if n := len(queue.records); queue.head == n || queue.records[n-1].offset < c.offset { // as a rule
+		return queue, n, false
 	}
-	i, found = slices.BinarySearchFunc(ln.items[ln.head:], c.offset, func(it item, offset int64) int {
+	i, found = slices.BinarySearchFunc(queue.records[queue.head:], c.offset, func(it queuedRecord, offset int64) int {
 		switch {
 		case it.offset < offset:
 			return -1
@@ -21,50 +21,50 @@ func (ls *lines) find(c *lineCopy) (ln *line, i int, found bool) {
 			return 0
 		}
 	})
-	return ln, ln.head + i, found
+	return queue, queue.head + i, found
 }
 
 // insert puts an item at its place into a line, which it makes if there is none.
-func (ls *lines) insert(ln *line, i int, c *lineCopy, it item) (*line, int) {
-	if ln == nil {
-		if n := len(ls.spare); n > 0 {
-			ln, ls.spare = ls.spare[n-1], ls.spare[:n-1]
+func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it queuedRecord) (*keyQueue, int) {
+	if queue == nil {
+		if n := len(queues.spare); n > 0 {
+			queue, queues.spare = queues.spare[n-1], queues.spare[:n-1]
 		} else {
-			ln = new(line)
+			queue = new(keyQueue)
 		}
-		ls.keys[c.key] = ln
+		queues.queues[c.key] = queue
 	}
-	ln.items = slices.Insert(ln.items, i, it)
-	return ln, i
+	queue.records = slices.Insert(queue.records, i, it)
+	return queue, i
 }
 
 // onLevel notes whether a record is on a level, and counts those that are.
-func (ls *lines) onLevel(it *item, is bool) {
-	if it.level == is {
+func (queues *keyQueues) setOnLevelLocked(it *queuedRecord, onLevel bool) {
+	if it.onLevel == onLevel {
 		return
 	}
-	it.level = is
-	if is {
-		ls.behind.Add(1)
+	it.onLevel = onLevel
+	if onLevel {
+		queues.onLevels.Add(1)
 	} else {
-		ls.behind.Add(-1)
+		queues.onLevels.Add(-1)
 	}
 }
 
 // first is the first record of a line that is not done; nil for none.
-func (ln *line) first() *item {
-	for i := ln.head; i < len(ln.items); i++ {
-		if !ln.items[i].done {
-			return &ln.items[i]
+func (queue *keyQueue) first() *queuedRecord {
+	for i := queue.head; i < len(queue.records); i++ {
+		if !queue.records[i].done {
+			return &queue.records[i]
 		}
 	}
 	return nil
 }
 
 // isFirst reports whether nothing before an item is unsettled.
-func (ln *line) isFirst(i int) bool {
-	for j := ln.head; j < i; j++ {
-		if !ln.items[j].done {
+func (queue *keyQueue) isFirst(i int) bool {
+	for j := queue.head; j < i; j++ {
+		if !queue.records[j].done {
 			return false
 		}
 	}
@@ -72,104 +72,104 @@ func (ln *line) isFirst(i int) bool {
 }
 
 // drop takes away a copy of an item, and the item when it was the last of one that is done.
-func (ls *lines) drop(ln *line, i int, c *lineCopy) {
+func (queues *keyQueues) dropCopyLocked(queue *keyQueue, i int, c *recordCopy) {
 	if c.counted {
-		ln.items[i].copies--
+		queue.records[i].copies--
 	}
-	ls.tidy(c.key, ln, i)
+	queues.removeIfDoneLocked(c.key, queue, i)
 }
 
-func (ls *lines) tidy(key uint64, ln *line, i int) {
-	if it := &ln.items[i]; it.done && it.copies <= 0 {
-		ls.remove(ln, i)
-		ls.tidyLine(key, ln)
+func (queues *keyQueues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) {
+	if it := &queue.records[i]; it.done && it.copies <= 0 {
+		queues.removeLocked(queue, i)
+		queues.removeIfEmptyLocked(key, queue)
 	}
 }
 
 // remove takes an item, which nobody has in hand, out of its line.
-func (ls *lines) remove(ln *line, i int) {
-	ls.onLevel(&ln.items[i], false)
-	if i > ln.head {
-		ln.items = slices.Delete(ln.items, i, i+1)
+func (queues *keyQueues) removeLocked(queue *keyQueue, i int) {
+	queues.setOnLevelLocked(&queue.records[i], false)
+	if i > queue.head {
+		queue.records = slices.Delete(queue.records, i, i+1)
 		return
 	}
-	ln.items[i] = item{}
-	ln.head++
-	if ln.head >= 64 && ln.head > len(ln.items)/2 {
-		n := copy(ln.items, ln.items[ln.head:])
-		clear(ln.items[n:])
-		ln.items, ln.head = ln.items[:n], 0
+	queue.records[i] = queuedRecord{}
+	queue.head++
+	if queue.head >= 64 && queue.head > len(queue.records)/2 {
+		n := copy(queue.records, queue.records[queue.head:])
+		clear(queue.records[n:])
+		queue.records, queue.head = queue.records[:n], 0
 	}
 }
 
 // spareMost bounds the empty lines that are kept, and spareRoom the room of each.
 const (
-	spareMost = 4096
-	spareRoom = 8
+	maxSpare     = 4096
+	maxSpareRoom = 8
 )
 
 // tidyLine forgets a line without records. Who waits as a twin has one.
-func (ls *lines) tidyLine(key uint64, ln *line) {
-	if ls.keys[key] != ln || ln.head < len(ln.items) || len(ln.twins) > 0 {
+func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
+	if queues.queues[key] != queue || queue.head < len(queue.records) || len(queue.duplicates) > 0 {
 		return
 	}
-	delete(ls.keys, key)
-	if len(ls.spare) < spareMost && cap(ln.items) <= spareRoom {
-		ln.items, ln.head = ln.items[:0], 0
-		ls.spare = append(ls.spare, ln)
+	delete(queues.queues, key)
+	if len(queues.spare) < maxSpare && cap(queue.records) <= maxSpareRoom {
+		queue.records, queue.head = queue.records[:0], 0
+		queues.spare = append(queues.spare, queue)
 	}
 }
 
 // wake tells those of a line that must ask again after one of its records was
 // settled, parked or given up; first says whether it was the first.
-func (ls *lines) wake(key uint64, ln *line, first bool) {
-	for _, c := range ln.twins {
+func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
+	for _, c := range queue.duplicates {
 		c.waits = false
 		c.notify()
 	}
-	ln.twins = nil
-	if next := ln.first(); first && next != nil {
+	queue.duplicates = nil
+	if next := queue.first(); first && next != nil {
 		switch {
-		case next.hand == nil && ln.waiting > 0: // what waited for it in hand is to be parked
-			for i := ln.head; i < len(ln.items) && ln.waiting > 0; i++ {
-				ln.rouse(ln.items[i].hand)
+		case next.held == nil && queue.waiting > 0: // what waited for it in hand is to be parked
+			for i := queue.head; i < len(queue.records) && queue.waiting > 0; i++ {
+				queue.wakeCopy(queue.records[i].held)
 			}
-		case next.hand != nil:
-			ln.rouse(next.hand)
+		case next.held != nil:
+			queue.wakeCopy(next.held)
 		}
 	}
-	ls.tidyLine(key, ln)
+	queues.removeIfEmptyLocked(key, queue)
 }
 
-func (ln *line) rouse(c *lineCopy) {
+func (queue *keyQueue) wakeCopy(c *recordCopy) {
 	if c != nil && c.waits {
 		c.waits = false
-		ln.waiting--
+		queue.waiting--
 		c.notify()
 	}
 }
 
 // notify puts a copy into its lane's mailbox.
-func (c *lineCopy) notify() {
-	c.box.copies = append(c.box.copies, c)
-	if len(c.box.copies) == 1 {
-		c.box.ring()
+func (c *recordCopy) notify() {
+	c.mailbox.copies = append(c.mailbox.copies, c)
+	if len(c.mailbox.copies) == 1 {
+		c.mailbox.notify()
 	}
 }
 
 // astray notes that two different records claim one place of a key.
-func (ls *lines) astray(ln *line, i int, c *lineCopy) {
-	ls.noteStray(c.place)
-	if ln.items[i].hand == nil {
-		first := ln.isFirst(i)
-		ls.remove(ln, i)
-		ls.wake(c.key, ln, first)
+func (queues *keyQueues) markConflictLocked(queue *keyQueue, i int, c *recordCopy) {
+	queues.addConflictLocked(c.keyOffset)
+	if queue.records[i].held == nil {
+		first := queue.isFirst(i)
+		queues.removeLocked(queue, i)
+		queues.wakeLocked(c.key, queue, first)
 	}
 }
 
-func (ls *lines) noteStray(p place) {
-	if ls.strays == nil {
-		ls.strays = make(map[place]struct{})
+func (queues *keyQueues) addConflictLocked(p keyOffset) {
+	if queues.conflicts == nil {
+		queues.conflicts = make(map[keyOffset]struct{})
 	}
-	ls.strays[p] = struct{}{}
+	queues.conflicts[p] = struct{}{}
 }

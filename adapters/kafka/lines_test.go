@@ -39,22 +39,22 @@ func FuzzLines(f *testing.F) {
 // What a session expected on the origin, and compaction took away, is not waited for.
 func TestLinesForgetWhatIsNotThereAnyMore(t *testing.T) {
 	var behind atomic.Int64
-	ls := newLines(&behind)
-	ls.begin(10)
-	box := mailbox{ring: func() {}}
-	waiting := lineCopy{place: place{1, 12}, counted: true, box: &box}
-	ls.load(waiting, time.UnixMilli(1), true)
-	ls.expect(place{1, 10}, 0)
-	ls.loaded()
+	queues := newKeyQueues(&behind)
+	queues.startAt(10)
+	box := mailbox{notify: func() {}}
+	waiting := recordCopy{keyOffset: keyOffset{1, 12}, counted: true, mailbox: &box}
+	queues.addLoaded(waiting, time.UnixMilli(1), true)
+	queues.addExpected(keyOffset{1, 10}, 0)
+	queues.finishLoading()
 	now := time.UnixMilli(1000)
-	if v, until := ls.ask(&waiting, now, true); v != stays || until != now.Add(glimpse) {
+	if v, until := queues.ask(&waiting, now, true); v != verdictHold || until != now.Add(heldRecheck) {
 		t.Fatalf("%d until %s, want to look again soon", v, until)
 	}
-	other := lineCopy{place: place{2, 11}, first: true, box: &box}
-	if v, _ := ls.ask(&other, now, false); v != runs {
+	other := recordCopy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
+	if v, _ := queues.ask(&other, now, false); v != verdictRun {
 		t.Fatalf("another key: %d", v)
 	}
-	if v, _ := ls.ask(&waiting, now, true); v != runs {
+	if v, _ := queues.ask(&waiting, now, true); v != verdictRun {
 		t.Errorf("%d, although nothing is before it", v)
 	}
 	if n := behind.Load(); n != 1 {

@@ -20,21 +20,21 @@ import (
 // read once, beside the lanes, for keys and origin offsets alone.
 
 // loadPause is how long to wait before what could not be read back is tried again.
-const loadPause = time.Second
+const loadRetryPause = time.Second
 
 // load reads back what waits in a partition of the waiting topics, and makes ready.
 // It returns an error only when ctx has ended.
-func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
+func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
 	for told := false; ; told = true {
-		err := r.loadAll(ctx, ls, partition)
+		err := r.tryLoadQueues(ctx, queues, partition)
 		if err == nil {
-			ls.loaded()
+			queues.finishLoading()
 			return nil
 		}
 		if !told && ctx.Err() == nil {
-			r.tell(redeliver.ChangeReadingBack, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
+			r.report(redeliver.ChangeReadingBack, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
-		timer := time.NewTimer(loadPause)
+		timer := time.NewTimer(loadRetryPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -44,18 +44,18 @@ func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
 	}
 }
 
-func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error {
+func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
 	topics := map[string][]int32{r.layout.origin: {partition}}
 	for topic := range r.levels {
 		topics[topic] = []int32{partition}
 	}
-	committed, err := r.client.admin.committed(r.layout.group, topics)
+	committed, err := r.client.admin.groupOffsets(r.layout.group, topics)
 	if err != nil {
 		return err
 	}
-	ls.clear()
+	queues.clear()
 	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
-		found, err := committed.note(topic, partition)
+		found, err := committed.meta(topic, partition)
 		if err != nil {
 			return err
 		}
@@ -75,23 +75,23 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 			}
 			settled := r.settledBefore(topic, found, next)
 			for _, rec := range p.records {
-				if isSettled(settled, rec.offset) {
+				if containsOffset(settled, rec.offset) {
 					continue
 				}
-				ls.load(r.loaded(r.levels[topic], partition, rec))
+				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
 			}
 			if p.end && p.next <= next {
 				break // somebody's transaction is open
 			}
 			next = p.next
 		}
-		ls.ends[topic] = next
+		queues.loadedEnds[topic] = next
 	}
-	found, err := committed.note(r.layout.origin, partition)
+	found, err := committed.meta(r.layout.origin, partition)
 	if err != nil {
 		return err
 	}
-	return r.loadOrigin(ctx, ls, partition, r.settledBefore(r.layout.origin, found, ls.from))
+	return r.loadOrigin(ctx, queues, partition, r.settledBefore(r.layout.origin, found, queues.from))
 }
 
 // loadOrigin reads back what stands on the origin unsettled, before something of it
@@ -101,9 +101,9 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 // those count whose key has something that waits. Each is an item and a place in memory,
 // 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no
 // line yet.
-func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, settled []offsetRun) error {
+func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
-	next, high := ls.from, ls.highest()
+	next, high := queues.from, queues.highestOffset()
 	if high < next {
 		return nil
 	}
@@ -118,12 +118,12 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, set
 			return err
 		}
 		for _, rec := range p.records {
-			if rec.key == nil || rec.offset >= high || isSettled(settled, rec.offset) {
+			if rec.key == nil || rec.offset >= high || containsOffset(settled, rec.offset) {
 				continue
 			}
-			at := place{maphash.Bytes(seed, rec.key), rec.offset}
-			if n < r.client.cfg.MaxParked || ls.known(at.key) {
-				ls.expect(at, originTime(rec.at))
+			at := keyOffset{maphash.Bytes(seed, rec.key), rec.offset}
+			if n < r.client.cfg.MaxParked || queues.hasQueue(at.key) {
+				queues.addExpected(at, originTime(rec.at))
 				n++
 			}
 		}
@@ -137,10 +137,10 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, set
 
 // loaded reads a record of a waiting topic as its lane will. ok is false for one
 // that has no order.
-func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c lineCopy, due time.Time, ok bool) {
-	users, ours := split(rec.headers)
+func (r *reader) loadedCopy(w waitLevel, partition int32, rec fetchedRecord) (c recordCopy, due time.Time, ok bool) {
+	users, ours := splitHeaders(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
-	stay := r.arrive(&m, ours, w)
+	stay := r.readArrival(&m, ours, w)
 	c, ok = orderedCopy(&m, &stay, partition)
 	return c, stay.State.Due, ok
 }
@@ -148,12 +148,12 @@ func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c lineCopy, 
 // orderedCopy makes the lineCopy of a record that waits. ok is false for one that has
 // no order: it has no key, never stood in this partition of its origin (a delayed
 // publish), was dead-lettered before (a replay), or says so.
-func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c lineCopy, ok bool) {
+func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c recordCopy, ok bool) {
 	st := stay.State
 	if m.Key == nil || stay.Publish || !st.Source.Known || st.Source.Partition != partition || st.Replays > 0 || st.Reason != "" {
-		return lineCopy{}, false
+		return recordCopy{}, false
 	}
-	return lineCopy{place: place{maphash.Bytes(seed, m.Key), st.Source.Offset}, at: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
+	return recordCopy{keyOffset: keyOffset{maphash.Bytes(seed, m.Key), st.Source.Offset}, written: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
 }
 
 // originTime is a record's time in its origin as headers have it.
@@ -165,100 +165,100 @@ func originTime(t time.Time) int64 {
 }
 
 // clear forgets what was loaded.
-func (ls *lines) clear() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, ln := range ls.keys {
-		for i := range ln.items {
-			ls.onLevel(&ln.items[i], false)
+func (queues *keyQueues) clear() {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	for _, queue := range queues.queues {
+		for i := range queue.records {
+			queues.setOnLevelLocked(&queue.records[i], false)
 		}
 	}
-	clear(ls.keys)
-	clear(ls.ends)
-	ls.high, ls.unread = -1, nil
+	clear(queues.queues)
+	clear(queues.loadedEnds)
+	queues.highest, queues.unread = -1, nil
 }
 
 // load adds a copy that waits. Lines are put in order by loaded.
-func (ls *lines) load(c lineCopy, due time.Time, ok bool) {
+func (queues *keyQueues) addLoaded(c recordCopy, due time.Time, ok bool) {
 	if !ok {
 		return
 	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.high = max(ls.high, c.offset)
-	ls.append(c.key, item{offset: c.offset, at: c.at, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queues.highest = max(queues.highest, c.offset)
+	queues.appendLocked(c.key, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
 }
 
 // known reports whether a key has a line.
-func (ls *lines) known(key uint64) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.keys[key] != nil
+func (queues *keyQueues) hasQueue(key uint64) bool {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	return queues.queues[key] != nil
 }
 
 // expect adds a record that the origin's lane will come to.
-func (ls *lines) expect(p place, at int64) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.unread = append(ls.unread, p)
-	ls.append(p.key, item{offset: p.offset, at: at, unread: true})
+func (queues *keyQueues) addExpected(p keyOffset, at int64) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queues.unread = append(queues.unread, p)
+	queues.appendLocked(p.key, queuedRecord{offset: p.offset, written: at, unread: true})
 }
 
-func (ls *lines) append(key uint64, it item) {
-	ln := ls.keys[key]
-	if ln == nil {
-		ln = new(line)
-		ls.keys[key] = ln
+func (queues *keyQueues) appendLocked(key uint64, it queuedRecord) {
+	queue := queues.queues[key]
+	if queue == nil {
+		queue = new(keyQueue)
+		queues.queues[key] = queue
 	}
-	ln.items = append(ln.items, it)
-	ls.onLevel(&ln.items[len(ln.items)-1], !it.unread)
+	queue.records = append(queue.records, it)
+	queues.setOnLevelLocked(&queue.records[len(queue.records)-1], !it.unread)
 }
 
 // reached forgets what was expected before an offset and is not there any more.
-func (ls *lines) reached(offset int64) {
-	for len(ls.unread) > 0 && ls.unread[0].offset < offset {
-		c := lineCopy{place: ls.unread[0]}
-		ls.unread = ls.unread[1:]
-		if ln, i, found := ls.find(&c); found && ln.items[i].unread && ln.items[i].hand == nil {
-			first := ln.isFirst(i)
-			ls.remove(ln, i)
-			ls.wake(c.key, ln, first)
+func (queues *keyQueues) reachedLocked(offset int64) {
+	for len(queues.unread) > 0 && queues.unread[0].offset < offset {
+		c := recordCopy{keyOffset: queues.unread[0]}
+		queues.unread = queues.unread[1:]
+		if queue, i, found := queues.findLocked(&c); found && queue.records[i].unread && queue.records[i].held == nil {
+			first := queue.isFirst(i)
+			queues.removeLocked(queue, i)
+			queues.wakeLocked(c.key, queue, first)
 		}
 	}
 }
 
 // loaded puts the lines in order, copies of one record together, and opens them.
-func (ls *lines) loaded() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for key, ln := range ls.keys {
-		slices.SortFunc(ln.items, func(a, b item) int {
+func (queues *keyQueues) finishLoading() {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	for key, queue := range queues.queues {
+		slices.SortFunc(queue.records, func(a, b queuedRecord) int {
 			return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(b.attempts, a.attempts), cmp.Compare(b.due, a.due))
 		})
-		kept := ln.items[:0]
-		for _, it := range ln.items {
+		kept := queue.records[:0]
+		for _, it := range queue.records {
 			if n := len(kept); n == 0 || kept[n-1].offset != it.offset {
 				kept = append(kept, it)
 				continue
 			}
 			one := &kept[len(kept)-1]
 			one.copies += it.copies
-			ls.onLevel(&it, false)
-			if one.at != it.at {
-				ls.noteStray(place{key, it.offset})
+			queues.setOnLevelLocked(&it, false)
+			if one.written != it.written {
+				queues.addConflictLocked(keyOffset{key, it.offset})
 			}
 		}
-		clear(ln.items[len(kept):])
-		ln.items = slices.DeleteFunc(kept, func(it item) bool {
-			_, known := ls.strays[place{key, it.offset}]
+		clear(queue.records[len(kept):])
+		queue.records = slices.DeleteFunc(kept, func(it queuedRecord) bool {
+			_, known := queues.conflicts[keyOffset{key, it.offset}]
 			if known {
-				ls.onLevel(&it, false)
+				queues.setOnLevelLocked(&it, false)
 			}
 			return known
 		})
-		if len(ln.items) == 0 {
-			delete(ls.keys, key)
+		if len(queue.records) == 0 {
+			delete(queues.queues, key)
 		}
 	}
-	close(ls.ready)
+	close(queues.ready)
 }

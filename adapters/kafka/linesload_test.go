@@ -48,28 +48,28 @@ func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
 	}
 	defer func() { _ = client.Close() }()
 	r := &reader{client: &Client{cfg: Config{MaxParked: most}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
-	ls := newLines(new(atomic.Int64))
-	ls.begin(0)
-	waits := lineCopy{place: place{maphash.String(seed, "waits"), records}}
-	ls.load(waits, time.Now(), true)
-	if err := r.loadOrigin(t.Context(), ls, 0, nil); err != nil {
+	queues := newKeyQueues(new(atomic.Int64))
+	queues.startAt(0)
+	waits := recordCopy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
+	queues.addLoaded(waits, time.Now(), true)
+	if err := r.loadOrigin(t.Context(), queues, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got []int64
-	for _, p := range ls.unread {
+	for _, p := range queues.unread {
 		got = append(got, p.offset)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("expects the records at %v, want %v", got, want)
 	}
-	if ln := ls.keys[waits.key]; len(ln.items) != records/10+1 {
-		t.Errorf("the line of the key that waits has %d records, want %d", len(ln.items), records/10+1)
+	if queue := queues.queues[waits.key]; len(queue.records) != records/10+1 {
+		t.Errorf("the line of the key that waits has %d records, want %d", len(queue.records), records/10+1)
 	}
 }
 
 // What loadOrigin says of the memory that a record takes.
 func TestARecordThatIsReadBackTakes64Bytes(t *testing.T) {
-	if n := unsafe.Sizeof(item{}) + unsafe.Sizeof(place{}); n > 64 {
+	if n := unsafe.Sizeof(queuedRecord{}) + unsafe.Sizeof(keyOffset{}); n > 64 {
 		t.Errorf("%d bytes", n)
 	}
 }

@@ -21,13 +21,13 @@ func BenchmarkWhatWaitsInMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		var behind atomic.Int64
-		ls := newLines(&behind)
-		ls.begin(waiting)
+		queues := newKeyQueues(&behind)
+		queues.startAt(waiting)
 		for i := range int64(waiting) {
-			ls.load(lineCopy{place: place{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
+			queues.addLoaded(recordCopy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
 		}
 		most = max(most, heap()-before)
-		runtime.KeepAlive(ls)
+		runtime.KeepAlive(queues)
 	}
 	b.ReportMetric(float64(most)/waiting, "B/message")
 }

@@ -8,168 +8,168 @@ import (
 // What the lanes tell of their copies, and where they find what to ask for again.
 
 // done says that the record of a copy was acked or dead-lettered.
-func (ls *lines) done(c *lineCopy) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ln, i, found := ls.find(c); found && ln.items[i].hand == c {
-		ls.end(ln, i, c)
+func (queues *keyQueues) settle(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if queue, i, found := queues.findLocked(c); found && queue.records[i].held == c {
+		queues.settleLocked(queue, i, c)
 	}
 }
 
 // bury says that the record of a copy was dead-lettered on its way to a level, which
 // refuses it. It may have asked, or, for a hop, not. All its other copies are dropped
 // when they come, but for one in hand.
-func (ls *lines) bury(c *lineCopy) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln, i, found := ls.find(c)
-	if !found || ln.items[i].at != c.at {
+func (queues *keyQueues) deadLetter(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].written != c.written {
 		return
 	}
-	if it := &ln.items[i]; it.hand != nil && it.hand != c {
+	if it := &queue.records[i]; it.held != nil && it.held != c {
 		// That one runs, or this is what became of it, which its lane has not told
 		// yet. When it does there is nothing left to wait for.
-		it.buried = true
-		ls.drop(ln, i, c)
+		it.deadLettered = true
+		queues.dropCopyLocked(queue, i, c)
 		return
 	}
-	ls.end(ln, i, c)
+	queues.settleLocked(queue, i, c)
 }
 
 // end settles the record of a copy, and lets those behind it go.
-func (ls *lines) end(ln *line, i int, c *lineCopy) {
-	it := &ln.items[i]
-	it.hand, it.done = nil, true
-	ls.onLevel(it, false)
-	if c.offset < ls.from || c.offset >= ls.next {
-		if ls.settled == nil {
-			ls.settled = make(map[place]int64)
+func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
+	it := &queue.records[i]
+	it.held, it.done = nil, true
+	queues.setOnLevelLocked(it, false)
+	if c.offset < queues.from || c.offset >= queues.next {
+		if queues.settled == nil {
+			queues.settled = make(map[keyOffset]int64)
 		}
-		ls.settled[c.place] = c.at
+		queues.settled[c.keyOffset] = c.written
 	}
-	first := ln.isFirst(i)
-	ls.drop(ln, i, c)
-	ls.wake(c.key, ln, first)
+	first := queue.isFirst(i)
+	queues.dropCopyLocked(queue, i, c)
+	queues.wakeLocked(c.key, queue, first)
 }
 
 // park says that the record of a copy was written to a level, to come back with so
 // many attempts behind it when it is due.
-func (ls *lines) park(c *lineCopy, attempts int, due time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln, i, found := ls.find(c)
-	if !found || ln.items[i].hand != c {
+func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].held != c {
 		return
 	}
-	it := &ln.items[i]
-	if it.buried {
-		ls.end(ln, i, c)
+	it := &queue.records[i]
+	if it.deadLettered {
+		queues.settleLocked(queue, i, c)
 		return
 	}
-	it.hand, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
-	ls.onLevel(it, true)
+	it.held, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
+	queues.setOnLevelLocked(it, true)
 	if c.counted {
 		it.copies--
 	}
-	first := ln.isFirst(i)
-	if _, known := ls.strays[c.place]; known {
-		ls.remove(ln, i)
+	first := queue.isFirst(i)
+	if _, known := queues.conflicts[c.keyOffset]; known {
+		queues.removeLocked(queue, i)
 	}
-	ls.wake(c.key, ln, first)
+	queues.wakeLocked(c.key, queue, first)
 }
 
 // hopped says that a copy moved on to another level without having asked.
-func (ls *lines) hopped(c *lineCopy) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ln, i, found := ls.find(c); found && c.counted {
-		ln.items[i].copies--
-		ls.tidy(c.key, ln, i)
+func (queues *keyQueues) hopped(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if queue, i, found := queues.findLocked(c); found && c.counted {
+		queue.records[i].copies--
+		queues.removeIfDoneLocked(c.key, queue, i)
 	}
 }
 
 // leave has a copy wait no more in hand: the lane writes it to a level. It is false
 // for one that was told to ask again, or of whose record another copy is in hand.
-func (ls *lines) leave(c *lineCopy) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln, i, found := ls.find(c)
-	if !found || ln.items[i].hand != c || !c.waits {
+func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].held != c || !c.waits {
 		return false
 	}
 	c.waits = false
-	ln.waiting--
+	queue.waiting--
 	return true
 }
 
 // giveUp says that the lane has a copy no more and leaves it unsettled: its record
 // is where it was read, and nothing behind it may run.
-func (ls *lines) giveUp(c *lineCopy) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln, i, found := ls.find(c)
+func (queues *keyQueues) giveUp(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
 	if !found {
 		return
 	}
-	if ln.items[i].hand != c {
-		ln.twins = slices.DeleteFunc(ln.twins, func(t *lineCopy) bool { return t == c })
+	if queue.records[i].held != c {
+		queue.duplicates = slices.DeleteFunc(queue.duplicates, func(t *recordCopy) bool { return t == c })
 		return
 	}
 	if c.waits {
 		c.waits = false
-		ln.waiting--
+		queue.waiting--
 	}
-	ln.items[i].hand = nil
-	ls.wake(c.key, ln, ln.isFirst(i))
+	queue.records[i].held = nil
+	queues.wakeLocked(c.key, queue, queue.isFirst(i))
 }
 
 // stale reports whether a copy that is to hop, which is nobody's business, is out of
 // date: then it is dropped.
-func (ls *lines) stale(c *lineCopy) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if _, known := ls.strays[c.place]; known {
+func (queues *keyQueues) dropStale(c *recordCopy) bool {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if _, known := queues.conflicts[c.keyOffset]; known {
 		return false
 	}
-	ln, i, found := ls.find(c)
+	queue, i, found := queues.findLocked(c)
 	if !found {
-		return ls.wasSettled(c)
+		return queues.wasSettledLocked(c)
 	}
-	it := &ln.items[i]
-	if it.at != c.at || !it.done && c.attempts >= it.attempts {
+	it := &queue.records[i]
+	if it.written != c.written || !it.done && c.attempts >= it.attempts {
 		return false
 	}
-	ls.drop(ln, i, c)
+	queues.dropCopyLocked(queue, i, c)
 	return true
 }
 
 // seen says that a lane has read a copy on a level, which is due then.
-func (ls *lines) seen(c *lineCopy, due time.Time) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if _, known := ls.strays[c.place]; known || c.counted {
+func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if _, known := queues.conflicts[c.keyOffset]; known || c.counted {
 		return
 	}
-	ls.high = max(ls.high, c.offset)
-	ln, i, found := ls.find(c)
+	queues.highest = max(queues.highest, c.offset)
+	queue, i, found := queues.findLocked(c)
 	switch {
-	case found && ln.items[i].at == c.at:
-		it := &ln.items[i]
+	case found && queue.records[i].written == c.written:
+		it := &queue.records[i]
 		it.attempts, it.unread = max(it.attempts, c.attempts), false
-		ls.onLevel(it, true)
-		if it.hand == nil {
+		queues.setOnLevelLocked(it, true)
+		if it.held == nil {
 			it.due = due.UnixMilli()
 		}
-	case !found && !ls.wasSettled(c):
-		ln, i = ls.insert(ln, i, c, item{offset: c.offset, at: c.at, attempts: c.attempts, due: due.UnixMilli()})
-		ls.onLevel(&ln.items[i], true)
+	case !found && !queues.wasSettledLocked(c):
+		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
+		queues.setOnLevelLocked(&queue.records[i], true)
 	}
 }
 
 // collect empties a mailbox.
-func (ls *lines) collect(box *mailbox) []*lineCopy {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+func (queues *keyQueues) collect(box *mailbox) []*recordCopy {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
 	copies := box.copies
 	box.copies = nil
 	return copies

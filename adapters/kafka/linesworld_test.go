@@ -18,18 +18,18 @@ type world struct {
 	now     time.Time
 
 	// The session: what a kill forgets.
-	lines   *lines
+	lines   *keyQueues
 	next    int // of the origin
 	box     mailbox
 	mine    []bool // settled in this session
-	running []*lineCopy
-	waiting []*lineCopy           // in hand
-	writing []*lineCopy           // told to park
-	written []*lineCopy           // a retry or a park is written, and not settled
-	refused []*lineCopy           // hop, and are to be dead-lettered
-	then    map[*lineCopy]*copied // what was written
-	origin  map[int]bool          // acked
-	copyOf  map[*lineCopy]*copied // the copy on a level that it stands for; nil for the origin's
+	running []*recordCopy
+	waiting []*recordCopy           // in hand
+	writing []*recordCopy           // told to park
+	written []*recordCopy           // a retry or a park is written, and not settled
+	refused []*recordCopy           // hop, and are to be dead-lettered
+	then    map[*recordCopy]*copied // what was written
+	origin  map[int]bool            // acked
+	copyOf  map[*recordCopy]*copied // the copy on a level that it stands for; nil for the origin's
 }
 
 // copied is a record on a level.
@@ -62,11 +62,11 @@ func (w *world) restart() {
 			delete(w.origin, i)
 		}
 	}
-	w.lines = newLines(new(atomic.Int64))
-	w.lines.begin(int64(w.next))
-	w.box = mailbox{ring: func() {}}
+	w.lines = newKeyQueues(new(atomic.Int64))
+	w.lines.startAt(int64(w.next))
+	w.box = mailbox{notify: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
-	w.then, w.copyOf = make(map[*lineCopy]*copied), make(map[*lineCopy]*copied)
+	w.then, w.copyOf = make(map[*recordCopy]*copied), make(map[*recordCopy]*copied)
 	w.mine = make([]bool, len(w.keys))
 	// What was acked on a level last may not have been committed.
 	for _, c := range w.copies {
@@ -76,17 +76,17 @@ func (w *world) restart() {
 		c.taken = false
 		c.early = !c.acked
 		if c.early {
-			w.lines.load(w.lineCopy(c), c.due, true)
+			w.lines.addLoaded(w.lineCopy(c), c.due, true)
 		}
 	}
-	for n := w.next; n < int(w.lines.high); n++ {
-		w.lines.expect(place{w.keys[n], int64(n)}, 0)
+	for n := w.next; n < int(w.lines.highest); n++ {
+		w.lines.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
 	}
-	w.lines.loaded()
+	w.lines.finishLoading()
 }
 
-func (w *world) lineCopy(c *copied) lineCopy {
-	return lineCopy{place: place{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, box: &w.box}
+func (w *world) lineCopy(c *copied) recordCopy {
+	return recordCopy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, mailbox: &w.box}
 }
 
 func (w *world) step() {
@@ -95,7 +95,7 @@ func (w *world) step() {
 		if w.next < len(w.keys) {
 			n := w.next
 			w.next++
-			w.ask(&lineCopy{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
 		}
 	case 2, 3:
 		if c := w.pick(func(c *copied) bool { return !c.due.After(w.now) }); c != nil {
@@ -133,11 +133,11 @@ func (w *world) step() {
 			}
 		case 3: // it waits too long for who takes long
 			if c := pop(&w.waiting, w.draw); c != nil {
-				if !w.lines.leave(c) {
+				if !w.lines.stopWaiting(c) {
 					w.waiting = append(w.waiting, c) // a twin
 					break
 				}
-				w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(recovery)}
+				w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(levelRecheck)}
 				w.writing = append(w.writing, c)
 			}
 		case 4:
@@ -175,7 +175,7 @@ func (w *world) pick(ok func(*copied) bool) *copied {
 	return found[w.draw(len(found))]
 }
 
-func pop(from *[]*lineCopy, draw func(int) int) *lineCopy {
+func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
 	if len(*from) == 0 {
 		return nil
 	}
@@ -190,20 +190,20 @@ func (w *world) add(c copied) *copied {
 	c.acked, c.taken, c.early = false, false, false
 	w.copies = append(w.copies, &c)
 	own := w.lineCopy(&c)
-	w.lines.seen(&own, c.due)
+	w.lines.addSeen(&own, c.due)
 	return &c
 }
 
-func (w *world) ask(c *lineCopy) {
+func (w *world) ask(c *recordCopy) {
 	n := int(c.offset)
-	v, until := w.lines.ask(c, w.now, w.draw(2) == 0 && !c.first)
+	v, until := w.lines.ask(c, w.now, w.draw(2) == 0 && !c.fromOrigin)
 	switch v {
-	case runs:
+	case verdictRun:
 		if w.mine[n] {
 			panic(fmt.Sprintf("%d runs again, which this session settled", n))
 		}
 		for _, r := range w.running {
-			if r.place == c.place {
+			if r.keyOffset == c.keyOffset {
 				panic(fmt.Sprintf("%d runs twice at once", n))
 			}
 			if r.key == c.key {
@@ -216,19 +216,19 @@ func (w *world) ask(c *lineCopy) {
 			}
 		}
 		w.running = append(w.running, c)
-	case parks:
+	case verdictPark:
 		w.then[c] = &copied{offset: n, due: until}
 		w.writing = append(w.writing, c)
-	case stays:
+	case verdictHold:
 		w.copyOf[c].due, w.copyOf[c].taken = until, false
-	case dropped:
+	case verdictDrop:
 		w.ack(c)
 		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *copied) bool { return o.offset == n && !o.acked }) {
 			panic(fmt.Sprintf("%d is lost", n))
 		}
-	case free:
+	case verdictUnordered:
 		panic(fmt.Sprintf("%d has no order", n))
-	case waits:
+	case verdictWait:
 		w.waiting = append(w.waiting, c)
 	}
 }
@@ -237,24 +237,24 @@ func (w *world) ask(c *lineCopy) {
 func (w *world) settle() {
 	for len(w.box.copies) > 0 {
 		for _, c := range w.lines.collect(&w.box) {
-			w.waiting = slices.DeleteFunc(w.waiting, func(o *lineCopy) bool { return o == c })
+			w.waiting = slices.DeleteFunc(w.waiting, func(o *recordCopy) bool { return o == c })
 			w.ask(c)
 		}
 	}
-	for _, ln := range w.lines.keys {
-		first := ln.first()
+	for _, queue := range w.lines.queues {
+		first := queue.first()
 		if first == nil {
 			continue // other copies of what is done are waited for
 		}
-		for _, it := range ln.items[ln.head:] {
-			if it.hand != nil && it.hand.waits && (first.hand == nil || first.hand.waits) {
+		for _, it := range queue.records[queue.head:] {
+			if it.held != nil && it.held.waits && (first.held == nil || first.held.waits) {
 				panic(fmt.Sprintf("%d waits in hand for %d, which nobody has", it.offset, first.offset))
 			}
 		}
 	}
 }
 
-func (w *world) ack(c *lineCopy) {
+func (w *world) ack(c *recordCopy) {
 	if on := w.copyOf[c]; on != nil {
 		on.acked = true
 	} else {
@@ -262,13 +262,13 @@ func (w *world) ack(c *lineCopy) {
 	}
 }
 
-func (w *world) done(c *lineCopy) {
+func (w *world) done(c *recordCopy) {
 	w.settled[c.offset], w.mine[c.offset] = true, true
 	w.ack(c)
-	w.lines.done(c)
+	w.lines.settle(c)
 }
 
-func (w *world) fail(c *lineCopy) {
+func (w *world) fail(c *recordCopy) {
 	if int(c.attempts)+1 >= mostAttempts {
 		w.done(c) // dead-lettered
 		return
@@ -277,21 +277,21 @@ func (w *world) fail(c *lineCopy) {
 	w.write(c, int(c.attempts)+1)
 }
 
-func (w *world) write(c *lineCopy, attempts int) {
+func (w *world) write(c *recordCopy, attempts int) {
 	n := w.then[c]
 	n.attempts = attempts
 	w.then[c] = w.add(*n)
 	w.written = append(w.written, c)
 }
 
-func (w *world) park(c *lineCopy) {
+func (w *world) park(c *recordCopy) {
 	w.ack(c)
 	w.lines.park(c, w.then[c].attempts, w.then[c].due)
 }
 
 func (w *world) hop(c *copied) {
 	own := w.lineCopy(c)
-	if w.lines.stale(&own) {
+	if w.lines.dropStale(&own) {
 		c.acked = true
 		return
 	}
@@ -309,12 +309,12 @@ func (w *world) hop(c *copied) {
 }
 
 // bury is what no level takes: it is dead-lettered on its way there.
-func (w *world) bury(c *lineCopy) {
-	inHand := func(o *lineCopy) bool { return o != c && o.place == c.place }
+func (w *world) bury(c *recordCopy) {
+	inHand := func(o *recordCopy) bool { return o != c && o.keyOffset == c.keyOffset }
 	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // goes on
 	w.settled[c.offset], w.mine[c.offset] = true, w.mine[c.offset] || !another
 	w.ack(c)
-	w.lines.bury(c)
+	w.lines.deadLetter(c)
 }
 
 // finish lets everything come to its end.
@@ -322,8 +322,8 @@ func (w *world) finish() {
 	for range 100_000 {
 		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
 			!slices.ContainsFunc(w.copies, func(c *copied) bool { return !c.acked }) && w.next == len(w.keys) {
-			if n := w.lines.behind.Load(); n != 0 || len(w.lines.keys) != 0 {
-				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.lines.keys)))
+			if n := w.lines.onLevels.Load(); n != 0 || len(w.lines.queues) != 0 {
+				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.lines.queues)))
 			}
 			return
 		}
@@ -331,7 +331,7 @@ func (w *world) finish() {
 		case w.next < len(w.keys):
 			n := w.next
 			w.next++
-			w.ask(&lineCopy{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
 		case len(w.running) > 0:
 			w.fail(pop(&w.running, w.draw))
 		case len(w.writing) > 0:

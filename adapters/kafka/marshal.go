@@ -43,7 +43,7 @@ func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message
 		msg.Metadata[string(h.Key)] = string(h.Value)
 	}
 	if msg.UUID == "" {
-		msg.UUID = uuidOf(rec)
+		msg.UUID = recordID(rec)
 	}
 	return msg, nil
 }

@@ -32,11 +32,11 @@ func TestNamesThatTwoTopicsShareAreRefused(t *testing.T) {
 	one := &layout{origin: "one", topics: []ownTopic{{name: "retry"}, {name: "one.dlq"}}}
 	two := &layout{origin: "two", topics: []ownTopic{{name: "retry"}, {name: "two.dlq"}}}
 	var ps redeliver.Problems
-	two.apart(&ps, two)
+	two.checkShared(&ps, two)
 	if err := ps.Err(); err != nil {
 		t.Errorf("a subscription that is opened twice: %v", err)
 	}
-	two.apart(&ps, one)
+	two.checkShared(&ps, one)
 	if got := fmt.Sprint(ps.Err()); !strings.Contains(got, "Names is retry: must differ for every topic: one and two would share it") || len(ps) != 1 {
 		t.Errorf("got %s", got)
 	}

@@ -39,21 +39,21 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return base(topic, group) + ".retry"
+	return baseName(topic, group) + ".retry"
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return base(topic, group) + ".dlq"
+	return baseName(topic, group) + ".dlq"
 }
 
 func (n Names) control(topic, group string) string {
 	if n.Control != nil {
 		return n.Control(topic, group)
 	}
-	return base(topic, group) + ".control"
+	return baseName(topic, group) + ".control"
 }
 
 func (n Names) delay(topic, group string, level time.Duration) string {
@@ -76,8 +76,8 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		checkTopic(ps, field, retry)
-		if most := maxTopic - maxSuffix + len(".retry"); len(retry) > most && len(retry) <= maxTopic {
-			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
+		if maxLen := maxTopic - maxSuffix + len(".retry"); len(retry) > maxLen && len(retry) <= maxTopic {
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
 		}
 		if retry == topic {
 			ps.Add(field, retry, "must not be the topic itself")
@@ -100,7 +100,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 }
 
 // apart refuses names that another subscription of the client has already.
-func (l *layout) apart(ps *redeliver.Problems, other *layout) {
+func (l *layout) checkShared(ps *redeliver.Problems, other *layout) {
 	theirs := append(slices.Clip(other.topics), other.control)
 	for _, t := range append(slices.Clip(l.topics), l.control) {
 		if other.origin != l.origin && t.name != "" && slices.ContainsFunc(theirs, func(o ownTopic) bool { return o.name == t.name }) {
@@ -111,7 +111,7 @@ func (l *layout) apart(ps *redeliver.Problems, other *layout) {
 
 // base is "<topic>.<group>", the group escaped. One that leaves no room for the
 // suffixes is cut, and a hash of the whole stands for what is lost.
-func base(topic, group string) string {
+func baseName(topic, group string) string {
 	name := topic + "." + escapeGroup(group)
 	if len(name) <= maxTopic-maxSuffix {
 		return name

@@ -18,8 +18,8 @@ func TestOnKafkaNamesThatCollideAreExplained(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	adm := kadm.NewClient(independent(t, p.addrs))
-	there := p.topic + ".b_c.retry.100ms"
-	for _, topic := range []string{p.topic + ".b", there} {
+	existing := p.topic + ".b_c.retry.100ms"
+	for _, topic := range []string{p.topic + ".b", existing} {
 		kafkatest.MakeTopic(t, adm, 1, nil, topic)
 	}
 	if !p.real {
@@ -33,7 +33,7 @@ func TestOnKafkaNamesThatCollideAreExplained(t *testing.T) {
 	if err == nil {
 		t.Fatal("the subscription began")
 	}
-	for _, want := range []string{p.topic + ".b.c.retry.100ms", there, "Config.Names"} {
+	for _, want := range []string{p.topic + ".b.c.retry.100ms", existing, "Config.Names"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %s: %v", want, err)
 		}

@@ -24,7 +24,7 @@ func newest() *sarama.Config {
 }
 
 // on puts records on each of n partitions, and returns their ids.
-func on(t *testing.T, p place, name string, n int) (ids []string) {
+func on(t *testing.T, p keyOffset, name string, n int) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
 	for i := range n {
@@ -36,7 +36,7 @@ func on(t *testing.T, p place, name string, n int) (ids []string) {
 	return ids
 }
 
-func grow(t *testing.T, p place, n int) {
+func grow(t *testing.T, p keyOffset, n int) {
 	t.Helper()
 	admin := kadm.NewClient(independent(t, p.addrs))
 	res, err := admin.UpdatePartitions(t.Context(), n, p.topic)
@@ -110,7 +110,7 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 	for name, strategy := range map[string]sarama.BalanceStrategy{"eager": sarama.NewBalanceStrategyRange(), "cooperative": sarama.NewBalanceStrategyCooperativeSticky()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 			on(t, p, "old-", 4)
 			somebody := make(kadm.Offsets)
 			somebody.AddOffset(p.topic, 0, 1, -1)

@@ -86,7 +86,7 @@ func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *test
 func TestALevelThatIsDeletedBetweenTwoLooksIsNoProblem(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	old, admin := p.ours("retry.300ms"), kadm.NewClient(independent(t, p.addrs))
 	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, old)
 	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {

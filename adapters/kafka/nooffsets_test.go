@@ -22,7 +22,7 @@ func TestLevelsThatAreReadFromTheirStartAreReported(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)}
 	first, ev := open(t, cfg)

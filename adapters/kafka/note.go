@@ -20,10 +20,10 @@ import (
 // what is settled above the offset, see writeSettled. A field that is not known is
 // skipped, so that there is room for more; a text that begins otherwise, or cannot be
 // read, is somebody else's, and says nothing.
-type note struct {
+type commitMeta struct {
 	owner    string // who wrote it: another name for every Client
 	topic    string // its id; empty where that is not known
-	state    noteState
+	state    ownerState
 	end      int64          // below it only what stands in window, or alone, may have begun; 0 for none
 	window   map[int64]bool // what may have begun, by offset
 	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
@@ -32,38 +32,38 @@ type note struct {
 	base     int64          // what the offsets were counted from; 0 where there are none
 }
 
-type noteState string
+type ownerState string
 
 const (
-	stateRun     noteState = "run"     // whatever is not a suspect may have begun
-	stateCareful noteState = "careful" // what may have begun stands in window
-	stateLeft    noteState = "left"    // the owner ended in order: nothing of its runs any more
+	stateRun     ownerState = "run"     // whatever is not a suspect may have begun
+	stateCareful ownerState = "careful" // what may have begun stands in window
+	stateLeft    ownerState = "left"    // the owner ended in order: nothing of its runs any more
 )
 
 const (
-	noteVersion = "redeliver/1"
+	metaVersion = "redeliver/1"
 	// A broker takes 4096 bytes (offset.metadata.max.bytes). Of suspects what is above
 	// the bound is left out, and found out anew; a window that is too long is not begun.
-	windowText   = 2000 // bytes
-	suspectsText = 1500
-	notedMost    = 4096 // offsets that a note is believed to have
-	noteText     = 4000 // bytes
-	crashesMost  = 1000
+	maxWindowText   = 2000 // bytes
+	maxSuspectsText = 1500
+	maxMetaOffsets  = 4096 // offsets that a note is believed to have
+	maxMetaText     = 4000 // bytes
+	maxCrashCount   = 1000
 )
 
 // known reports whether the note is one: the zero note says nothing.
-func (n note) known() bool { return n.state != "" }
+func (n commitMeta) known() bool { return n.state != "" }
 
 // text is the note as it is written. What stands below mark is settled, and left out.
-func (n note) text(mark int64) string {
-	text, _ := n.textWith(mark, nil)
+func (n commitMeta) text(mark int64) string {
+	text, _ := n.textWithSettled(mark, nil)
 	return text
 }
 
 // textWith is text with what is settled above mark. whole is false where not all of that found room.
-func (n note) textWith(mark int64, settled []offsetRun) (text string, whole bool) {
+func (n commitMeta) textWithSettled(mark int64, settled []offsetRun) (text string, whole bool) {
 	var b strings.Builder
-	b.WriteString(noteVersion + " by=" + n.owner)
+	b.WriteString(metaVersion + " by=" + n.owner)
 	if n.topic != "" {
 		b.WriteString(" topic=" + n.topic)
 	}
@@ -71,18 +71,18 @@ func (n note) textWith(mark int64, settled []offsetRun) (text string, whole bool
 	if n.end > mark {
 		b.WriteString(" end=" + strconv.FormatInt(n.end, 10))
 	}
-	window := from(maps.Keys(n.window), mark)
-	suspects := from(maps.Keys(n.suspects), mark)
+	window := offsetsFrom(maps.Keys(n.window), mark)
+	suspects := offsetsFrom(maps.Keys(n.suspects), mark)
 	if len(window)+len(suspects)+len(settled) == 0 && n.alone < mark {
 		return b.String(), true
 	}
 	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
-	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, windowText)
-	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.suspects[o] }, suspectsText)
+	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, maxWindowText)
+	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.suspects[o] }, maxSuspectsText)
 	if n.alone >= mark {
 		b.WriteString(" alone=" + strconv.FormatInt(n.alone-mark, 10))
 	}
-	set, whole := writeSettled(settled, mark, noteText-b.Len()-len(" settled="))
+	set, whole := writeSettled(settled, mark, maxMetaText-b.Len()-len(" settled="))
 	if set != "" {
 		b.WriteString(" settled=" + set)
 	}
@@ -90,21 +90,21 @@ func (n note) textWith(mark int64, settled []offsetRun) (text string, whole bool
 }
 
 // fits reports whether the window is written as a whole.
-func (n note) fits(mark int64) bool {
+func (n commitMeta) fits(mark int64) bool {
 	var b strings.Builder
-	writeRuns(&b, "", from(maps.Keys(n.window), mark), mark, func(int64) int { return 0 }, windowText)
-	return b.Len() < windowText
+	writeRuns(&b, "", offsetsFrom(maps.Keys(n.window), mark), mark, func(int64) int { return 0 }, maxWindowText)
+	return b.Len() < maxWindowText
 }
 
 // from are the offsets that are not below mark, ascending.
-func from(offsets func(func(int64) bool), mark int64) []int64 {
+func offsetsFrom(offsets func(func(int64) bool), mark int64) []int64 {
 	return slices.DeleteFunc(slices.Sorted(offsets), func(o int64) bool { return o < mark })
 }
 
 // writeRuns writes ascending offsets as runs that have the same count, up to so many bytes.
-func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, most int) {
+func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, maxBytes int) {
 	begin, sep := b.Len(), name
-	for i := 0; i < len(offsets) && b.Len()-begin < most; {
+	for i := 0; i < len(offsets) && b.Len()-begin < maxBytes; {
 		first, n := offsets[i], count(offsets[i])
 		last := first
 		for i++; i < len(offsets) && offsets[i] == last+1 && count(offsets[i]) == n; i++ {
@@ -123,45 +123,45 @@ func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, cou
 
 // parseNote reads the metadata of a commit. It is the zero note where that is not
 // one, or not one that can be read.
-func parseNote(text string) note {
+func parseMeta(text string) commitMeta {
 	fields := strings.Split(text, " ")
-	if len(text) > 4*notedMost || fields[0] != noteVersion {
-		return note{}
+	if len(text) > 4*maxMetaOffsets || fields[0] != metaVersion {
+		return commitMeta{}
 	}
 	values := make(map[string]string, len(fields))
 	for _, f := range fields[1:] {
 		name, value, ok := strings.Cut(f, "=")
 		if _, twice := values[name]; !ok || twice {
-			return note{}
+			return commitMeta{}
 		}
 		values[name] = value
 	}
-	n := note{owner: values["by"], topic: values["topic"], state: noteState(values["state"]), alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	n := commitMeta{owner: values["by"], topic: values["topic"], state: ownerState(values["state"]), alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	switch n.state {
 	case stateRun, stateCareful, stateLeft:
 	default:
-		return note{}
+		return commitMeta{}
 	}
 	base, ok := parseOffset(values["base"], 0)
 	n.base = base
-	if end, there := values["end"]; ok && there {
+	if end, present := values["end"]; ok && present {
 		n.end, ok = parseOffset(end, 0)
 	}
-	if alone, there := values["alone"]; ok && there {
+	if alone, present := values["alone"]; ok && present {
 		n.alone, ok = parseOffset(alone, base)
 	}
 	ok = ok && readRuns(values["window"], base, func(o int64, crashes int) bool {
 		n.window[o] = true
-		return crashes == 0 && len(n.window) <= notedMost
+		return crashes == 0 && len(n.window) <= maxMetaOffsets
 	}) && readRuns(values["suspects"], base, func(o int64, crashes int) bool {
 		n.suspects[o] = crashes
-		return len(n.suspects) <= notedMost
+		return len(n.suspects) <= maxMetaOffsets
 	})
 	if !ok {
-		return note{}
+		return commitMeta{}
 	}
 	if n.settled, ok = readSettled(values["settled"], base); !ok {
-		return note{}
+		return commitMeta{}
 	}
 	return n
 }
@@ -176,7 +176,7 @@ func parseOffset(text string, base int64) (int64, bool) {
 }
 
 // readRuns reads what writeRuns has written.
-func readRuns(text string, base int64, each func(offset int64, crashes int) bool) bool {
+func readRuns(text string, base int64, add func(offset int64, crashes int) bool) bool {
 	if text == "" {
 		return true
 	}
@@ -185,7 +185,7 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 		crashes := 0
 		if counted {
 			n, err := strconv.Atoi(times)
-			if err != nil || n < 0 || n > crashesMost {
+			if err != nil || n < 0 || n > maxCrashCount {
 				return false
 			}
 			crashes = n
@@ -196,11 +196,11 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 		}
 		first, ok := parseOffset(low, base)
 		last, ok2 := parseOffset(high, base)
-		if !ok || !ok2 || low == "" || high == "" || last < first || last-first >= notedMost {
+		if !ok || !ok2 || low == "" || high == "" || last < first || last-first >= maxMetaOffsets {
 			return false
 		}
 		for o := first; o <= last; o++ {
-			if !each(o, crashes) {
+			if !add(o, crashes) {
 				return false
 			}
 		}
@@ -212,8 +212,8 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 // mark, in a log that ends at logEnd. The last owner was at most so many records
 // ahead of what it had settled, as far as can be known: stretch. What the last owner's
 // death says is all in here.
-func (n note) inherit(me string, mark, logEnd, stretch int64) note {
-	next := note{owner: me, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
+func (n commitMeta) inherit(owner string, mark, logEnd, stretch int64) commitMeta {
+	next := commitMeta{owner: owner, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for o, crashes := range n.suspects {
 		if o >= mark {
 			next.suspects[o] = crashes
@@ -221,15 +221,15 @@ func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 	}
 	// One that was written by this very process is that of a session which this
 	// process has lost, and survived.
-	died := n.known() && n.state != stateLeft && n.owner != me
+	ownerDied := n.known() && n.state != stateLeft && n.owner != owner
 	switch {
-	case !died:
+	case !ownerDied:
 	case n.alone >= mark:
-		next.suspects[n.alone] = min(next.suspects[n.alone]+1, crashesMost)
+		next.suspects[n.alone] = min(next.suspects[n.alone]+1, maxCrashCount)
 	case n.alone >= 0: // settled, and nothing else had begun since
 	case n.state == stateCareful:
 		for o := range n.window {
-			if _, there := next.suspects[o]; !there && o >= mark {
+			if _, known := next.suspects[o]; !known && o >= mark {
 				next.suspects[o] = 0
 			}
 		}

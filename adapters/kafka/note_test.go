@@ -20,12 +20,12 @@ func TestANoteIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct {
 		mark int64
-		note note
+		note commitMeta
 	}{
-		"redeliver/1 by=k3jv8q2a state=run":                              {1000, note{owner: "k3jv8q2a", state: stateRun, alone: -1}},
-		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, note{owner: "k3jv8q2a", topic: "7Zl2hRiCRuqDSlzQ1RMKxw", state: stateRun, alone: -1}},
-		"redeliver/1 by=k3jv8q2a state=left":                             {1000, note{owner: "k3jv8q2a", state: stateLeft, end: 900, alone: 999, window: offsets(998), suspects: map[int64]int{997: 1}}},
-		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7": {1000, note{
+		"redeliver/1 by=k3jv8q2a state=run":                              {1000, commitMeta{owner: "k3jv8q2a", state: stateRun, alone: -1}},
+		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, commitMeta{owner: "k3jv8q2a", topic: "7Zl2hRiCRuqDSlzQ1RMKxw", state: stateRun, alone: -1}},
+		"redeliver/1 by=k3jv8q2a state=left":                             {1000, commitMeta{owner: "k3jv8q2a", state: stateLeft, end: 900, alone: 999, window: offsets(998), suspects: map[int64]int{997: 1}}},
+		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7": {1000, commitMeta{
 			owner: "k3jv8q2a", state: stateCareful, end: 5200, alone: 1007, window: offsets(1000, 1001, 1002, 1003, 1105, 999),
 			suspects: map[int64]int{1003: 0, 1004: 0, 1005: 0, 1007: 2, 1008: 1, 3: 4},
 		}},
@@ -33,7 +33,7 @@ func TestANoteIsReadAsItWasWritten(t *testing.T) {
 		if got := c.note.text(c.mark); got != text {
 			t.Errorf("wrote %q, want %q", got, text)
 		}
-		got, want := parseNote(text), c.note
+		got, want := parseMeta(text), c.note
 		// What is below the mark is not written.
 		want.window, want.suspects = maps.Clone(want.window), maps.Clone(want.suspects)
 		maps.DeleteFunc(want.window, func(o int64, _ bool) bool { return o < c.mark })
@@ -63,11 +63,11 @@ func TestWhatIsNoNoteSaysNothing(t *testing.T) {
 		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=run settled=4-7", "redeliver/1 by=a state=careful end=",
 		"redeliver/1 by=a state=run " + strings.Repeat("x=1", 10_000), "redeliver/1  by=a state=run", "2024-11-21T22:00:00Z",
 	} {
-		if n := parseNote(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
+		if n := parseMeta(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
 			t.Errorf("%q is taken for %+v", text, n)
 		}
 	}
-	if n := parseNote("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
+	if n := parseMeta("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
 		t.Errorf("fields that are not known yet make it unreadable: %+v", n)
 	}
 }
@@ -75,15 +75,15 @@ func TestWhatIsNoNoteSaysNothing(t *testing.T) {
 // A broker takes 4096 bytes, and refuses the offset, too, when there are more.
 func TestANoteIsNeverTooLong(t *testing.T) {
 	t.Parallel()
-	n := note{owner: newOwner(), state: stateCareful, end: math.MaxInt64 - 1, alone: math.MaxInt64 / 2, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	n := commitMeta{owner: newOwner(), state: stateCareful, end: math.MaxInt64 - 1, alone: math.MaxInt64 / 2, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for i := range int64(5000) {
 		n.window[i*1_000_003_000_001] = true
-		n.suspects[i*1_000_003_000_001+5] = int(i%crashesMost) + 1
+		n.suspects[i*1_000_003_000_001+5] = int(i%maxCrashCount) + 1
 	}
 	if got := len(n.text(0)); got > 4096 {
 		t.Errorf("%d bytes", got)
 	}
-	if got := parseNote(n.text(0)); !got.known() || len(got.window) == 0 || len(got.suspects) == 0 {
+	if got := parseMeta(n.text(0)); !got.known() || len(got.window) == 0 || len(got.suspects) == 0 {
 		t.Errorf("what was cut is not read: %+v", got)
 	}
 }
@@ -114,12 +114,12 @@ func TestInherit(t *testing.T) {
 		"and one alone, which is uncharged": {"redeliver/1 by=me state=careful end=300 base=90 suspects=11x1 alone=11", 300, map[int64]int{101: 1}},
 		"died at work far above the mark":   {"redeliver/1 by=x state=run base=100 settled=" + far, 850, none},
 	} {
-		got := parseNote(c.found).inherit("me", mark, end, stretch)
+		got := parseMeta(c.found).inherit("me", mark, end, stretch)
 		if got.end != c.end || !maps.Equal(got.suspects, c.suspects) || len(got.window) > 0 || got.alone >= 0 || got.owner != "me" {
 			t.Errorf("%s: %+v, want end %d and suspects %v", name, got, c.end, c.suspects)
 		}
 	}
-	if got := parseNote("redeliver/1 by=x state=run").inherit("me", mark, 250, stretch); got.end != 250 {
+	if got := parseMeta("redeliver/1 by=x state=run").inherit("me", mark, 250, stretch); got.end != 250 {
 		t.Errorf("careful up to %d, and the log ends at 250", got.end)
 	}
 }
@@ -132,17 +132,17 @@ func FuzzNote(f *testing.F) {
 		f.Add(text, int64(100))
 	}
 	f.Fuzz(func(t *testing.T, text string, mark int64) {
-		n := parseNote(text)
+		n := parseMeta(text)
 		n.base = 0 // as it is written here
 		again := n.text(0)
-		if !n.known() || len(again) > suspectsText {
+		if !n.known() || len(again) > maxSuspectsText {
 			return // it may have been cut
 		}
-		if got := parseNote(again); !reflect.DeepEqual(got, n) {
+		if got := parseMeta(again); !reflect.DeepEqual(got, n) {
 			t.Errorf("%q was read as %+v, written as %q, and read as %+v", text, n, again, got)
 		}
-		next := n.inherit("me", max(0, mark), math.MaxInt64-1, stretchMost)
-		if !parseNote(next.text(max(0, mark))).known() {
+		next := n.inherit("me", max(0, mark), math.MaxInt64-1, maxStretch)
+		if !parseMeta(next.text(max(0, mark))).known() {
 			t.Errorf("what follows %q cannot be read: %q", text, next.text(max(0, mark)))
 		}
 	})

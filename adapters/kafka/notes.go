@@ -14,25 +14,25 @@ import (
 )
 
 // notes are what the last owners of a session's partitions have noted beside their offsets.
-type notes struct {
-	mu    sync.Mutex
-	found map[string]map[int32]foundNote // when the session began, until a lane takes it
-	blind bool                           // told that notes cannot be written
+type claimMetas struct {
+	mu        sync.Mutex
+	found     map[string]map[int32]claimMeta // when the session began, until a lane takes it
+	uncounted bool                           // told that notes cannot be written
 }
 
 // foundNote is what stood beside an offset.
-type foundNote struct {
+type claimMeta struct {
 	offset int64
-	note   note
+	meta   commitMeta
 }
 
 const (
 	// noteAgain is the pause before a commit that was not taken is tried again: the
 	// group rebalances, or its coordinator moves.
-	noteAgain = 50 * time.Millisecond
+	commitRetryPause = 50 * time.Millisecond
 	// heedTries is how often a note that could not be read is asked for again, with twice
 	// the pause each time: for six seconds in all.
-	heedTries = 7
+	metaTries = 7
 )
 
 // newOwner is a name under which one Client writes its notes.
@@ -40,16 +40,16 @@ func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 
 // begin reads, with one request, what stands beside the offsets of a session's
 // partitions. Where that fails, each lane asks for itself.
-func (n *notes) begin(a admin, group string, claims map[string][]int32) {
-	found := make(map[string]map[int32]foundNote, len(claims))
+func (n *claimMetas) load(a admin, group string, claims map[string][]int32) {
+	found := make(map[string]map[int32]claimMeta, len(claims))
 	if len(claims) == 0 {
 		return
 	}
-	if committed, err := a.committed(group, claims); err == nil {
+	if committed, err := a.groupOffsets(group, claims); err == nil {
 		for topic, partitions := range claims {
-			found[topic] = make(map[int32]foundNote, len(partitions))
+			found[topic] = make(map[int32]claimMeta, len(partitions))
 			for _, p := range partitions {
-				if f, err := committed.note(topic, p); err == nil {
+				if f, err := committed.meta(topic, p); err == nil {
 					found[topic][p] = f
 				}
 			}
@@ -62,7 +62,7 @@ func (n *notes) begin(a admin, group string, claims map[string][]int32) {
 
 // take is what stands beside the offset of a partition, before its lane commits.
 // A partition that a cooperative rebalance brought is asked for by itself.
-func (n *notes) take(a admin, group, topic string, partition int32) (foundNote, error) {
+func (n *claimMetas) take(a admin, group, topic string, partition int32) (claimMeta, error) {
 	n.mu.Lock()
 	f, ok := n.found[topic][partition]
 	delete(n.found[topic], partition)
@@ -70,41 +70,41 @@ func (n *notes) take(a admin, group, topic string, partition int32) (foundNote, 
 	if ok {
 		return f, nil
 	}
-	return a.noted(group, topic, partition)
+	return a.fetchMeta(group, topic, partition)
 }
 
 // noted asks what stands beside the offset of a partition.
-func (a admin) noted(group, topic string, partition int32) (foundNote, error) {
-	committed, err := a.committed(group, map[string][]int32{topic: {partition}})
+func (a admin) fetchMeta(group, topic string, partition int32) (claimMeta, error) {
+	committed, err := a.groupOffsets(group, map[string][]int32{topic: {partition}})
 	if err != nil {
-		return foundNote{}, err
+		return claimMeta{}, err
 	}
-	return committed.note(topic, partition)
+	return committed.meta(topic, partition)
 }
 
 // note is what stands beside the offset of one of the partitions.
-func (c commits) note(topic string, partition int32) (foundNote, error) {
-	offset, err := c.of(topic, partition)
+func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
+	offset, err := c.offset(topic, partition)
 	if err != nil {
-		return foundNote{}, err
+		return claimMeta{}, err
 	}
-	return foundNote{offset, parseNote(c.found.GetBlock(topic, partition).Metadata)}, nil
+	return claimMeta{offset, parseMeta(c.response.GetBlock(topic, partition).Metadata)}, nil
 }
 
 // tellBlind tells, once, that crashes are not counted for now.
-func (r *reader) tellBlind(topic string, partition int32, err error) {
-	r.notes.mu.Lock()
-	was := r.notes.blind
-	r.notes.blind = true
-	r.notes.mu.Unlock()
-	if !was {
-		r.tell(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: what runs could not be noted beside the offset; it runs all the same. "+
+func (r *reader) reportUncounted(topic string, partition int32, err error) {
+	r.metas.mu.Lock()
+	wasReported := r.metas.uncounted
+	r.metas.uncounted = true
+	r.metas.mu.Unlock()
+	if !wasReported {
+		r.report(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: what runs could not be noted beside the offset; it runs all the same. "+
 			"Look whether the broker takes commits of group %s, with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
 	}
 }
 
 // mine are the claims of a session that the reader's lanes are to read.
-func (r *reader) mine(claims map[string][]int32) map[string][]int32 {
+func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	own := make(map[string][]int32, len(claims))
 	for topic, partitions := range claims {
 		if _, waits := r.levels[topic]; waits || topic == r.layout.origin {
@@ -115,21 +115,21 @@ func (r *reader) mine(claims map[string][]int32) map[string][]int32 {
 }
 
 // heed reads what the last owner of the partition has noted. The source reads from from.
-func (s *source) heed(from int64) {
+func (s *source) loadMeta(from int64) {
 	r := s.r
-	f, err := r.notes.take(r.client.admin, r.layout.group, s.topic, s.partition)
-	for try := 0; err != nil && try < heedTries && s.sess.Context().Err() == nil; try++ {
+	f, err := r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
+	for try := 0; err != nil && try < metaTries && s.session.Context().Err() == nil; try++ {
 		// Just after a crash the group's coordinator may be on its way.
-		pause := time.NewTimer(noteAgain << try)
+		pause := time.NewTimer(commitRetryPause << try)
 		select {
 		case <-pause.C:
-			f, err = r.notes.take(r.client.admin, r.layout.group, s.topic, s.partition)
-		case <-s.sess.Context().Done():
+			f, err = r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
+		case <-s.session.Context().Done():
 			pause.Stop()
 		}
 	}
 	if err != nil { // nothing is known then
-		f = foundNote{offset: from}
+		f = claimMeta{offset: from}
 	}
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
 		r.sub.Tell(redeliver.MessagesLost{
@@ -137,33 +137,33 @@ func (s *source) heed(from int64) {
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention limit, deleted waiting messages. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})
 	}
-	s.before = r.settledBefore(s.topic, f, from)
-	switch n := &f.note; {
+	s.settledBefore = r.settledBefore(s.topic, f, from)
+	switch n := &f.meta; {
 	case f.offset != from && n.known(): // the log was cut, or somebody moved the offset: of these records nothing is known
-		f.note = note{}
+		f.meta = commitMeta{}
 	case (n.base > 0 || len(n.settled) > 0) && n.base != f.offset:
 		// Somebody has copied it to where other records stand at its offsets.
-		f.note = note{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+		f.meta = commitMeta{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
 	s.committed, s.dirty = from, from != f.offset // a level without an offset, too: else nobody notices what is deleted there
-	s.care = newCaution(s, from, f.note)
-	if n := &s.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
-		r.tell(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
+	s.crashes = newCrashGate(s, from, f.meta)
+	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
+		r.report(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
 	}
 }
 
 // settledBefore is what is settled above the offset from at which a partition is read, as f says. A note that was copied to
 // another offset, or is of another life of the topic, says nothing of its records.
-func (r *reader) settledBefore(topic string, f foundNote, from int64) []offsetRun {
-	if f.offset != from || f.note.base != f.offset || r.lives.another(topic, f.note) {
+func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
+	if f.offset != from || f.meta.base != f.offset || r.topicIDs.differs(topic, f.meta) {
 		return nil
 	}
-	return f.note.settled
+	return f.meta.settled
 }
 
 // commit is one offset that is to be committed.
-type commit struct {
+type offsetCommit struct {
 	topic     string
 	partition int32
 	offset    int64
@@ -173,7 +173,7 @@ type commit struct {
 // commit commits offsets in one request, and returns the answer to each. The request
 // is not one of sarama's own, which cannot say whether it was taken, and waits behind
 // the fetches of the group's connection.
-func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []commit) []error {
+func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offsetCommit) []error {
 	errs := make([]error, len(all))
 	req := &sarama.OffsetCommitRequest{
 		ConsumerGroup: group, ConsumerID: sess.MemberID(), ConsumerGroupGeneration: sess.GenerationID(),
@@ -212,13 +212,13 @@ func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []comm
 }
 
 // refusesNote reports whether a commit is not taken whenever it is tried, as it is.
-func refusesNote(err error) bool {
+func isPermanentRefusal(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 
 // thrownOut reports whether a commit was refused because the group has gone on without the
 // session that made it.
-func thrownOut(err error) bool {
+func isFenced(err error) bool {
 	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 

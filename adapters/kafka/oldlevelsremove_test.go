@@ -84,14 +84,14 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, p.keeps(done), "retry.10m: removed", "retry.1h: 1 messages wait on it", "retry.1m: "+no, p.topic+": "+no, "nothing: "+no)
-	var there kadm.TopicDetails
+	var existing kadm.TopicDetails
 	adm := kadm.NewClient(independent(t, p.addrs))
 	eventually(t, "the broker knows what its controller has removed", func() bool {
-		there, err = adm.ListTopics(t.Context())
-		return err == nil && !there.Has(p.ours("retry.10m"))
+		existing, err = adm.ListTopics(t.Context())
+		return err == nil && !existing.Has(p.ours("retry.10m"))
 	})
-	if !there.Has(p.ours("retry.1h")) || !there.Has(p.ours("retry.1m")) || !there.Has(p.topic) {
-		t.Errorf("the topics are %q", there.Names())
+	if !existing.Has(p.ours("retry.1h")) || !existing.Has(p.ours("retry.1m")) || !existing.Has(p.topic) {
+		t.Errorf("the topics are %q", existing.Names())
 	}
 	recs, ids := orders(p.topic, 10)
 	write(t, p.addrs, recs...)
@@ -104,7 +104,7 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 func TestALevelThatIsSlowToGoIsRemoved(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := &patient{place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, quick(1)}
+	p := &patient{keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, quick(1)}
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}})
 	slow, gone := p.ours("retry.10m"), p.ours("retry.1h")
 	var answers atomic.Int32

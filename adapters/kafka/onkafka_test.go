@@ -14,7 +14,7 @@ import (
 )
 
 // place is a topic of four partitions and a group that no other test has.
-type place struct {
+type keyOffset struct {
 	addrs        []string
 	topic, group string
 	real         bool           // not inside the test
@@ -22,16 +22,16 @@ type place struct {
 }
 
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
-func (p place) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
+func (p keyOffset) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
 
 // topics lists the topics of ours that are there, as ours names them.
-func (p place) topics(t *testing.T) (suffixes []string) {
+func (p keyOffset) topics(t *testing.T) (suffixes []string) {
 	t.Helper()
-	there, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
+	existing, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range there.Names() {
+	for _, name := range existing.Names() {
 		if suffix, ok := strings.CutPrefix(name, p.ours("")); ok {
 			suffixes = append(suffixes, suffix)
 		}
@@ -42,10 +42,10 @@ func (p place) topics(t *testing.T) (suffixes []string) {
 // onKafka gives a place on a Kafka inside the test, or, where REDELIVER_TEST_KAFKA
 // names one, on a real one. make test runs the tests that begin with TestOnKafka
 // both ways: those whose subject is what the broker does as much as what we do.
-func onKafka(t *testing.T) place {
+func onKafka(t *testing.T) keyOffset {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:8])
-	p := place{topic: "orders-" + name, group: "billing-" + name}
+	p := keyOffset{topic: "orders-" + name, group: "billing-" + name}
 	given := os.Getenv("REDELIVER_TEST_KAFKA")
 	if given == "" {
 		p.cluster = fake(t, p.topic)
@@ -59,11 +59,11 @@ func onKafka(t *testing.T) place {
 	forever := "-1" // some records are years old
 	kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever}, p.topic)
 	t.Cleanup(func() { // after the clients are closed
-		there, err := adm.ListTopics(context.Background()) // the test's has ended
+		existing, err := adm.ListTopics(context.Background()) // the test's has ended
 		if err != nil {
 			t.Error(err)
 		}
-		for _, topic := range there.Names() {
+		for _, topic := range existing.Names() {
 			if strings.HasPrefix(topic, p.topic) {
 				kafkatest.DropTopic(t, adm, topic)
 			}

@@ -17,14 +17,14 @@ import (
 )
 
 // keyed is a record of a key on partition 0.
-func keyed(p place, key, id string) *kgo.Record {
+func keyed(p keyOffset, key, id string) *kgo.Record {
 	rec := order(p.topic, id)
 	rec.Key = []byte(key)
 	return rec
 }
 
 // left is what a member that was killed has left of a record on a level.
-func left(p place, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
+func left(p keyOffset, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
 	st := redeliver.State{
 		ID: id, Group: p.group, Origin: p.topic, Attempts: attempts, Due: time.Now().Add(wait),
 		Source: redeliver.Source{Known: true, Offset: offset, Timestamp: at},
@@ -186,7 +186,7 @@ func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
 
 // inTurn checks that other, first and second run in this order, while other holds the only
 // place. What is large stands between them.
-func inTurn(t *testing.T, p place, cfg kafka.Config) {
+func inTurn(t *testing.T, p keyOffset, cfg kafka.Config) {
 	t.Helper()
 	var mu sync.Mutex
 	var ran []string

@@ -168,7 +168,7 @@ func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
 // Two static members of a topic would have one group.instance.id, and the group would fence one of them for good.
 func TestASecondStaticMemberOfATopicIsRefused(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
 	first := c.Subscriber()
 	if _, err := first.Subscribe(t.Context(), p.topic); err != nil {

@@ -28,12 +28,12 @@ func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 
 var (
 	attemptHeader = []byte(redeliver.HeaderAttempt)
-	prefix        = []byte(redeliver.HeaderPrefix)
+	headerPrefix  = []byte(redeliver.HeaderPrefix)
 )
 
 // split parts a record's headers into the user's and redeliver's own block,
 // which begins at the last attempt header.
-func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
+func splitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
 	for i, h := range slices.Backward(headers) {
 		if h != nil && bytes.Equal(h.Key, attemptHeader) {
 			return headers[:i:i], headers[i:]
@@ -43,7 +43,7 @@ func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) 
 }
 
 // names are the names of redeliver's headers, ready made: every retry has a dozen.
-var names = func() map[string]headerName {
+var headerNames = func() map[string]headerName {
 	m := make(map[string]headerName)
 	for _, n := range redeliver.HeaderNames() {
 		m[n] = headerName{n, []byte(n)}
@@ -58,9 +58,9 @@ type headerName struct {
 
 // inOrder are the same as they are written: who reads or writes a block finds the next
 // name behind the one before, and seldom needs the map.
-var inOrder = func() (all []headerName) {
+var orderedNames = func() (all []headerName) {
 	for _, n := range redeliver.HeaderNames() {
-		all = append(all, names[n])
+		all = append(all, headerNames[n])
 	}
 	return all
 }()
@@ -69,14 +69,14 @@ var inOrder = func() (all []headerName) {
 type nameReader struct{ at int }
 
 // of is a name as it is ready made; known is false for one that is none of ours.
-func (r *nameReader) of(name []byte) (ready headerName, known bool) {
-	for i := r.at; i < len(inOrder); i++ {
-		if string(name) == inOrder[i].text {
+func (r *nameReader) find(name []byte) (ready headerName, known bool) {
+	for i := r.at; i < len(orderedNames); i++ {
+		if string(name) == orderedNames[i].text {
 			r.at = i + 1
-			return inOrder[i], true
+			return orderedNames[i], true
 		}
 	}
-	ready, known = names[string(name)]
+	ready, known = headerNames[string(name)]
 	return ready, known
 }
 
@@ -101,7 +101,7 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 		if h == nil {
 			continue
 		}
-		name, known := read.of(h.Key)
+		name, known := read.find(h.Key)
 		if !known {
 			name.text = string(h.Key)
 		}
@@ -113,10 +113,10 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 
 // strangers reports redeliver headers on a topic that redeliver does not write:
 // a service copied them onward. They are the user's headers like any others.
-func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
+func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	var found []redeliver.Finding
 	for _, h := range headers {
-		if h != nil && bytes.HasPrefix(h.Key, prefix) {
+		if h != nil && bytes.HasPrefix(h.Key, headerPrefix) {
 			found = engine.AppendForeignHeader(found, string(h.Key), string(h.Value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
@@ -127,10 +127,10 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 // be written to topic: key, value and headers byte for byte, redeliver's block
 // behind them where st is not nil. The timestamp is the time of the write. A stub has
 // redeliver's block alone, and the key where that is short.
-func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
+func fillRecord(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	if st != nil && st.Truncated != "" {
-		if r.Key != nil && len(r.Key) <= stubKey {
+		if r.Key != nil && len(r.Key) <= maxStubKey {
 			m.Key = sarama.ByteEncoder(r.Key)
 		}
 		appendState(m, st)
@@ -142,7 +142,7 @@ func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string,
 	if r.Value != nil {
 		m.Value = sarama.ByteEncoder(r.Value)
 	}
-	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(names))
+	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(headerNames))
 	for _, h := range r.Headers {
 		if h != nil {
 			m.Headers = append(m.Headers, *h)
@@ -157,34 +157,34 @@ func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string,
 }
 
 // stubKey is the longest key that a stub has.
-const stubKey = 4096
+const maxStubKey = 4096
 
 // appendState puts redeliver's own block behind a record's headers.
 func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	var ready nameReader
 	for name, value := range st.Headers() {
-		n, _ := ready.of([]byte(name))
+		n, _ := ready.find([]byte(name))
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: n.bytes, Value: value})
 	}
 }
 
 // copies is room for what a record points to. The bytes of a fetched record alias the
 // whole response, a megabyte and more, which would live as long as the record does.
-type copies []byte
+type byteArena []byte
 
 // newCopies makes room for a key, a value, and headers with their names.
-func newCopies(key, value []byte, headers []*sarama.RecordHeader) copies {
+func newByteArena(key, value []byte, headers []*sarama.RecordHeader) byteArena {
 	size := len(key) + len(value)
 	for _, h := range headers {
 		if h != nil {
 			size += len(h.Key) + len(h.Value)
 		}
 	}
-	return make(copies, 0, size)
+	return make(byteArena, 0, size)
 }
 
 // take copies b; nil stays nil.
-func (c *copies) take(b []byte) []byte {
+func (c *byteArena) copyBytes(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
@@ -194,16 +194,16 @@ func (c *copies) take(b []byte) []byte {
 }
 
 // detach copies what a record points to.
-func detach(m *sarama.ConsumerMessage) {
-	room := newCopies(m.Key, m.Value, m.Headers)
-	m.Key, m.Value = room.take(m.Key), room.take(m.Value)
+func detachRecord(m *sarama.ConsumerMessage) {
+	room := newByteArena(m.Key, m.Value, m.Headers)
+	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)
 	structs := make([]sarama.RecordHeader, len(m.Headers))
 	pointers := make([]*sarama.RecordHeader, len(m.Headers))
 	for i, h := range m.Headers {
 		if h == nil {
 			continue
 		}
-		structs[i] = sarama.RecordHeader{Key: room.take(h.Key), Value: room.take(h.Value)}
+		structs[i] = sarama.RecordHeader{Key: room.copyBytes(h.Key), Value: room.copyBytes(h.Value)}
 		pointers[i] = &structs[i]
 	}
 	m.Headers = pointers
@@ -211,7 +211,7 @@ func detach(m *sarama.ConsumerMessage) {
 
 // uuidOf is the id of a record: the UUID header of Watermill, else its
 // coordinates in the origin. An id that does not fit into a header is hashed.
-func uuidOf(m *sarama.ConsumerMessage) string {
+func recordID(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
 		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
 			return engine.GivenID(string(h.Value))

@@ -25,7 +25,7 @@ import (
 )
 
 // alter changes a setting of topics, and returns when the brokers say so.
-func alter(t *testing.T, p place, setting, value string, topics ...string) {
+func alter(t *testing.T, p keyOffset, setting, value string, topics ...string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	res, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: setting, Value: &value}}, topics...)
@@ -52,7 +52,7 @@ func alter(t *testing.T, p place, setting, value string, topics ...string) {
 }
 
 // putHuge writes one record to a topic, as soon as that takes it.
-func putHuge(t *testing.T, p place, rec *kgo.Record, codec kgo.CompressionCodec) {
+func putHuge(t *testing.T, p keyOffset, rec *kgo.Record, codec kgo.CompressionCodec) {
 	t.Helper()
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(400<<20),
 		kgo.BrokerMaxWriteBytes(500<<20), kgo.ProducerBatchCompression(codec), kgo.MaxBufferedBytes(500<<20))
@@ -61,7 +61,7 @@ func putHuge(t *testing.T, p place, rec *kgo.Record, codec kgo.CompressionCodec)
 
 // stubbed checks that a record of the DLQ stands for a message of which only the body's
 // length and hash are known, and where it was.
-func stubbed(t *testing.T, p place, rec *kgo.Record, id string, body []byte) {
+func stubbed(t *testing.T, p keyOffset, rec *kgo.Record, id string, body []byte) {
 	t.Helper()
 	users, ours := block(rec.Headers)
 	truncated := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
@@ -228,7 +228,7 @@ func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+			p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 			fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.100ms"), Err: refusal, Count: 1})
 			const n = 20
 			var together sync.WaitGroup // the first attempts fail at once
@@ -262,7 +262,7 @@ func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
 func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.1m"), Partitions: []int32{1}, Err: kerr.UnknownServerError, Count: -1})
 	waits := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Minute}}
 	ev, _ := consume(t, p, kafka.Config{Policy: waits}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })

@@ -44,7 +44,7 @@ func (l *layout) operatorRights() []Right {
 	all := []Right{onTopic(l.origin, opDescribe, opDescribeConfigs)}
 	for _, t := range l.topics {
 		switch t.kind {
-		case deadTopic: // Write is for an import
+		case dlqTopic: // Write is for an import
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
 		case retryTopic: // Write is for a replay
 			all = append(all, onTopic(t.name, opRead, opWrite, opDescribeConfigs))

@@ -21,18 +21,18 @@ import (
 // With the order PerKey, and where redeliver creates no topics, there are no rungs: the whole ladder is needed at start.
 
 // rungsAgain is after how long a member looks for rungs again that it could not create, or does not read yet.
-const rungsAgain = time.Minute
+const rungsRetryPause = time.Minute
 
 // rungs has the topics of the rungs created. It belongs to the janitor, but for the bell.
 type rungs struct {
-	bell  chan struct{} // a message would wait on one
-	tried time.Time
+	requested chan struct{} // a message would wait on one
+	lastTry   time.Time
 }
 
 // want has the janitor create what is missing.
-func (g *rungs) want() {
+func (g *rungs) request() {
 	select {
-	case g.bell <- struct{}{}:
+	case g.requested <- struct{}{}:
 	default:
 	}
 }
@@ -42,24 +42,24 @@ func (l *layout) isRung(cfg Config, level time.Duration) bool {
 }
 
 // starts is the ladder without the rungs: the levels that are there from the start.
-func (l *layout) starts() delayqueue.Ladder {
-	starts := make(delayqueue.Ladder, 0, len(l.ladder))
+func (l *layout) initialLevels() delayqueue.Ladder {
+	initial := make(delayqueue.Ladder, 0, len(l.ladder))
 	for _, t := range l.topics {
 		if t.kind == delayTopic && !t.old && !t.rung {
-			starts = append(starts, t.level)
+			initial = append(initial, t.level)
 		}
 	}
-	return starts
+	return initial
 }
 
 func (x *extraLevels) has(level time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Contains(x.now, level)
+	return slices.Contains(x.present, level)
 }
 
 // reach has the process write to the rungs that the session reads. The session has begun.
-func (r *reader) reach() {
+func (r *reader) setWritableLevels() {
 	x := &r.extra
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -69,18 +69,18 @@ func (r *reader) reach() {
 			x.session = append(x.session, t.level)
 		}
 	}
-	r.reachLocked()
+	r.updateWritableLocked()
 }
 
 // reachLocked computes again which levels are written to.
-func (r *reader) reachLocked() {
-	reach := r.layout.starts()
+func (r *reader) updateWritableLocked() {
+	writable := r.layout.initialLevels()
 	for _, level := range r.extra.session {
-		if slices.Contains(r.extra.now, level) && !slices.Contains(r.extra.unfit, level) {
-			reach = append(reach, level)
+		if slices.Contains(r.extra.present, level) && !slices.Contains(r.extra.unfit, level) {
+			writable = append(writable, level)
 		}
 	}
-	r.layout.reach.Store(&reach)
+	r.layout.writable.Store(&writable)
 }
 
 // findRungs looks for rungs that another member has created since the last look. A cluster that does not answer changes nothing.
@@ -94,24 +94,24 @@ func (r *reader) findRungs() {
 	if len(names) == 0 {
 		return
 	}
-	there, err := r.client.admin.topics(names...)
-	if err != nil || len(there) == 0 {
+	existing, err := r.client.admin.topics(names...)
+	if err != nil || len(existing) == 0 {
 		return
 	}
 	x := &r.extra
 	for _, t := range r.layout.topics {
-		if there[t.name] == nil || !t.rung {
+		if existing[t.name] == nil || !t.rung {
 			continue
 		}
 		problems, err := r.problemsOf(t)
 		x.mu.Lock()
-		if !slices.Contains(x.now, t.level) {
-			x.now = append(slices.Clone(x.now), t.level) // somebody may read the old one
-			slices.Sort(x.now)
+		if !slices.Contains(x.present, t.level) {
+			x.present = append(slices.Clone(x.present), t.level) // somebody may read the old one
+			slices.Sort(x.present)
 		}
 		if err != nil || len(problems) > 0 { // compareSettings says why, or finds that nothing is wrong
 			x.unfit = append(x.unfit, t.level)
-			x.suspect.Store(true)
+			x.recheck.Store(true)
 		}
 		x.mu.Unlock()
 	}
@@ -128,15 +128,15 @@ func (r *reader) problemsOf(t ownTopic) (problems redeliver.Problems, err error)
 
 // createRungs creates the rungs that are missing, and has the reader join anew to read all that are there.
 func (r *reader) createRungs() {
-	if time.Since(r.rungs.tried) < rungsAgain {
+	if time.Since(r.rungs.lastTry) < rungsRetryPause {
 		return
 	}
-	r.rungs.tried = time.Now()
+	r.rungs.lastTry = time.Now()
 	if err := r.tryToCreateRungs(); err != nil {
-		r.tellAgain("rungs", redeliver.ChangeTopicMissing, "longer waits hop over the levels that are there, again and again", err)
+		r.reportOften("rungs", redeliver.ChangeTopicMissing, "longer waits hop over the levels that are there, again and again", err)
 	}
-	r.extra.suspect.Store(true) // a broker may not know them yet
-	_, _ = r.look()
+	r.extra.recheck.Store(true) // a broker may not know them yet
+	_, _ = r.checkTopics()
 }
 
 func (r *reader) tryToCreateRungs() error {
@@ -146,17 +146,17 @@ func (r *reader) tryToCreateRungs() error {
 			names = append(names, t.name)
 		}
 	}
-	there, err := r.client.admin.topics(names...)
+	existing, err := r.client.admin.topics(names...)
 	if err != nil {
 		return err
 	}
 	var created []string
 	var errs []error
 	for _, t := range r.layout.topics {
-		if !t.rung || there[t.name] != nil {
+		if !t.rung || existing[t.name] != nil {
 			continue
 		}
-		if _, err := r.client.admin.create(t, r.layout.neededRetention()); err != nil {
+		if _, err := r.client.admin.createTopic(t, r.layout.neededRetention()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -170,8 +170,8 @@ func (r *reader) tryToCreateRungs() error {
 
 // compareSettings looks whether our topics can still hold the policy, as a start does. It reports what cannot, and a rung that
 // cannot is not written to. there is all topics.
-func (r *reader) compareSettings(there map[string]*sarama.TopicMetadata) error {
-	now, err := r.client.layoutOf(r.layout.origin, there)
+func (r *reader) compareSettings(existing map[string]*sarama.TopicMetadata) error {
+	now, err := r.client.layoutOf(r.layout.origin, existing)
 	if err != nil {
 		return err
 	}
@@ -188,13 +188,13 @@ func (r *reader) compareSettings(there map[string]*sarama.TopicMetadata) error {
 			x.unfit = append(x.unfit, t.level)
 		}
 	}
-	r.reachLocked()
+	r.updateWritableLocked()
 	x.mu.Unlock()
 	if refused != nil {
-		r.tellAgain("settings", redeliver.ChangeTopicUnfit, "the subscription goes on; its next start is refused", refused)
+		r.reportOften("settings", redeliver.ChangeTopicUnfit, "the subscription goes on; its next start is refused", refused)
 	}
 	if len(now.unfit) > 0 {
-		r.tellAgain("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.unfit.Err())
+		r.reportOften("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.unfit.Err())
 	}
 	return nil
 }

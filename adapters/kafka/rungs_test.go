@@ -201,7 +201,7 @@ func TestOnKafkaWrapReadsRungs(t *testing.T) {
 func TestAMessageWaitsThoughNoRungCanBeCreated(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := p.provision(t, redeliver.Policy{})
 	var allowed atomic.Bool
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -271,7 +271,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	}
 	// A policy without such levels reads what is there, too.
 	older, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group + "-2", Policy: quick(1)})
-	second := place{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
+	second := keyOffset{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
 	makeTopics(t, second, map[string]string{"retention.ms": "-1"}, second.ours("retry.1m"))
 	put(t, p.addrs, left(second, time.Minute, "k", "left", 1, 1, 0, time.Now()))
 	route(t, older, p.topic, failFirst(0))

@@ -25,7 +25,7 @@ const (
 type offsetRun struct{ from, to int64 }
 
 // isSettled reports whether ascending runs have an offset.
-func isSettled(all []offsetRun, offset int64) bool {
+func containsOffset(all []offsetRun, offset int64) bool {
 	i, _ := slices.BinarySearchFunc(all, offset, func(o offsetRun, offset int64) int { return cmp.Compare(o.to, offset+1) })
 	return i < len(all) && all[i].from <= offset
 }
@@ -42,11 +42,11 @@ type tracker struct {
 
 // tracked is one record.
 type tracked struct {
-	offset  int64
-	bytes   int32 // in memory, until it begins
-	settled bool
-	asks    bool     // see caution
-	waits   *waiting // nil for a first delivery that needs no place in a line
+	offset   int64
+	bytes    int32 // in memory, until it begins
+	settled  bool
+	inWindow bool     // see caution
+	waiting  *waiting // nil for a first delivery that needs no place in a line
 }
 
 // add registers a record that was read and returns its number.
@@ -69,10 +69,10 @@ func (t *tracker) grow() {
 
 // settle notes that a record is settled. It reports whether more may be committed than before; mark says how much.
 func (t *tracker) settle(number uint64) (moved bool) {
-	r := t.of(number)
-	r.settled, r.waits = true, nil
-	for t.first < t.next && t.of(t.first).settled {
-		t.mark = t.of(t.first).offset + 1
+	r := t.record(number)
+	r.settled, r.waiting = true, nil
+	for t.first < t.next && t.record(t.first).settled {
+		t.mark = t.record(t.first).offset + 1
 		t.first++
 		moved = true
 	}
@@ -80,16 +80,16 @@ func (t *tracker) settle(number uint64) (moved bool) {
 }
 
 // of is a record that is not below the lowest unsettled one.
-func (t *tracker) of(number uint64) *tracked { return &t.ring[number&uint64(len(t.ring)-1)] }
+func (t *tracker) record(number uint64) *tracked { return &t.ring[number&uint64(len(t.ring)-1)] }
 
 // above are the settled records above the lowest unsettled one.
 func (t *tracker) above() (all []offsetRun) {
 	for n := t.first; n < t.next; n++ {
-		r := t.of(n)
+		r := t.record(n)
 		if !r.settled {
 			continue
 		}
-		if last := len(all) - 1; last >= 0 && n > t.first && t.of(n-1).settled {
+		if last := len(all) - 1; last >= 0 && n > t.first && t.record(n-1).settled {
 			all[last].to = r.offset + 1 // what is between them is no record
 		} else {
 			all = append(all, offsetRun{r.offset, r.offset + 1})

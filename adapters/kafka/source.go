@@ -20,12 +20,12 @@ const (
 	holdSoft    = 1024 // waiting records above which the partition pauses
 	holdHard    = 4096 // the same when the last one is due soon
 	// soon: what is due so soon is read although many wait.
-	soon = time.Second
+	dueSoon = time.Second
 
 	// Bounds of the bytes that all sources of a Subscribe have read ahead: keys, values and headers of what has not begun.
 	// They bound large messages, as readAhead and holdSoft bound small ones.
-	aheadBytes = 32 << 20 // of all: above it a partition pauses that has its own part of them
-	aheadLeast = 1 << 20  // which is so much: the heavy ones must not stop the others
+	maxAheadBytes = 32 << 20 // of all: above it a partition pauses that has its own part of them
+	minAheadBytes = 1 << 20  // which is so much: the heavy ones must not stop the others
 
 	// headerBytes is what a header takes in memory beside its name and value: its pointer and two slices.
 	headerBytes = 64
@@ -47,7 +47,7 @@ const (
 //	settled.go, note.go, committer.go    it is settled, and that is committed
 type source struct {
 	r         *reader
-	sess      sarama.ConsumerGroupSession
+	session   sarama.ConsumerGroupSession
 	claim     sarama.ConsumerGroupClaim
 	topic     string
 	partition int32
@@ -56,32 +56,32 @@ type source struct {
 	lane      driver.Lane[*sarama.ConsumerMessage]
 
 	// Of the lane's goroutine.
-	room     int         // for so many more the lane has room
-	paused   bool        //
-	inHand   int         // messages
-	bytes    int         // of what has not begun
-	lastDue  time.Time   // of what waits
-	alarm    *time.Timer // for when the last is due soon
-	before   []offsetRun // what earlier sessions have settled
-	commands *commands   // that it obeys; nil for the origin
-	released int64       // what was written until then is due, in Unix milliseconds
-	keys     *keyTurns   // nil where a key does not wait for its failures
-	narrow   bool        // some messages are too far ahead of the lowest unsettled one
+	room          int         // for so many more the lane has room
+	paused        bool        //
+	inHand        int         // messages
+	bytesAhead    int         // of what has not begun
+	lastDue       time.Time   // of what waits
+	resumeTimer   *time.Timer // for when the last is due soon
+	settledBefore []offsetRun // what earlier sessions have settled
+	commands      *commands   // that it obeys; nil for the origin
+	released      int64       // what was written until then is due, in Unix milliseconds
+	keys          *keyGate    // nil where a key does not wait for its failures
+	spanFull      bool        // some messages are too far ahead of the lowest unsettled one
 
-	mu        sync.Mutex // the lane's goroutine writes, the committer reads
-	from      int64      // where it began
-	track     tracker
-	settled   int64 // messages
-	overflows bool  // the settlement set is longer than a commit holds
-	care      *caution
+	mu           sync.Mutex // the lane's goroutine writes, the committer reads
+	from         int64      // where it began
+	track        tracker
+	settled      int64 // messages
+	setOverflows bool  // the settlement set is longer than a commit holds
+	crashes      *crashGate
 
-	dirty, urgent, flying bool          // there is something to commit; at once; it is on its way
-	wrote                 bool          // something was committed
-	committed             int64         // the offset that was committed last
-	stands                int64         // messages that were settled before that
-	answer                error         // to the last commit
-	ending                bool          // the next commit is the last
-	standing              chan struct{} // closed when that stands, or never will
+	dirty, urgent, inFlight bool          // there is something to commit; at once; it is on its way
+	hasCommitted            bool          // something was committed
+	committed               int64         // the offset that was committed last
+	settledAtCommit         int64         // messages that were settled before that
+	commitErr               error         // to the last commit
+	ending                  bool          // the next commit is the last
+	lastCommit              chan struct{} // closed when that stands, or never will
 }
 
 var (
@@ -90,7 +90,7 @@ var (
 )
 
 func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *committer, from int64) *source {
-	s := &source{r: r, sess: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
+	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
 	s.track.mark = from
 	if w, ok := r.levels[s.topic]; ok {
 		s.level, s.commands = &w, &commands{}
@@ -101,18 +101,18 @@ func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.Consume
 // run reads the partition until it is revoked or the session ends, and then waits for what is in flight.
 func (s *source) run() {
 	cfg := s.r.client.cfg
-	defer s.r.own(s.topic, s.partition)()
-	unhear := func() {}
-	defer func() { unhear() }()
-	s.r.engine.RunLane(s.sess.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
+	defer s.r.releaseOwned(s.topic, s.partition)()
+	stopListening := func() {}
+	defer func() { stopListening() }()
+	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
 		MaxAhead: readAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: holdHard, DrainTimeout: cfg.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
 		s.commits.add(s)
 		if s.level != nil {
-			unhear = s.r.control.listen(func() { l.Post(s.obey) })
-			l.Post(s.obey)
+			stopListening = s.r.control.listen(func() { l.Post(s.applyReleases) })
+			l.Post(s.applyReleases)
 		}
 		// Paused partitions stay paused across sessions.
 		s.r.group.Resume(map[string][]int32{s.topic: {s.partition}})
@@ -133,16 +133,16 @@ var seed = maphash.MakeSeed()
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	rec, offset := m.Record, m.Record.Offset
-	known := isSettled(s.before, offset)
+	wasSettled := containsOffset(s.settledBefore, offset)
 	s.mu.Lock()
 	m.Seq = s.track.add(offset)
-	if known {
+	if wasSettled {
 		s.dirty = s.track.settle(m.Seq) || s.dirty
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	if s.care.counted {
-		_, m.Alone = s.care.note.suspects[offset]
+	if s.crashes.counted {
+		_, m.Alone = s.crashes.meta.suspects[offset]
 	}
 	s.mu.Unlock()
 	m.Place = s.topic
@@ -159,13 +159,13 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	} else {
 		s.parseFirst(m)
 	}
-	s.weigh(m)
+	s.addBytes(m)
 	s.inHand++
 	return nil
 }
 
 // weigh adds a message to the bytes that were read ahead: what it takes in memory.
-func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
+func (s *source) addBytes(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	size := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {
@@ -174,9 +174,9 @@ func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	m.Size = size
-	s.track.of(m.Seq).bytes = int32(size)
-	s.bytes += size
-	s.r.bytes.Add(int64(size))
+	s.track.record(m.Seq).bytes = int32(size)
+	s.bytesAhead += size
+	s.r.bytesAhead.Add(int64(size))
 }
 
 // parseFirst reads a record of the origin.
@@ -192,8 +192,8 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		m.State = st
 	}
 	if s.r.sub.Sink != nil {
-		if found = append(found, strangers(m.Record.Headers)...); found != nil {
-			id := uuidOf(m.Record)
+		if found = append(found, foreignHeaders(m.Record.Headers)...); found != nil {
+			id := recordID(m.Record)
 			if m.State != nil {
 				id = m.State.ID
 			}
@@ -201,18 +201,18 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	if s.keys != nil {
-		s.keys.first(m)
+		s.keys.placeFirst(m)
 	}
 }
 
 // lift takes a message off the bytes that were read ahead: it begins, or is gone.
-func (s *source) lift(m *driver.Message[*sarama.ConsumerMessage]) {
-	r := s.track.of(m.Seq)
-	was := s.paused && !s.isLight()
-	s.bytes -= int(r.bytes)
-	s.r.bytes.Add(-int64(r.bytes))
+func (s *source) removeBytes(m *driver.Message[*sarama.ConsumerMessage]) {
+	r := s.track.record(m.Seq)
+	wasHeavy := s.paused && !s.isLight()
+	s.bytesAhead -= int(r.bytes)
+	s.r.bytesAhead.Add(-int64(r.bytes))
 	r.bytes = 0
-	if was && s.isLight() {
+	if wasHeavy && s.isLight() {
 		s.lane.Post(s.balance)
 	}
 }
@@ -220,14 +220,14 @@ func (s *source) lift(m *driver.Message[*sarama.ConsumerMessage]) {
 // Settle implements [driver.Source].
 func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.mu.Lock()
-	s.lift(m)
+	s.removeBytes(m)
 	moved := s.track.settle(m.Seq)
 	s.settled++
 	s.dirty = true
 	s.mu.Unlock()
 	s.inHand--
-	if moved && s.narrow {
-		s.narrow = false
+	if moved && s.spanFull {
+		s.spanFull = false
 		s.lane.Post(func() {}) // those ask again that were too far ahead
 	}
 	if moved && s.paused {
@@ -238,8 +238,8 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 // Return implements [driver.Source]: the message stays unsettled, and is read again.
 func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Duration, _ bool) {
 	s.mu.Lock()
-	s.lift(m)
-	s.care.gone(m, false)
+	s.removeBytes(m)
+	s.crashes.forget(m, false)
 	s.mu.Unlock()
 	s.inHand--
 	if s.keys != nil {
@@ -252,22 +252,22 @@ func (s *source) Commit() {}
 
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
-	if s.alarm != nil {
-		s.alarm.Stop()
+	if s.resumeTimer != nil {
+		s.resumeTimer.Stop()
 	}
 	s.mu.Lock()
-	s.care.depart()
+	s.crashes.finish()
 	s.mu.Unlock()
 	s.commitLast(ctx)
 	s.commits.remove(s)
-	s.r.bytes.Add(-int64(s.bytes))
+	s.r.bytesAhead.Add(-int64(s.bytesAhead))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.care.close()
+	s.crashes.releaseTurn()
 }
 
 // mark is what may be committed. The caller holds mu, or is the lane's goroutine.
-func (s *source) mark() int64 { return max(s.track.mark, s.from) }
+func (s *source) commitMark() int64 { return max(s.track.mark, s.from) }
 
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
@@ -284,12 +284,12 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.inHand >= holdSoft && (s.inHand >= holdHard || s.lastDue.Sub(now) >= soon)
+		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.inHand >= holdSoft && (s.inHand >= holdHard || s.lastDue.Sub(now) >= dueSoon)
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
-		pauses = s.level != nil && s.inHand > holdSoft/4 && (s.inHand >= holdHard*7/8 || s.lastDue.Sub(now) >= soon)
+		pauses = s.level != nil && s.inHand > holdSoft/4 && (s.inHand >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	if s.keys != nil && (s.room == 0 || s.isHeavy()) {
-		s.keys.makeRoom()
+		s.keys.parkWaiting()
 	}
 	if pauses != s.paused {
 		s.paused = pauses
@@ -300,23 +300,27 @@ func (s *source) balance() {
 			s.r.group.Resume(partition)
 		}
 	}
-	if wait := s.lastDue.Sub(now) - soon; s.paused && s.level != nil && wait > 0 {
-		s.lookIn(wait)
+	if wait := s.lastDue.Sub(now) - dueSoon; s.paused && s.level != nil && wait > 0 {
+		s.balanceAfter(wait)
 	}
 }
 
 // lookIn has the source look whether it is to read on after a while.
-func (s *source) lookIn(wait time.Duration) {
-	if s.alarm == nil {
-		s.alarm = time.AfterFunc(wait, func() { s.lane.Post(s.balance) })
+func (s *source) balanceAfter(wait time.Duration) {
+	if s.resumeTimer == nil {
+		s.resumeTimer = time.AfterFunc(wait, func() { s.lane.Post(s.balance) })
 		return
 	}
-	s.alarm.Reset(wait)
+	s.resumeTimer.Reset(wait)
 }
 
 // span is how many records lie between the lowest unsettled one and the end of what was read.
 func (s *source) span() int { return int(s.track.next - s.track.first) }
 
 // isHeavy reports whether the source must not read on because of the bytes, and isLight whether one that was heavy may.
-func (s *source) isHeavy() bool { return s.bytes >= aheadLeast && s.r.bytes.Load() >= aheadBytes }
-func (s *source) isLight() bool { return s.bytes <= aheadLeast/2 || s.r.bytes.Load() <= aheadBytes/2 }
+func (s *source) isHeavy() bool {
+	return s.bytesAhead >= minAheadBytes && s.r.bytesAhead.Load() >= maxAheadBytes
+}
+func (s *source) isLight() bool {
+	return s.bytesAhead <= minAheadBytes/2 || s.r.bytesAhead.Load() <= maxAheadBytes/2
+}

@@ -13,7 +13,7 @@ import (
 // weighed reads a record into a source.
 func weighed(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
-	s.weigh(m)
+	s.addBytes(m)
 	return m
 }
 
@@ -28,28 +28,28 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	var all []*driver.Message[*sarama.ConsumerMessage]
 	for range 31 {
 		if many.isHeavy() {
-			t.Fatalf("%d bytes are too many", many.bytes)
+			t.Fatalf("%d bytes are too many", many.bytesAhead)
 		}
 		all = append(all, weighed(many, of(1<<20)))
 	}
-	small := weighed(few, of(aheadLeast-1))
+	small := weighed(few, of(minAheadBytes-1))
 	last := weighed(many, of(1<<20))
 	if !many.isHeavy() || many.isLight() {
-		t.Errorf("a source with %d of %d bytes reads on", many.bytes, r.bytes.Load())
+		t.Errorf("a source with %d of %d bytes reads on", many.bytesAhead, r.bytesAhead.Load())
 	}
 	if few.isHeavy() {
-		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytes, r.bytes.Load())
+		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytesAhead, r.bytesAhead.Load())
 	}
 	// A record is lifted once: when it begins, or when it is settled without that.
 	for range 2 {
-		many.lift(last)
-		few.lift(small)
+		many.removeBytes(last)
+		few.removeBytes(small)
 	}
 	for _, m := range all[:15] {
-		many.lift(m)
+		many.removeBytes(m)
 	}
-	if !many.isLight() || many.bytes != 16<<20 || few.bytes != 0 || r.bytes.Load() != 16<<20 {
-		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytes, few.bytes, r.bytes.Load(), many.isLight())
+	if !many.isLight() || many.bytesAhead != 16<<20 || few.bytesAhead != 0 || r.bytesAhead.Load() != 16<<20 {
+		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytesAhead, few.bytesAhead, r.bytesAhead.Load(), many.isLight())
 	}
 }
 
@@ -65,10 +65,10 @@ func TestHeadersWeigh(t *testing.T) {
 		weighed(s, &sarama.ConsumerMessage{Headers: headers})
 	}
 	if !s.isHeavy() {
-		t.Errorf("a source with %d bytes of two such records reads on", s.bytes)
+		t.Errorf("a source with %d bytes of two such records reads on", s.bytesAhead)
 	}
 	one := weighed(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
-	if n := s.track.of(one.Seq).bytes; n != headerBytes+8 {
+	if n := s.track.record(one.Seq).bytes; n != headerBytes+8 {
 		t.Errorf("a header of 8 bytes weighs %d", n)
 	}
 }
@@ -77,7 +77,7 @@ func TestHeadersWeigh(t *testing.T) {
 func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), care: &caution{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), crashes: &crashGate{}}
 	next := func() *driver.Message[*sarama.ConsumerMessage] {
 		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
 	}
@@ -102,7 +102,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 		s.Settle(next())
 	}
 	near := next()
-	if s.overflows = true; s.Begin(near) != engine.NotYet {
+	if s.setOverflows = true; s.Begin(near) != engine.NotYet {
 		t.Error("a record began although the settlement set is full")
 	}
 }
@@ -112,7 +112,7 @@ func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	posted := 0
 	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
-	s.care = &caution{s: s, counted: true, blind: true, note: note{suspects: map[int64]int{0: 0}}}
+	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitMeta{suspects: map[int64]int{0: 0}}}
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
 	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
 		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
@@ -125,7 +125,7 @@ func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
 // The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
 func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
 	t.Parallel()
-	s := &source{care: &caution{}, dirty: true, urgent: true, ending: true}
+	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
 	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
 		t.Error("the commit before has taken the haste from the last one")
 	}
@@ -139,7 +139,7 @@ func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
 func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauses{}
-	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), care: &caution{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), crashes: &crashGate{}}
 	s.Accept(readAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {

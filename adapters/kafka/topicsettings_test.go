@@ -19,7 +19,7 @@ import (
 )
 
 // makeTopics creates topics with settings, as somebody else than redeliver does.
-func makeTopics(t *testing.T, p place, settings map[string]string, topics ...string) {
+func makeTopics(t *testing.T, p keyOffset, settings map[string]string, topics ...string) {
 	t.Helper()
 	configs := make(map[string]*string, len(settings))
 	for name, value := range settings {

@@ -40,12 +40,12 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 			}
 		}))
 		say := func(topic string, err error) {
-			r.heard(&sarama.ConsumerError{Topic: topic, Partition: 3, Err: err})
+			r.handleGroupError(&sarama.ConsumerError{Topic: topic, Partition: 3, Err: err})
 		}
 		for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrIllegalGeneration, sarama.ErrNotLeaderForPartition, net.ErrClosed} {
 			say("a", err)
 		}
-		r.heard(sarama.ErrTopicAuthorizationFailed) // of nothing
+		r.handleGroupError(sarama.ErrTopicAuthorizationFailed) // of nothing
 		if len(told) > 0 {
 			t.Fatalf("told: %+v", told)
 		}
@@ -67,7 +67,7 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 		if len(told) != 1 || told[0].Change != redeliver.ChangeNotRead || !strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "MaxDecompressedBatchSize") {
 			t.Errorf("of batches that cannot be decoded: %+v", told)
 		}
-		<-time.After(repeatEvery)
+		<-time.After(repeatInterval)
 		say("a", sarama.ErrTopicAuthorizationFailed)
 		if len(told) != 2 {
 			t.Errorf("told: %+v", told)
@@ -86,14 +86,14 @@ func TestALostGroupIsToldAgain(t *testing.T) {
 			}
 		}))
 		for range 30 {
-			r.disconnected(sarama.ErrOutOfBrokers)
+			r.reportDisconnected(sarama.ErrOutOfBrokers)
 			<-time.After(10 * time.Second)
 		}
 		if told != 5 {
 			t.Errorf("told %d times in 5 minutes, want 5", told)
 		}
-		r.joined("")
-		r.disconnected(sarama.ErrOutOfBrokers)
+		r.reportJoined("")
+		r.reportDisconnected(sarama.ErrOutOfBrokers)
 		if told != 6 {
 			t.Error("not told when it was lost once more")
 		}

@@ -29,7 +29,7 @@ func TestWhatTakesNoContextIsLeftBehind(t *testing.T) {
 			late := 0
 			var left sync.WaitGroup
 			begin := time.Now()
-			made, err := until(ctx, left.Go, func() (int, error) {
+			made, err := callWithContext(ctx, left.Go, func() (int, error) {
 				<-time.After(c.takes)
 				return 7, c.err
 			}, func(n int) { late += n })

@@ -22,7 +22,7 @@ import (
 const large = 1_500_000
 
 // narrow makes the levels of a place.
-func narrow(t *testing.T, p place) {
+func narrow(t *testing.T, p keyOffset) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
@@ -46,7 +46,7 @@ func buried(id string) func(redeliver.Event) bool {
 }
 
 // inDLQ checks what was buried, and how.
-func inDLQ(t *testing.T, p place, ev *events, value []byte, id string, attempts int) {
+func inDLQ(t *testing.T, p keyOffset, ev *events, value []byte, id string, attempts int) {
 	t.Helper()
 	d, _ := ev.await(t, 1, buried(id))[0].(redeliver.DeadLettered)
 	if d.State.Reason != redeliver.ReasonUnschedulable || d.State.Attempts != attempts || d.Where != p.ours("dlq") || d.State.Error == "" {

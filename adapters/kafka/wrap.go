@@ -21,16 +21,16 @@ type Wrapped struct {
 	readers []*reader
 	close   func(context.Context) error
 
-	mu    sync.Mutex
-	asked []asked // by reader: what Topics said last
+	mu         sync.Mutex
+	lastTopics []topicList // by reader: what Topics said last
 
-	ctx     context.Context // of the session that runs
-	again   context.CancelFunc
-	commits *committer
+	ctx        context.Context // of the session that runs
+	endSession context.CancelFunc
+	commits    *committer
 }
 
 // asked is what a reader was to read when somebody asked.
-type asked struct {
+type topicList struct {
 	names  []string
 	levels map[string]waitLevel
 }
@@ -61,7 +61,7 @@ type asked struct {
 // redeliver sets Consumer.MaxWaitTime to 50 ms in its own groups; sarama's default is 500 ms.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
-	config, ps := config.behind(client, topics, handler == nil)
+	config, ps := config.withClient(client, topics, handler == nil)
 	if group == nil {
 		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
 	}
@@ -78,7 +78,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		config.Sarama = &own
 	}
 	// PerKey needs a way to balance of its own, and the group has its own.
-	config.checkBehind(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
+	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -89,7 +89,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	w := &Wrapped{client: c}
 	var errs []error
 	for _, topic := range topics {
-		l, err := c.ready(topic)
+		l, err := c.readyLayout(topic)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -99,7 +99,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		w.readers = append(w.readers, r)
 	}
 	if errs != nil {
-		return nil, errors.Join(oneError(errs), c.Close(ctx))
+		return nil, errors.Join(joinErrors(errs), c.Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {
@@ -126,11 +126,11 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 func (w *Wrapped) Topics() (topics []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked = nil
+	w.lastTopics = nil
 	for _, r := range w.readers {
 		r.findRungs()
-		names, levels := r.reads()
-		w.asked = append(w.asked, asked{names, levels})
+		names, levels := r.subscription()
+		w.lastTopics = append(w.lastTopics, topicList{names, levels})
 		topics = append(topics, names...)
 	}
 	return topics
@@ -143,21 +143,21 @@ func (w *Wrapped) Close(ctx context.Context) error { return w.close(ctx) }
 // Setup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	w.mu.Lock()
-	all := w.asked
+	all := w.lastTopics
 	w.mu.Unlock()
 	if all == nil {
 		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
-	if err := w.check(sess.MemberID(), all); err != nil {
+	if err := w.checkMember(sess.MemberID(), all); err != nil {
 		return err
 	}
-	w.ctx, w.again = context.WithCancel(sess.Context())
+	w.ctx, w.endSession = context.WithCancel(sess.Context())
 	w.commits = newCommitter(w.readers[0], true)
 	for i, r := range w.readers {
 		r.levels = all[i].levels
-		r.endsBy(w.again)
-		if names, _ := r.reads(); !slices.Equal(names, all[i].names) {
-			w.again() // it has changed since
+		r.setEndSession(w.endSession)
+		if names, _ := r.subscription(); !slices.Equal(names, all[i].names) {
+			w.endSession() // it has changed since
 		}
 		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 
 // check looks at the group: the session's member must be in ours, and read all
 // that it has to.
-func (w *Wrapped) check(member string, all []asked) error {
+func (w *Wrapped) checkMember(member string, all []topicList) error {
 	group := w.client.cfg.Group
 	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
 	if err != nil {
@@ -207,9 +207,9 @@ func (w *Wrapped) check(member string, all []asked) error {
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
-	if w.again != nil { // not where Setup has failed
-		w.again()
-		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencedAfter())
+	if w.endSession != nil { // not where Setup has failed
+		w.endSession()
+		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencingDelay())
 		defer cancel()
 		w.commits.stop(ctx)
 	}
@@ -221,7 +221,7 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	for _, r := range w.readers {
 		_, waits := r.levels[claim.Topic()]
 		if waits || claim.Topic() == r.layout.origin {
-			return (&session{reader: r, commits: w.commits}).ConsumeClaim(within{sess, w.ctx}, claim)
+			return (&session{reader: r, commits: w.commits}).ConsumeClaim(boundSession{sess, w.ctx}, claim)
 		}
 	}
 	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())
@@ -229,10 +229,10 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 
 // within is a session that ends with ctx. When the first of its claims has been
 // drained, sarama ends it for all.
-type within struct {
+type boundSession struct {
 	sarama.ConsumerGroupSession
 	ctx context.Context
 }
 
 // Context implements [sarama.ConsumerGroupSession].
-func (w within) Context() context.Context { return w.ctx }
+func (w boundSession) Context() context.Context { return w.ctx }

@@ -39,7 +39,7 @@ func running(t *testing.T, addrs []string, name string) (sarama.Client, sarama.C
 }
 
 // wrap calls h for the topic's records in the service's own loop, until the test ends.
-func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
+func wrap(t *testing.T, p keyOffset, cfg kafka.Config, h recordHandler) *events {
 	t.Helper()
 	ev := newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
@@ -158,7 +158,7 @@ func TestDropInsReadManyTopics(t *testing.T) {
 // next one reads it.
 func TestWrapReadsNewLevels(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	ran := make(chan string, 1)
 	old := p.ours("retry.3s")
 	cfg := kafka.Config{Policy: quick(1)}
@@ -200,7 +200,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 // What would lose messages, or could not work, is refused before anything runs.
 func TestWrapRefuses(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	handle := func(context.Context, *sarama.ConsumerMessage) error { t.Error("a handler runs"); return nil }
 	t.Run("settings", func(t *testing.T) {
 		cfg := sarama.NewConfig() // Offsets.Initial is Newest
