@@ -12,15 +12,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// admin asks the cluster about topics and changes them. It has a client of its
-// own: a fetch that waits for records holds its connection.
+// admin lists and changes topics. It has its own client, because a fetch that waits for records holds its connection.
 type admin struct {
 	client sarama.Client
 	sarama sarama.ClusterAdmin
 }
 
-// topics returns the metadata of those of the named topics that the client may see, or of all. A cluster may have many
-// thousands: all are for who looks for names.
+// topics returns the metadata of the named topics that the client may see, or of all topics. A cluster may have many
+// thousands, so ask for all only to search by name.
 func (a admin) topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
 		if topics, err = a.askTopics(names); err == nil {
@@ -40,7 +39,7 @@ func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 	}
 	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, names))
 	if err != nil {
-		_ = broker.Close() // so that the next try connects anew
+		_ = broker.Close() // the next try connects again
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
 	}
 	topics := make(map[string]*sarama.TopicMetadata, len(res.Topics))
@@ -52,13 +51,13 @@ func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 	return topics, nil
 }
 
-// A topic that was made just now is not known to every broker at once.
+// Brokers learn of a new topic at different times.
 const (
 	unknownTries = 20
 	unknownPause = 100 * time.Millisecond
 )
 
-// settings returns the configurations of topics that exist.
+// settings returns the configurations of existing topics.
 func (a admin) settings(topics ...string) (map[string]map[string]string, error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -97,13 +96,13 @@ func (a admin) describe(topics []string) (map[string]map[string]string, error) {
 	return settings, nil
 }
 
-// commits is what a group has committed.
+// groupOffsets is what a group has committed.
 type groupOffsets struct {
 	group    string
 	response *sarama.OffsetFetchResponse
 }
 
-// committed asks what a group has committed for partitions.
+// groupOffsets asks what a group has committed for partitions.
 func (a admin) groupOffsets(group string, partitions map[string][]int32) (groupOffsets, error) {
 	found, err := a.sarama.ListConsumerGroupOffsets(group, partitions)
 	if err != nil {
@@ -112,7 +111,7 @@ func (a admin) groupOffsets(group string, partitions map[string][]int32) (groupO
 	return groupOffsets{group, found}, nil
 }
 
-// of is the offset of one of the partitions, below 0 where nothing was committed.
+// offset returns the committed offset of a partition. It is negative if there is none.
 func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
 	block := c.response.GetBlock(topic, partition)
 	switch {
@@ -124,8 +123,7 @@ func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
 	return block.Offset, nil
 }
 
-// provision checks the topics that exist and creates those that do not. It may
-// run in several processes at once.
+// provision checks the topics that exist and creates the others. Several processes may call it at once.
 func (c *Client) provision(l *layout) error {
 	if err := c.verifyFresh(l); err != nil {
 		return err
@@ -149,8 +147,7 @@ func (c *Client) provision(l *layout) error {
 	if err := c.admin.awaitLeaders(all...); err != nil {
 		return err
 	}
-	// Another process may have created them otherwise, or the broker changed
-	// what was asked for.
+	// Another process may have created them with other settings, or the broker may have changed ours.
 	fresh, err := c.layout(l.origin)
 	if err != nil {
 		return err
@@ -162,8 +159,8 @@ func (c *Client) provision(l *layout) error {
 	return nil
 }
 
-// verifyFresh is verify for topics that somebody may have deleted since they were listed, as levels of an older policy are:
-// then they are listed again.
+// verifyFresh is verify. If a topic was deleted since the topics were listed, as levels of older policies are, it lists
+// them again.
 func (c *Client) verifyFresh(l *layout) error {
 	err := c.verify(l)
 	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
@@ -177,7 +174,7 @@ func (c *Client) verifyFresh(l *layout) error {
 	return c.verify(l)
 }
 
-// verify refuses topics that exist and cannot hold the policy.
+// verify refuses existing topics that cannot hold the policy.
 func (c *Client) verify(l *layout) error {
 	var names []string
 	for _, t := range l.topics {
@@ -192,10 +189,10 @@ func (c *Client) verify(l *layout) error {
 	return l.check(c.cfg, settings)
 }
 
-// retentions are tried, longest first, where a managed Kafka refuses -1.
+// retentions are tried in order if a managed Kafka refuses -1.
 var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
 
-// create makes one topic, and reports whether it has: that it exists already is no error.
+// createTopic creates a topic, and reports whether it did. An existing topic is no error.
 func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err error) {
 	settings := maps.Clone(t.settings)
 	err = a.tryCreate(t, settings)
@@ -222,7 +219,7 @@ func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err 
 	}
 }
 
-// colliding returns an existing topic whose name differs only by dots and underscores, or "".
+// collidingTopic returns an existing topic whose name differs only by dots and underscores, or "".
 func (a admin) collidingTopic(name string) string {
 	all, err := a.topics()
 	if err != nil {
@@ -237,8 +234,8 @@ func (a admin) collidingTopic(name string) string {
 	return ""
 }
 
-// inTimeTries is how often the brokers are asked to make or delete a topic that they did
-// not make or delete in time, each time with sarama's Admin.Timeout.
+// maxTimeoutTries bounds how often the brokers are asked to create or delete a topic, each time with sarama's
+// Admin.Timeout.
 const maxTimeoutTries = 5
 
 func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
@@ -250,7 +247,7 @@ func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
 	return retryTimeouts(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
 }
 
-// remove deletes a topic. One that is gone is deleted.
+// deleteTopic deletes a topic. A missing topic is no error.
 func (a admin) deleteTopic(topic string) error {
 	err := retryTimeouts(func() error { return a.sarama.DeleteTopic(topic) })
 	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
@@ -259,7 +256,7 @@ func (a admin) deleteTopic(topic string) error {
 	return nil
 }
 
-// inTime asks again for what the brokers did not do in time. They go on with it, and it may be done by then.
+// retryTimeouts repeats a request that timed out. The brokers go on with it, so it may be done by then.
 func retryTimeouts(ask func() error) error {
 	err := ask()
 	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < maxTimeoutTries; tries++ {
@@ -268,12 +265,11 @@ func retryTimeouts(ask func() error) error {
 	return err
 }
 
-// ledWithin is how long a topic that was created may be without leaders: seconds where
-// brokers have much to do.
+// leaderTimeout bounds how long a new topic may have no leaders. Busy brokers need seconds.
 const leaderTimeout = 30 * time.Second
 
-// awaitLeaders returns when all partitions of the topics have a leader: a
-// member that subscribes before would find fewer partitions and rebalance again.
+// awaitLeaders returns when all partitions of the topics have a leader. A member that subscribes earlier would see
+// fewer partitions and rebalance again.
 func (a admin) awaitLeaders(topics ...string) error {
 	deadline := time.Now().Add(leaderTimeout)
 	for {

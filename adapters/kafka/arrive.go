@@ -11,17 +11,17 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// waiting is what a source knows of a record that waits, or that has a place in the line of its key.
+// waiting is what a source knows of a record that waits, or that has a place in a key queue.
 type waiting struct {
-	written   int64       // to where it waits, in Unix milliseconds
-	lastStep  driver.Step // what happens when it is due; it may hop before
-	queued    *recordCopy // its place in the line of its key; nil for none
-	runs      bool        // its key lets it run: it waits for something else
-	parks     bool        // it is written to a level, until those before it in its line may be through
-	parkUntil time.Time   // it is to park until then
+	written   int64       // when it was written to its level, in Unix milliseconds
+	lastStep  driver.Step // the step when it is due; it may hop before
+	queued    *recordCopy // its copy in a key queue, or nil
+	runs      bool        // its key lets it run; another gate holds it back
+	parks     bool        // it moves to a level, because records of its key come first
+	parkUntil time.Time   // if set, it parks until then
 }
 
-// parseWaiting reads the state of a record on a topic on which messages wait. The record is then as it stood in its origin.
+// parseWaiting parses a record of a topic on which messages wait, and makes it what it was in its origin.
 func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	w := &waiting{written: rec.Timestamp.UnixMilli()}
@@ -31,7 +31,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	detachRecord(rec)
 	stay := s.r.readArrival(rec, ours, *s.level)
 	st := stay.State
-	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported when it came first
+	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery
 	st.Expires = expiresOf(rec)
 	s.r.sub.Met(st)
 	if len(stay.Findings) > 0 {
@@ -51,7 +51,8 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rest := st.Due.Sub(stay.Until)
 	switch {
 	case stay.Hops && rest <= s.r.jitter && s.inHand < holdSoft/2:
-		// The rest is jitter. The record waits here while there is room: a hop would only bring it to a place like this.
+		// The rest is jitter. The record waits here if there is room, because a hop would only take it to a similar
+		// place.
 		m.Until = st.Due
 	case stay.Hops:
 		m.Step = driver.Hop
@@ -62,8 +63,8 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.lastDue = m.Until
 }
 
-// readDeadLetter takes redeliver's block of a DLQ off a record that was read from there: it is the state with which the message
-// was dead, and no header of the message. Of a block of another DLQ nothing is believed.
+// readDeadLetter removes the block of a DLQ from a record that was copied from there, and returns the state in it. It
+// ignores the block of another subscription's DLQ.
 func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
 	users, ours := splitHeaders(rec.Headers)
 	if ours == nil {
@@ -78,10 +79,9 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 	return dead, found
 }
 
-// arrive says what the headers of a record mean that has come to a topic on which
-// messages wait. m has the user's alone.
+// readArrival interprets redeliver's headers of a record on a topic on which messages wait. m has only the user's.
 func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
-	var room [20]redeliver.Header // more than there are of ours
+	var room [20]redeliver.Header // more than redeliver writes
 	layout := r.layout
 	return delayqueue.Arrive(&delayqueue.Arrival{
 		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
@@ -89,7 +89,7 @@ func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHea
 	}, appendTexts(room[:0], ours), func() string { return recordID(m) })
 }
 
-// isReleased reports whether a command makes a message due that has waited since it was written.
+// isReleased reports whether a command makes a message due.
 func (s *source) isReleased(w *waiting) bool { return w.written <= s.released && s.released > 0 }
 
 // makeDue makes a message due at once.
@@ -101,7 +101,7 @@ func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waiting,
 	m.Until = m.State.Due
 }
 
-// obey makes due what the lane holds and a new release takes.
+// applyReleases makes messages of the lane due that a new command releases.
 func (s *source) applyReleases() {
 	current := s.r.control.current.Load()
 	if current == s.commands {
@@ -109,7 +109,7 @@ func (s *source) applyReleases() {
 	}
 	s.commands = current
 	previous := s.released
-	if s.keys == nil { // a key that waits for its failures keeps its order
+	if s.keys == nil { // PerKey must keep the order of keys
 		s.released = current.released(s.level.level)
 	}
 	if s.released <= previous {

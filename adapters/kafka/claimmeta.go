@@ -13,33 +13,31 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// notes are what the last owners of a session's partitions have noted beside their offsets.
+// claimMetas has the commit metadata that the last owners of a session's partitions left.
 type claimMetas struct {
 	mu        sync.Mutex
-	found     map[string]map[int32]claimMeta // when the session began, until a lane takes it
-	uncounted bool                           // told that notes cannot be written
+	found     map[string]map[int32]claimMeta // loaded when the session began; each lane takes its own
+	uncounted bool                           // reported that crashes are not counted
 }
 
-// foundNote is what stood beside an offset.
+// claimMeta is a committed offset and its metadata.
 type claimMeta struct {
 	offset int64
 	meta   commitMeta
 }
 
 const (
-	// noteAgain is the pause before a commit that was not taken is tried again: the
-	// group rebalances, or its coordinator moves.
+	// commitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator
+	// moves.
 	commitRetryPause = 50 * time.Millisecond
-	// heedTries is how often a note that could not be read is asked for again, with twice
-	// the pause each time: for six seconds in all.
+	// metaTries bounds how often a lane asks for metadata. The pause doubles each time, six seconds in all.
 	metaTries = 7
 )
 
-// newOwner is a name under which one Client writes its notes.
+// newOwner returns a name under which one Client writes its metadata.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 
-// begin reads, with one request, what stands beside the offsets of a session's
-// partitions. Where that fails, each lane asks for itself.
+// load reads the metadata of a session's partitions in one request. If that fails, each lane asks for its own.
 func (n *claimMetas) load(a admin, group string, claims map[string][]int32) {
 	found := make(map[string]map[int32]claimMeta, len(claims))
 	if len(claims) == 0 {
@@ -60,8 +58,8 @@ func (n *claimMetas) load(a admin, group string, claims map[string][]int32) {
 	n.found = found
 }
 
-// take is what stands beside the offset of a partition, before its lane commits.
-// A partition that a cooperative rebalance brought is asked for by itself.
+// take returns the metadata of a partition before its lane commits. It asks for a partition that a cooperative
+// rebalance brought.
 func (n *claimMetas) take(a admin, group, topic string, partition int32) (claimMeta, error) {
 	n.mu.Lock()
 	f, ok := n.found[topic][partition]
@@ -73,7 +71,7 @@ func (n *claimMetas) take(a admin, group, topic string, partition int32) (claimM
 	return a.fetchMeta(group, topic, partition)
 }
 
-// noted asks what stands beside the offset of a partition.
+// fetchMeta asks for the metadata of a partition.
 func (a admin) fetchMeta(group, topic string, partition int32) (claimMeta, error) {
 	committed, err := a.groupOffsets(group, map[string][]int32{topic: {partition}})
 	if err != nil {
@@ -82,7 +80,6 @@ func (a admin) fetchMeta(group, topic string, partition int32) (claimMeta, error
 	return committed.meta(topic, partition)
 }
 
-// note is what stands beside the offset of one of the partitions.
 func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
 	offset, err := c.offset(topic, partition)
 	if err != nil {
@@ -91,7 +88,7 @@ func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
 	return claimMeta{offset, parseMeta(c.response.GetBlock(topic, partition).Metadata)}, nil
 }
 
-// tellBlind tells, once, that crashes are not counted for now.
+// reportUncounted reports, once, that crashes are not counted for now.
 func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	r.metas.mu.Lock()
 	wasReported := r.metas.uncounted
@@ -103,7 +100,7 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	}
 }
 
-// mine are the claims of a session that the reader's lanes are to read.
+// ownClaims returns the claims of a session that the reader's lanes read.
 func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	own := make(map[string][]int32, len(claims))
 	for topic, partitions := range claims {
@@ -114,12 +111,12 @@ func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	return own
 }
 
-// heed reads what the last owner of the partition has noted. The source reads from from.
+// loadMeta reads the metadata that the last owner of the partition left. from is the offset at which the source begins.
 func (s *source) loadMeta(from int64) {
 	r := s.r
 	f, err := r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
 	for try := 0; err != nil && try < metaTries && s.session.Context().Err() == nil; try++ {
-		// Just after a crash the group's coordinator may be on its way.
+		// After a crash the group's coordinator may be moving.
 		pause := time.NewTimer(commitRetryPause << try)
 		select {
 		case <-pause.C:
@@ -128,7 +125,7 @@ func (s *source) loadMeta(from int64) {
 			pause.Stop()
 		}
 	}
-	if err != nil { // nothing is known then
+	if err != nil { // go on without metadata
 		f = claimMeta{offset: from}
 	}
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
@@ -139,13 +136,13 @@ func (s *source) loadMeta(from int64) {
 	}
 	s.settledBefore = r.settledBefore(s.topic, f, from)
 	switch n := &f.meta; {
-	case f.offset != from && n.known(): // the log was cut, or somebody moved the offset: of these records nothing is known
+	case f.offset != from && n.known(): // the log was truncated, or somebody moved the offset: the metadata does not apply
 		f.meta = commitMeta{}
 	case (n.base > 0 || len(n.settled) > 0) && n.base != f.offset:
-		// Somebody has copied it to where other records stand at its offsets.
+		// The metadata was copied to an offset at which there are other records.
 		f.meta = commitMeta{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
-	s.committed, s.dirty = from, from != f.offset // a level without an offset, too: else nobody notices what is deleted there
+	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	s.crashes = newCrashGate(s, from, f.meta)
 	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
 		r.report(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
@@ -153,8 +150,8 @@ func (s *source) loadMeta(from int64) {
 	}
 }
 
-// settledBefore is what is settled above the offset from at which a partition is read, as f says. A note that was copied to
-// another offset, or is of another life of the topic, says nothing of its records.
+// settledBefore returns the records above from that f says are settled. It returns nil if the metadata was copied to
+// another offset or belongs to an earlier topic of the same name.
 func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
 	if f.offset != from || f.meta.base != f.offset || r.topicIDs.differs(topic, f.meta) {
 		return nil
@@ -162,17 +159,16 @@ func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRu
 	return f.meta.settled
 }
 
-// commit is one offset that is to be committed.
+// offsetCommit is one offset to commit.
 type offsetCommit struct {
 	topic     string
 	partition int32
 	offset    int64
-	text      string // its metadata
+	text      string // metadata
 }
 
-// commit commits offsets in one request, and returns the answer to each. The request
-// is not one of sarama's own, which cannot say whether it was taken, and waits behind
-// the fetches of the group's connection.
+// commit commits offsets in one request, and returns the answer to each. It does not use sarama's own commit, which
+// does not return the answer and waits behind the fetches of the group's connection.
 func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offsetCommit) []error {
 	errs := make([]error, len(all))
 	req := &sarama.OffsetCommitRequest{
@@ -186,7 +182,7 @@ func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offs
 	var res *sarama.OffsetCommitResponse
 	if err == nil {
 		if res, err = coordinator.CommitOffset(req); err != nil {
-			_ = coordinator.Close() // so that the next try connects anew
+			_ = coordinator.Close() // the next try connects again
 			_ = a.client.RefreshCoordinator(group)
 		}
 	}
@@ -211,19 +207,17 @@ func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offs
 	return errs
 }
 
-// refusesNote reports whether a commit is not taken whenever it is tried, as it is.
+// isPermanentRefusal reports whether the same commit fails however often it is tried.
 func isPermanentRefusal(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 
-// thrownOut reports whether a commit was refused because the group has gone on without the
-// session that made it.
+// isFenced reports whether the group has moved on without the session that made a commit.
 func isFenced(err error) bool {
 	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
-// commitVersion is that of a commit that needs neither a static member's name nor a
-// leader's epoch.
+// commitVersion returns a version of the request that has neither a static member's name nor a leader's epoch.
 func commitVersion(v sarama.KafkaVersion) int16 {
 	switch {
 	case v.IsAtLeast(sarama.V2_1_0_0):

@@ -22,11 +22,11 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
-	owner    string       // its name in notes
-	turn     *engine.Turn // of suspects
+	owner    string       // the client's name in commit metadata
+	turn     *engine.Turn // suspects of all subscriptions take turns
 
 	mu      sync.Mutex
-	layouts map[string]*layout // provisioned, by origin
+	layouts map[string]*layout // provisioned layouts, by origin
 	static  map[string]bool    // topics that a static member reads
 	subs    []*Subscriber
 	closed  bool
@@ -46,10 +46,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return withinDialTimeout(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
 }
 
-// until calls do, which takes no context, as sarama's functions take none, and returns
-// its answer. When ctx ends before, it returns why, do goes on by itself, and what it
-// makes is given to late, if that is not nil. beside runs both: [aside], or the Go of
-// a WaitGroup, where somebody waits for what goes on.
+// callWithContext calls a function that takes no context, as sarama's do not. When ctx ends first, it returns the cause
+// and the call goes on in the background. The late result is passed to discard, which may be nil. start runs the call:
+// it is [inGoroutine], or the Go method of a WaitGroup.
 func callWithContext[T any](ctx context.Context, start func(func()), call func() (T, error), discard func(T)) (T, error) {
 	type answer struct {
 		made T
@@ -77,8 +76,8 @@ func callWithContext[T any](ctx context.Context, start func(func()), call func()
 
 func inGoroutine(f func()) { go f() }
 
-// inDialTime connects within ctx and the dial timeout: sarama's constructors try every
-// broker several times.
+// withinDialTimeout connects within ctx and the dial timeout. sarama's constructors alone take longer, because they try
+// every broker several times.
 func withinDialTimeout[T any](ctx context.Context, brokers []string, cfg *sarama.Config, connect func() (T, error), discard func(T)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Net.DialTimeout,
 		fmt.Errorf("no broker of %v answered within %s; %s", brokers, cfg.Net.DialTimeout, connectionHint(cfg)))
@@ -86,7 +85,7 @@ func withinDialTimeout[T any](ctx context.Context, brokers []string, cfg *sarama
 	return callWithContext(ctx, inGoroutine, connect, discard)
 }
 
-// dial makes a client of sarama's within ctx and the dial timeout.
+// dial makes a sarama client within ctx and the dial timeout.
 func dial(ctx context.Context, brokers []string, cfg *sarama.Config) (sarama.Client, error) {
 	return withinDialTimeout(ctx, brokers, cfg, func() (sarama.Client, error) { return newClient(brokers, cfg) }, func(c sarama.Client) { _ = c.Close() })
 }
@@ -120,21 +119,21 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	}, nil
 }
 
-// whatToCheck says, of what is wrong when there is no connection, what is set.
-// Many brokers hang up without a word on the wrong TLS, user or password.
+// connectionHint names the settings to check when no broker answers. Many brokers close the connection without an error
+// if TLS, user or password are wrong.
 func connectionHint(cfg *sarama.Config) string {
 	encrypted, user := "off", "off"
 	if cfg.Net.TLS.Enable {
 		encrypted = "on"
 	}
 	if cfg.Net.SASL.Enable {
-		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext) // sarama's default
+		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext)
 		user = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
 	}
 	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, user)
 }
 
-// disconnect closes what connect opened. There is nobody left to tell errors to.
+// disconnect closes what connect opened. Nobody is left to handle errors.
 func (c *Client) disconnect() {
 	c.producer.close()
 	_ = c.admin.client.Close()
@@ -160,7 +159,7 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // ended, Close waits for at most Config.DrainTimeout and SendTimeout together. A second Close does
 // nothing.
 func (c *Client) Close(ctx context.Context) error {
-	var limit string // says why it ended, where the caller cannot know
+	var limit string // appended to the error when Close set the limit itself
 	if ctx.Err() != nil {
 		maxWait := c.cfg.DrainTimeout + c.cfg.SendTimeout
 		var cancel context.CancelFunc
@@ -175,10 +174,10 @@ func (c *Client) Close(ctx context.Context) error {
 	if wasClosed {
 		return nil
 	}
-	var left atomic.Int64 // subscribers that are not closed yet
+	var left atomic.Int64 // subscribers that are still open
 	left.Store(int64(len(subs)))
 	closeOne := func(s *Subscriber) {
-		_ = s.Close() // always nil
+		_ = s.Close()
 		left.Add(-1)
 	}
 	if err := engine.CloseAll(ctx, subs, closeOne, c.disconnect); err != nil {
@@ -192,7 +191,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the provisioned layout of a topic.
+// readyLayout returns the layout of a topic, and provisions its topics at the first call.
 func (c *Client) readyLayout(topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed

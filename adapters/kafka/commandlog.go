@@ -12,26 +12,24 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A subscription's control topic, "<topic>.<group>.control", has the commands to its
-// consumers. It has one partition, so that everybody reads the same order, and is
-// compacted. Each key is "command/<id>".
+// commandPrefix begins the key of each command, "command/<id>". The control topic, "<topic>.<group>.control", has one
+// partition, so that all readers see the same order, and is compacted.
 const commandPrefix = "command/"
 
-// book is the commands that the control topic has up to an offset, in the order in which
-// they were given. It has no lock of its own.
+// commandLog has the commands of the control topic up to an offset, in order. It has no lock of its own.
 type commandLog struct {
 	next     int64
 	commands []deadletter.Command
-	refused  []error // why records are not obeyed
+	refused  []error // why commands are ignored
 }
 
-// refresh reads on to the end of the log.
+// refresh reads to the end of the log.
 func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	start, end, err := log.bounds(ctx, 0)
 	if err != nil {
 		return err
 	}
-	if end < b.next { // it was deleted and made anew
+	if end < b.next { // the topic was deleted and created again
 		*b = commandLog{}
 	}
 	b.next = max(b.next, start)
@@ -51,7 +49,7 @@ func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	return nil
 }
 
-// apply reads one record. It ignores those of other keys: older versions wrote more.
+// apply reads one record. It ignores other keys, which older versions wrote.
 func (b *commandLog) apply(r *fetchedRecord) {
 	id, ours := strings.CutPrefix(string(r.key), commandPrefix)
 	if !ours {
@@ -69,12 +67,12 @@ func (b *commandLog) apply(r *fetchedRecord) {
 	b.commands = append(b.commands, c)
 }
 
-// readCommand reads a command. A field of its filter that is not known here narrows it
-// down: who passed that over would take more than is meant.
+// readCommand parses a command. It refuses filters with unknown fields: a field narrows the filter, so without it the
+// command would take more messages than meant.
 //
-// A command takes what was scheduled before it, by the earliest of three clocks: that of
-// whoever gave it, the broker's, which times the record, and ours. A clock that is ahead
-// must not release again what fails later.
+// A command takes messages that were scheduled before it. The earliest of three clocks counts: the sender's, the
+// broker's, which times the record, and ours. With a clock that is ahead, the command would also release messages that
+// fail later.
 func readCommand(id string, r *fetchedRecord) (c deadletter.Command, err error) {
 	if err = json.Unmarshal(r.value, &c); err != nil {
 		return c, err

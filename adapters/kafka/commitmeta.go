@@ -8,59 +8,57 @@ import (
 	"strings"
 )
 
-// A note says how the owner of a partition stands: it is the metadata of the
-// owner's offset commits, so it costs no write of its own where a commit is made
-// anyway, and the next owner finds it beside the offset. Below the offset
-// everything is settled, whatever the note says.
+// commitMeta describes the state of a partition's owner. It is the metadata of the owner's offset commits, so it
+// usually costs no write of its own, and the next owner finds it beside the offset. All records below the offset are
+// settled, whatever the metadata says.
 //
 //	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
 //
-// window, suspects, alone and settled are counted from base, which is the offset that was
-// committed; 7x2 is a suspect that was alone two times when its process died; settled is
-// what is settled above the offset, see writeSettled. A field that is not known is
-// skipped, so that there is room for more; a text that begins otherwise, or cannot be
-// read, is somebody else's, and says nothing.
+// The numbers in window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
+// suspect that ran alone twice when its process died. settled has the settled records above the offset, see
+// writeSettled. Readers skip unknown fields, so that fields can be added. Text with another beginning, or that cannot
+// be read, is not ours and is ignored.
 type commitMeta struct {
-	owner    string // who wrote it: another name for every Client
-	topic    string // its id; empty where that is not known
+	owner    string // who wrote it; unique for each Client
+	topic    string // topic id, if known
 	state    ownerState
-	end      int64          // below it only what stands in window, or alone, may have begun; 0 for none
-	window   map[int64]bool // what may have begun, by offset
-	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
-	alone    int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
+	end      int64          // only offsets below end are restricted to window and alone; 0 for none
+	window   map[int64]bool // offsets that may have begun
+	suspects map[int64]int  // records that may have killed a process, and how often each ran alone when its process died
+	alone    int64          // the suspect that ran alone when this was written; -1 for none
 	settled  []offsetRun    // above the offset, ascending
-	base     int64          // what the offsets were counted from; 0 where there are none
+	base     int64          // the offset to which the numbers are relative; 0 if there are none
 }
 
 type ownerState string
 
 const (
-	stateRun     ownerState = "run"     // whatever is not a suspect may have begun
-	stateCareful ownerState = "careful" // what may have begun stands in window
-	stateLeft    ownerState = "left"    // the owner ended in order: nothing of its runs any more
+	stateRun     ownerState = "run"     // every record that is not a suspect may have begun
+	stateCareful ownerState = "careful" // only records in window may have begun
+	stateLeft    ownerState = "left"    // the owner ended in order, and none of its messages runs
 )
 
 const (
 	metaVersion = "redeliver/1"
-	// A broker takes 4096 bytes (offset.metadata.max.bytes). Of suspects what is above
-	// the bound is left out, and found out anew; a window that is too long is not begun.
+	// A broker accepts 4096 bytes (offset.metadata.max.bytes). Suspects above the bound are left out, and found again.
+	// A window that is too long is not begun.
 	maxWindowText   = 2000 // bytes
 	maxSuspectsText = 1500
-	maxMetaOffsets  = 4096 // offsets that a note is believed to have
+	maxMetaOffsets  = 4096 // offsets in metadata that is believed
 	maxMetaText     = 4000 // bytes
 	maxCrashCount   = 1000
 )
 
-// known reports whether the note is one: the zero note says nothing.
+// known reports whether the metadata is redeliver's. The zero value is not.
 func (n commitMeta) known() bool { return n.state != "" }
 
-// text is the note as it is written. What stands below mark is settled, and left out.
+// text formats the metadata. It leaves out offsets below mark, which are settled.
 func (n commitMeta) text(mark int64) string {
 	text, _ := n.textWithSettled(mark, nil)
 	return text
 }
 
-// textWith is text with what is settled above mark. whole is false where not all of that found room.
+// textWithSettled is text with the settled records above mark. whole is false if not all of them fit.
 func (n commitMeta) textWithSettled(mark int64, settled []offsetRun) (text string, whole bool) {
 	var b strings.Builder
 	b.WriteString(metaVersion + " by=" + n.owner)
@@ -89,19 +87,19 @@ func (n commitMeta) textWithSettled(mark int64, settled []offsetRun) (text strin
 	return b.String(), whole
 }
 
-// fits reports whether the window is written as a whole.
+// fits reports whether the whole window fits into the text.
 func (n commitMeta) fits(mark int64) bool {
 	var b strings.Builder
 	writeRuns(&b, "", offsetsFrom(maps.Keys(n.window), mark), mark, func(int64) int { return 0 }, maxWindowText)
 	return b.Len() < maxWindowText
 }
 
-// from are the offsets that are not below mark, ascending.
+// offsetsFrom returns the offsets from mark on, ascending.
 func offsetsFrom(offsets func(func(int64) bool), mark int64) []int64 {
 	return slices.DeleteFunc(slices.Sorted(offsets), func(o int64) bool { return o < mark })
 }
 
-// writeRuns writes ascending offsets as runs that have the same count, up to so many bytes.
+// writeRuns writes ascending offsets as runs with the same count, up to about maxBytes.
 func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, maxBytes int) {
 	begin, sep := b.Len(), name
 	for i := 0; i < len(offsets) && b.Len()-begin < maxBytes; {
@@ -121,8 +119,7 @@ func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, cou
 	}
 }
 
-// parseNote reads the metadata of a commit. It is the zero note where that is not
-// one, or not one that can be read.
+// parseMeta parses the metadata of a commit. It returns the zero value if it is not redeliver's or cannot be read.
 func parseMeta(text string) commitMeta {
 	fields := strings.Split(text, " ")
 	if len(text) > 4*maxMetaOffsets || fields[0] != metaVersion {
@@ -166,7 +163,7 @@ func parseMeta(text string) commitMeta {
 	return n
 }
 
-// parseOffset reads an offset that is counted from base; an empty one is 0.
+// parseOffset parses an offset relative to base. An empty text is base itself.
 func parseOffset(text string, base int64) (int64, bool) {
 	if text == "" {
 		return base, true
@@ -175,7 +172,7 @@ func parseOffset(text string, base int64) (int64, bool) {
 	return base + n, err == nil && n >= 0 && n <= math.MaxInt64-base-1
 }
 
-// readRuns reads what writeRuns has written.
+// readRuns parses the text of writeRuns.
 func readRuns(text string, base int64, add func(offset int64, crashes int) bool) bool {
 	if text == "" {
 		return true
@@ -208,10 +205,9 @@ func readRuns(text string, base int64, add func(offset int64, crashes int) bool)
 	return true
 }
 
-// inherit is how a new owner, me, stands that finds the note beside the offset
-// mark, in a log that ends at logEnd. The last owner was at most so many records
-// ahead of what it had settled, as far as can be known: stretch. What the last owner's
-// death says is all in here.
+// inherit returns the state of a new owner that finds n beside the offset mark, in a log that ends at logEnd. stretch
+// is the estimate of how far the last owner was ahead of what it had settled. All conclusions from the last owner's
+// death are drawn here.
 func (n commitMeta) inherit(owner string, mark, logEnd, stretch int64) commitMeta {
 	next := commitMeta{owner: owner, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for o, crashes := range n.suspects {
@@ -219,14 +215,13 @@ func (n commitMeta) inherit(owner string, mark, logEnd, stretch int64) commitMet
 			next.suspects[o] = crashes
 		}
 	}
-	// One that was written by this very process is that of a session which this
-	// process has lost, and survived.
+	// If this process wrote n, it lost that session and survived.
 	ownerDied := n.known() && n.state != stateLeft && n.owner != owner
 	switch {
 	case !ownerDied:
 	case n.alone >= mark:
 		next.suspects[n.alone] = min(next.suspects[n.alone]+1, maxCrashCount)
-	case n.alone >= 0: // settled, and nothing else had begun since
+	case n.alone >= 0: // it is settled, and nothing else has begun since
 	case n.state == stateCareful:
 		for o := range n.window {
 			if _, known := next.suspects[o]; !known && o >= mark {

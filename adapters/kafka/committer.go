@@ -10,23 +10,23 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// changeRunAgain is the change of a subscription of which settled messages run again.
 const changeRunAgain = "settled messages run again"
 
-// leaveWait is how long a lane that ends waits for its last commit.
+// lastCommitTimeout bounds how long an ending lane waits for its last commit.
 const lastCommitTimeout = 3 * time.Second
 
-// committer commits what the lanes of one session have settled: all that has changed, in one request, so often as the
-// configuration says, and at once where a lane waits for its note to stand. There is one request at a time, so what is
-// committed last is what was noted last.
+// committer commits what the lanes of a session have settled. It commits all changes in one request, at the configured
+// interval, and at once if a lane waits for its metadata. One request runs at a time, so a later commit is never
+// undone.
 //
-// In a group of the service's own (see Wrap) sarama commits: a lane marks there what it has settled, and only notes that
-// a lane waits for are requests of ours. Such a lane marks nothing, so that no older commit of sarama's undoes its note.
+// In a service's own group (see Wrap) sarama commits: a lane marks its settled offsets there, and the committer sends
+// only metadata that a lane waits for. Until that is committed the lane marks nothing, so that an older commit of
+// sarama's does not undo it.
 type committer struct {
 	admin         admin
 	group         string
 	interval      time.Duration
-	saramaCommits bool // sarama commits what is marked
+	saramaCommits bool // sarama commits marked offsets
 
 	mu      sync.Mutex
 	sources map[*source]struct{}
@@ -34,7 +34,7 @@ type committer struct {
 
 	urgent   chan struct{}
 	stopping chan struct{} // closed by stop
-	done     chan struct{} // closed when nothing is under way any more
+	done     chan struct{} // closed when no commit is in flight any more
 	running  bool
 }
 
@@ -45,7 +45,7 @@ func newCommitter(r *reader, saramaCommits bool) *committer {
 	}
 }
 
-// add has the committer commit for a source until remove.
+// add makes the committer commit for a source until remove.
 func (c *committer) add(s *source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *committer) remove(s *source) {
 	delete(c.sources, s)
 }
 
-// now has what is urgent committed at once.
+// commitNow makes the committer commit urgent changes at once.
 func (c *committer) commitNow() {
 	select {
 	case c.urgent <- struct{}{}:
@@ -70,8 +70,8 @@ func (c *committer) commitNow() {
 	}
 }
 
-// stop ends the committer, and returns when nothing is under way any more, or ctx ends. In the next session, which may have
-// the same generation, an older commit would undo a later one.
+// stop ends the committer and returns when no commit is in flight or ctx ends. The next session may have the same
+// generation, so a late commit could undo a newer one.
 func (c *committer) stop(ctx context.Context) {
 	c.mu.Lock()
 	if !c.stopped {
@@ -115,7 +115,7 @@ func (c *committer) run() {
 	}
 }
 
-// flush commits what is urgent, or, regularly, all that has changed. left reports whether something urgent was not taken.
+// flush commits urgent changes or, if regular, all changes. left reports whether an urgent commit failed.
 func (c *committer) flush(regular bool) (left bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))
@@ -131,7 +131,7 @@ func (c *committer) flush(regular bool) (left bool) {
 		switch {
 		case snap == nil:
 		case c.saramaCommits && snap.isIdle:
-			// In this order: where the offset is marked already, only the second takes the note.
+			// In this order: MarkOffset ignores the metadata if the offset is marked already.
 			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.text)
 			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.text)
 			s.committedAs(snap, nil)
@@ -149,18 +149,18 @@ func (c *committer) flush(regular bool) (left bool) {
 	return left
 }
 
-// snapshot is how a source stands at one moment.
+// snapshot is a source's state at one moment.
 type snapshot struct {
 	s           *source
 	offset      int64
 	text        string
-	metaVersion uint64 // the number of the note
-	settled     int64  // messages, since the source began
+	metaVersion uint64 // crashGate.version
+	settled     int64  // messages since the source began
 	last        bool
-	isIdle      bool // nobody waits for it
+	isIdle      bool // no gate waits for this commit
 }
 
-// snapshot is what is to be committed for the source; nil for nothing.
+// snapshot returns what to commit for the source, or nil.
 func (s *source) snapshot(regular bool) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,14 +171,14 @@ func (s *source) snapshot(regular bool) *snapshot {
 	text, whole := s.crashes.text(snap.offset, s.track.above())
 	snap.text = text
 	if s.setOverflows && whole {
-		s.lane.Post(func() {}) // those ask again that the full set held back
+		s.lane.Post(func() {}) // ask again for the messages that the full set held back
 	}
 	s.setOverflows = !whole
 	s.dirty, s.inFlight = false, true
 	return snap
 }
 
-// committedAs says that a snapshot was committed, or why not. It reports whether it is to be tried again soon.
+// committedAs applies the result of committing a snapshot. It reports whether to try again soon.
 func (s *source) committedAs(snap *snapshot, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *source) commitRefusedLocked(snap *snapshot, err error) (again bool) {
 	}
 }
 
-// stopWaitingLocked has commitLast return.
+// stopWaitingLocked makes commitLast return.
 func (s *source) stopWaitingLocked() {
 	if s.lastCommit != nil {
 		close(s.lastCommit)
@@ -230,8 +230,8 @@ func (s *source) stopWaitingLocked() {
 	}
 }
 
-// commitLast commits how the source stands at its end, and reports what runs again where that was not taken: its
-// partition's next owner knows nothing of it.
+// commitLast commits the final state of the source. If that fails, it reports which messages run again, because the
+// next owner of the partition does not know that they are settled.
 func (s *source) commitLast(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true

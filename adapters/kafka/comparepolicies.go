@@ -9,18 +9,16 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// compare asks the coordinator which policies the group's members run, and tells when
-// another one is among them, or no more. Each member asks, because only the group's
-// leader hears of it when they join. Who may read the group may ask; where the
-// coordinator does not answer, what comes back tells as well, see
-// [engine.Subscription.Met].
+// comparePolicies asks the coordinator for the policies of the group's members, and reports other policies and their
+// end. Each member asks, because when members join only the group's leader gets that information. It needs Describe on
+// the group. If the coordinator does not answer, retries of another policy show it, too, see [engine.Subscription.Met].
 func (r *reader) comparePolicies() {
 	found, err := r.client.admin.sarama.DescribeConsumerGroups([]string{r.layout.group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {
 		return
 	}
 	if found[0].State != "Stable" {
-		r.extra.recheck.Store(true) // it is looked at again at the next sweep
+		r.extra.recheck.Store(true) // the next sweep checks again
 		return
 	}
 	g := r.layout.members(found[0])

@@ -43,8 +43,7 @@ func Consume(ctx context.Context, client sarama.Client, config Config, topics []
 	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 }
 
-// consume reads topics until ctx ends. opt says who handles their records. It
-// returns what is wrong with the call before it begins anything.
+// consume reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
 func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
 	c.checkWithClient(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
@@ -65,7 +64,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	return errors.Join(err, client.Close(ctx))
 }
 
-// consumers makes a reader for each topic. With an error there is none.
+// consumers makes a reader for each topic. If it returns an error, it returns no reader.
 func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, error) {
 	var readers []*reader
 	var errs []error
@@ -81,12 +80,12 @@ func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, err
 		return readers, nil
 	}
 	for _, r := range readers {
-		_ = r.group.Close() // nobody has joined
+		_ = r.group.Close() // no reader has joined
 	}
 	return nil, joinErrors(errs)
 }
 
-// oneError joins the errors of topics: what is wrong with any configuration is in one
+// joinErrors joins the errors of several topics. It puts the configuration problems of all of them into one
 // redeliver.ConfigError.
 func joinErrors(errs []error) error {
 	var ps redeliver.Problems
@@ -104,8 +103,8 @@ func joinErrors(errs []error) error {
 	return errors.Join(others...)
 }
 
-// behind is the configuration with what client says, and all that is wrong with a
-// call of Consume, ConsumeBatch or Wrap, but for what checkBehind looks at.
+// withClient adds the client's brokers and settings to the configuration of Consume, ConsumeBatch or Wrap. It also
+// returns the problems of the call that checkWithClient does not find.
 func (c Config) withClient(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
 	if len(c.Brokers) > 0 {
 		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
@@ -150,8 +149,8 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 	return c, ps
 }
 
-// checkBehind notes what is wrong with the configuration that such a call has, so that
-// all is told at once. Where behind has no client, nothing is said of its configuration.
+// checkWithClient adds the problems of the configuration that withClient returned, so that one error lists all
+// problems. It cannot check the settings of a client that is missing.
 func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
 	hasClient := c.Sarama != nil
 	c = c.withDefaults()
@@ -163,7 +162,7 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 		c.checkPerKey(ps)
 	}
 	for i, topic := range topics {
-		var reported redeliver.Problems // told of already
+		var reported redeliver.Problems // withClient has reported these
 		checkTopic(&reported, "", topic)
 		checkGroup(&reported, "", c.Group)
 		if reported == nil && !slices.Contains(topics[:i], topic) {

@@ -55,10 +55,9 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in the order of their arrival. The slice is the handler's own.
 	Messages []*BatchMessage
-	// Origin and Group name the subscription: the topic, and who reads it.
+	// Origin and Group name the subscription: the topic and the group that reads it.
 	Origin, Group string
 
 	batch *engine.Batch

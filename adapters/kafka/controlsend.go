@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// refresh reads the control topic, if it exists. The caller holds the lock.
+// refreshLocked reads the control topic, if it exists.
 func (w *Waiting) refreshLocked(ctx context.Context) error {
 	if w.control.client == nil {
 		return nil
@@ -23,10 +23,10 @@ func (w *Waiting) refreshLocked(ctx context.Context) error {
 	return w.log.refresh(ctx, &w.control)
 }
 
-// appendTime is the setting by which the broker's clock times commands.
+// appendTime is the setting with which the broker's clock times commands.
 const appendTime = "message.timestamp.type=LogAppendTime"
 
-// checkControl refuses a control topic on which a command would not be kept, or not be obeyed.
+// checkControl refuses a control topic that would lose commands, or whose commands would be ignored.
 func (w *Waiting) checkControl() error {
 	topic := w.control.topic
 	partitions, err := w.client.Partitions(topic)
@@ -54,8 +54,8 @@ func (w *Waiting) checkControl() error {
 	return nil
 }
 
-// checkRelease refuses a release of levels that do not exist, and of a group whose order is
-// PerKey, as far as its members say so.
+// checkRelease refuses a release of levels that do not exist, and of a group with the order PerKey, if its members
+// announce that.
 func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	for _, name := range cmd.Filter.Levels {
 		var levels []string
@@ -86,7 +86,7 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	return nil
 }
 
-// createControlLocked creates the control topic if it does not exist: with the first command.
+// createControlLocked creates the control topic if it does not exist.
 func (w *Waiting) createControlLocked() error {
 	if w.control.client != nil {
 		return nil
@@ -137,7 +137,7 @@ func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadle
 	}
 	entries := []stateEntry{e}
 	for i := range w.log.commands {
-		if old := &w.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // nobody needs to see it
+		if old := &w.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // it expired long ago
 			entries = append(entries, tombstoneOf(commandPrefix+old.ID))
 		}
 	}

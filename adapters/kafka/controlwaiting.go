@@ -91,7 +91,7 @@ func (w *Waiting) Close() error {
 	return nil
 }
 
-// stretch is what waits on a partition: from the committed offset to the end.
+// offsetRange has the waiting messages of a partition: from the committed offset to the end.
 type offsetRange struct {
 	partition  int32
 	start, end int64
@@ -103,7 +103,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 		partitions[p] = p
 	}
 	committed, err := w.c.admin.groupOffsets(w.group, map[string][]int32{t.log.topic: partitions})
-	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // nobody is in it, and it has committed nothing
+	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // it has no members and has committed nothing
 	if err != nil && !unknownGroup {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func earlier(x, y time.Time) time.Time {
 	return x
 }
 
-// each yields what waits on a partition, until yield returns false.
+// eachWaiting yields the waiting messages of a partition, until yield returns false.
 func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRange, yield func(*deadletter.Message) bool) error {
 	for next := s.start; next < s.end; {
 		p, err := t.log.read(ctx, s.partition, next)
@@ -180,14 +180,14 @@ func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRang
 			}
 		}
 		if p.end && p.next <= next {
-			return nil // somebody's transaction is open
+			return nil // a transaction is open
 		}
 		next = p.next
 	}
 	return nil
 }
 
-// message is a record that waits, as its headers have it.
+// message makes the message of a waiting record from its headers.
 func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) *deadletter.Message {
 	users, ours := splitHeaders(rec.headers)
 	var room [20]redeliver.Header
@@ -197,7 +197,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) 
 		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Filler: deadletter.FilledByRedeliver,
 		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
 	})
-	if m.State.Due.IsZero() { // as its consumer takes it
+	if m.State.Due.IsZero() { // as its consumer does
 		m.State.Due = redeliver.CeilMilli(rec.at.Add(t.level).UTC())
 	}
 	m.State.Origin = w.topic

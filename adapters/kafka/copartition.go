@@ -10,10 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// copartitioned is the balance strategy of groups in which a key waits for its
-// failures: who has a partition of such an origin has the same one of all topics on
-// which its messages wait. sarama's own do not promise that where members know
-// different levels. Eager: a partition and its levels move at the same moment.
+// copartitioned is the balance strategy of groups with the order PerKey. The owner of a partition of the origin also
+// gets that partition of all topics on which the origin's messages wait. sarama's strategies do not do that if members
+// know different levels. It is eager: a partition and its levels move at the same moment.
 type copartitioned struct{ cfg *Config }
 
 // Name implements [sarama.BalanceStrategy].
@@ -24,10 +23,9 @@ func (copartitioned) AssignmentData(string, map[string][]int32, int32) ([]byte, 
 	return nil, nil
 }
 
-// Plan implements [sarama.BalanceStrategy]. Each topic is dealt out in ranges, but
-// one on which messages of such an origin wait. Where the owner of the origin's
-// partition does not read that yet it is nobody's: the owner will find it when its
-// session begins, and join anew.
+// Plan implements [sarama.BalanceStrategy]. It assigns origins in ranges. A partition of a level goes to the owner of
+// the origin's partition. If that member does not read the level yet, nobody gets it: the member will find the level
+// when its session begins, and join again.
 func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadata, topics map[string][]int32) (sarama.BalanceStrategyPlan, error) {
 	plan := make(sarama.BalanceStrategyPlan, len(members))
 	readers := make(map[string][]string)
@@ -43,7 +41,7 @@ func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadat
 			owners := readers[origin]
 			i, ok := slices.BinarySearch(dealt, p)
 			if !ok || len(owners) == 0 {
-				continue // refused when the session begins
+				continue // it is refused when the session begins
 			}
 			owner := owners[i*len(owners)/len(dealt)]
 			if slices.Contains(readers[topic], owner) {
@@ -54,8 +52,7 @@ func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadat
 	return plan, nil
 }
 
-// origin is the topic whose assignment a topic shares: itself, or the origin whose
-// messages wait there.
+// origin returns the origin whose messages wait on a topic, or the topic itself.
 func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	for origin := range topics {
 		if s.cfg.policy(origin).Order != redeliver.PerKey || origin == topic {
@@ -68,8 +65,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	return topic
 }
 
-// perKey reports whether a policy of the group has the order PerKey: all members of
-// a group must balance in one way.
+// perKey reports whether a policy of the group has the order PerKey. All members of a group must balance in one way.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.PerKey {
 		return true
@@ -82,7 +78,7 @@ func (c Config) perKey() bool {
 	return false
 }
 
-// checkPerKey refuses what the order PerKey cannot be kept with.
+// checkPerKey refuses settings that the order PerKey does not allow.
 func (c Config) checkPerKey(ps *redeliver.Problems) {
 	if !c.perKey() {
 		return
@@ -103,12 +99,11 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 
 func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
 
-// together looks at the beginning of a session whether the order of keys can be
-// kept: all topics on which messages wait are read, they have as many partitions as
-// the origin, and what this member has of them is what it has of the origin.
+// checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. All topics on which
+// messages wait must have as many partitions as the origin, and this member must own the same ones of all of them.
 func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	existing, err := r.checkTopics()
-	if err != nil || sess.Context().Err() != nil { // it is to begin anew
+	if err != nil || sess.Context().Err() != nil { // the session is about to end
 		return err
 	}
 	claims := sess.Claims()
@@ -134,8 +129,7 @@ func unequalPartitions(topic string, n int, origin string, want int) error {
 		topic, n, origin, want, topic, want)
 }
 
-// line returns the lines of a claim's partition when all that waits in it is known.
-// It is nil when the session is over before.
+// keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends before.
 func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *keyQueues {
 	r, partition := s.reader, claim.Partition()
 	s.mu.Lock()
@@ -148,7 +142,7 @@ func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.Consu
 		s.queues[partition] = queues
 	}
 	s.mu.Unlock()
-	// What was fetched ahead must not hold up the fetches of others.
+	// Records that were fetched must not hold up the fetches of other partitions.
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
 	if claim.Topic() == r.layout.origin {
 		queues.startAt(from)

@@ -14,62 +14,58 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A record that kills its process comes back, and with it all that the process
-// had begun and not committed. Kafka counts nothing of that, so the owner of a
-// partition says in its commits how it stands, see note. One that ended in order
-// says so. Where the last word is another one, the owner died, and which record was
-// it nobody knows: from the mark on the next owner is careful for a stretch. It begins
-// only what it has noted before, a window at a time. When it dies as well, what
-// stood in its window is suspect, and nothing else. Suspects run one at a time,
-// each noted as alone, while nothing else of the client runs, see engine.Turn. Only one
-// that was alone when its process died is charged.
+// A record that kills its process comes back, together with all other records that the process had begun and not
+// committed. Kafka counts no deliveries, so the owner of a partition writes its state into its commits, see commitMeta.
+// An owner that ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the next owner
+// is careful for a stretch above the mark: it begins only records that it has committed as a window before. If it dies,
+// too, only the records of that window are suspects. Suspects run one at a time, each committed as alone before, while
+// nothing else of the client runs, see engine.Turn. Only a suspect that was alone when its process died is charged with
+// a crash.
 
 const (
-	// noteWait is how long a lane waits for a note of its to stand. Then it goes on
-	// without, and tries again after noteRest.
+	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it goes on without, and tries again
+	// after metaRetryPause.
 	metaTimeout    = 10 * time.Second
 	metaRetryPause = time.Minute
-	// linger bounds how long one suspect runs after another in one turn.
+	// maxTurn bounds how long one suspect after another may run in one turn.
 	maxTurn = time.Second
-	// glance is how often a turn is looked at that nobody uses: a gate may have closed in the wrong moment.
+	// turnPoll is how often an unused turn is checked, because a gate may have closed meanwhile.
 	turnPoll = 50 * time.Millisecond
-	// Bounds of a window: how many records may become suspects at once, and how
-	// many commits a stretch takes.
+	// Bounds of a window: it limits how many records become suspects at once, and how many commits a stretch takes.
 	minWindow = 32
 	maxWindow = 256
-	// stretchFactor times MaxInFlight, but at least stretchLeast and at most
-	// stretchMost, is how many records behind the mark the last owner may have
-	// begun: what is in flight, and what was settled within a commit interval. Where
-	// it were more, its death would be found out later.
+	// A stretch is stretchFactor times MaxInFlight, within minStretch and maxStretch. It estimates how many records
+	// above the mark the last owner may have begun: those in flight, and those settled within a commit interval. If
+	// there were more, their crash is found out later.
 	stretchFactor = 500
 	minStretch    = 5_000
 	maxStretch    = 50_000
 )
 
-// caution is the gate of a source that counts crashes. It is guarded by the source's mu, but what it posts runs in the lane's
-// goroutine.
+// crashGate is the gate of a source that counts crashes. The source's mu guards it. The functions that it posts run in
+// the lane's goroutine.
 type crashGate struct {
 	source       *source
-	meta         commitMeta // as it stands in the group's offsets
-	counted      bool       // else nothing is noted, and nothing is held back
-	unrestricted bool       // what is not a suspect may begin: it was noted
-	cleared      bool       // the last owner died, and nothing is left of what it may have begun
+	meta         commitMeta // as committed
+	counted      bool       // if false, no state is committed and no message waits
+	unrestricted bool       // the committed state allows all messages but suspects
+	cleared      bool       // the last owner died, and everything that it may have begun is settled
 	windowSize   int        // records in a window
 	ended        bool       // the source has ended in order
 
-	version    uint64     // of the note that is to stand
-	writing    bool       // it does not stand yet
-	pending    commitMeta // what it says
-	unwritable bool       // notes cannot be written: all may begin
+	version    uint64 // of the metadata to commit
+	writing    bool   // pending is not committed yet
+	pending    commitMeta
+	unwritable bool // metadata cannot be committed: all messages may begin
 
 	running  int                                        // handlers that the gate has let begin
-	waiting  []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait for a note
-	suspects []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait to run alone
+	waiting  []*driver.Message[*sarama.ConsumerMessage] // messages that wait for a window
+	suspects []*driver.Message[*sarama.ConsumerMessage] // messages that wait to run alone
 
-	ctx       context.Context // its end: no suspect gets a turn any more
+	ctx       context.Context // when it ends, no suspect gets a turn any more
 	cancel    context.CancelFunc
 	turn      turnState
-	turnStart time.Time                                // when the turn was taken
+	turnStart time.Time
 	alone     *driver.Message[*sarama.ConsumerMessage] // the suspect whose handler runs
 }
 
@@ -81,7 +77,7 @@ const (
 	turnHeld
 )
 
-// newCaution makes the gate of a source whose last owner left found beside its offset from.
+// newCrashGate makes the gate of a source that begins at from, where the last owner left found.
 func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
 	cfg := s.r.client.cfg
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), minStretch), maxStretch)
@@ -99,7 +95,8 @@ func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
 	return c
 }
 
-// text is what stands beside the offset mark, above which settled is. whole is false where not all of that found room.
+// text returns the metadata for a commit of mark. settled are the settled records above it. whole is false if not all
+// of them fit.
 func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bool) {
 	n := c.meta
 	switch {
@@ -107,7 +104,7 @@ func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bo
 		return "", len(settled) == 0
 	case c.ended:
 		n.state, n.window, n.alone = stateLeft, nil, -1
-	case !c.counted: // its death says nothing
+	case !c.counted: // crashes are not counted
 		n = commitMeta{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
 	case c.writing:
 		n = c.pending
@@ -117,12 +114,12 @@ func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bo
 	return n.textWithSettled(mark, settled)
 }
 
-// calm reports whether nothing is suspect, and nothing waits for a note.
+// isIdle reports whether there are no suspects and no message waits for a commit.
 func (c *crashGate) isIdle() bool {
 	return !c.counted || !c.writing && c.turn == noTurn && (c.unwritable || c.unrestricted && len(c.meta.suspects) == 0)
 }
 
-// begin says whether a message may begin now.
+// begin decides whether a message may begin.
 func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	hadTurn := m.Alone
 	m.Alone = false
@@ -140,7 +137,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Wor
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
 		return engine.Begins
 	case c.unwritable && hadTurn:
-		c.post(func() {}) // it asks again as one that needs a slot
+		c.post(func() {}) // it must ask again, because now it needs a slot
 		return engine.NotYet
 	case c.unwritable:
 		return c.allow()
@@ -162,7 +159,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Wor
 			r.inWindow = true
 			c.waiting = append(c.waiting, m)
 			if len(c.waiting) == 1 {
-				c.post(c.requestWindow) // when the others have asked that are ready
+				c.post(c.requestWindow) // after other messages have asked
 			}
 		}
 		return engine.NotYet
@@ -174,7 +171,7 @@ func (c *crashGate) allow() engine.Word {
 	return engine.Begins
 }
 
-// end is the end of a message that the gate has let begin, or, with Stays, of one that asks again.
+// messageEnded handles the end of a message that the gate has let begin. With Stays, the message will ask again.
 func (c *crashGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how engine.How) {
 	if !c.counted {
 		return
@@ -191,8 +188,8 @@ func (c *crashGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how
 	}
 }
 
-// rest notes that no handler of a message runs any more: what is only to be written somewhere, however long that takes, holds
-// up no suspect, and is not charged.
+// handlerEnded records that the handler of a message has returned. Its write, which may take long, must not hold up
+// suspects and is not charged.
 func (c *crashGate) handlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 	if c.alone == m {
 		c.alone = nil
@@ -200,7 +197,7 @@ func (c *crashGate) handlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 }
 
-// gone forgets a message that has left the lane.
+// forget removes a message that has left the lane.
 func (c *crashGate) forget(m *driver.Message[*sarama.ConsumerMessage], settled bool) {
 	if !c.counted || c.unrestricted && len(c.meta.suspects) == 0 && !c.writing {
 		return
@@ -214,7 +211,7 @@ func (c *crashGate) forget(m *driver.Message[*sarama.ConsumerMessage], settled b
 	for _, n := range []commitMeta{c.meta, c.pending} {
 		delete(n.window, offset)
 		if crashes, suspected := n.suspects[offset]; suspected && settled && crashes < c.source.r.sub.Policy.MaxCrashes {
-			delete(n.suspects, offset) // it has killed nobody
+			delete(n.suspects, offset) // it did not kill its process
 		}
 	}
 }
@@ -223,10 +220,10 @@ func without[T comparable](all []T, one T) []T {
 	return slices.DeleteFunc(all, func(other T) bool { return other == one })
 }
 
-// declare notes that what has asked may begin, or, behind the stretch, that all may.
+// requestWindow commits that the waiting messages may begin. Above the stretch, it commits that all may.
 func (c *crashGate) requestWindow() {
 	if len(c.waiting) == 0 || c.ended || c.writing || c.unwritable || c.turn != noTurn {
-		return // told and tend come back to it
+		return // committed and tendSuspects call it again
 	}
 	offset := func(m *driver.Message[*sarama.ConsumerMessage]) int64 { return c.source.track.record(m.Seq).offset }
 	next := c.copyMeta()
@@ -238,10 +235,10 @@ func (c *crashGate) requestWindow() {
 	}
 	next.state = stateCareful
 	switch {
-	case c.running == 0: // of what was noted nothing runs
+	case c.running == 0: // none of the old window runs
 		next.window = make(map[int64]bool)
 	case c.running > c.windowSize*3/4 || len(next.window) >= c.windowSize:
-		return // a few more at a time: each note is a commit
+		return // wait, because each window is a commit
 	}
 	for _, m := range c.waiting {
 		if len(next.window) >= c.windowSize {
@@ -249,13 +246,13 @@ func (c *crashGate) requestWindow() {
 		}
 		next.window[offset(m)] = true
 	}
-	if !next.fits(c.source.commitMark()) { // offsets that are far from each other
+	if !next.fits(c.source.commitMark()) { // the offsets are too far apart
 		if c.running > 0 {
 			return
 		}
 		next.window = map[int64]bool{offset(c.waiting[0]): true}
 	}
-	c.forgetWindow() // what has found no room asks again
+	c.forgetWindow() // messages without room ask again
 	c.write(next)
 }
 
@@ -266,7 +263,7 @@ func (c *crashGate) forgetWindow() {
 	c.waiting = nil
 }
 
-// said is the note as it stands, to be changed.
+// copyMeta returns a copy of the committed metadata.
 func (c *crashGate) copyMeta() commitMeta {
 	next := c.meta
 	next.window, next.suspects = maps.Clone(c.meta.window), maps.Clone(c.meta.suspects)
@@ -279,7 +276,7 @@ func (c *crashGate) copyMeta() commitMeta {
 	return next
 }
 
-// write has a note committed. What it says holds once it stands.
+// write commits next, which is in effect when it is committed.
 func (c *crashGate) write(next commitMeta) {
 	c.version++
 	c.writing, c.pending = true, next
@@ -295,7 +292,7 @@ func (c *crashGate) write(next commitMeta) {
 	})
 }
 
-// told hears that a note stands.
+// committed applies the pending metadata after its commit.
 func (c *crashGate) committed(number uint64) {
 	if !c.writing || c.version != number {
 		return
@@ -304,7 +301,7 @@ func (c *crashGate) committed(number uint64) {
 	c.writing, c.pending = false, commitMeta{}
 	mark := c.source.commitMark()
 	maps.DeleteFunc(c.meta.suspects, func(o int64, _ int) bool { return o < mark })
-	if c.isIdle() && c.source.commits.saramaCommits { // sarama's own next commit is of what is marked
+	if c.isIdle() && c.source.commits.saramaCommits { // sarama's next commit is of marked offsets only
 		c.source.dirty = true
 	}
 	if c.turn == turnHeld && c.meta.alone >= 0 {
@@ -314,16 +311,16 @@ func (c *crashGate) committed(number uint64) {
 	c.requestWindow()
 }
 
-// lookAgain has the turn looked at that a suspect has not used.
+// tendLater checks later whether a suspect has used its turn.
 func (c *crashGate) tendLater() { time.AfterFunc(turnPoll, func() { c.post(c.tendSuspects) }) }
 
-// giveUp has all begin although that cannot be noted.
+// giveUp lets all messages begin although their metadata cannot be committed.
 func (c *crashGate) giveUp(err error) {
 	c.source.r.reportUncounted(c.source.topic, c.source.partition, err)
 	c.writing, c.pending, c.unwritable = false, commitMeta{}, true
 	c.meta.alone, c.meta.window = -1, make(map[int64]bool)
 	c.forgetWindow()
-	c.source.dirty = true // what is settled is committed without
+	c.source.dirty = true // commit settled records without metadata
 	time.AfterFunc(metaRetryPause, func() {
 		c.post(func() {
 			if c.unwritable && !c.ended {
@@ -336,7 +333,7 @@ func (c *crashGate) giveUp(err error) {
 	c.tendSuspects()
 }
 
-// tend has the next suspect run alone, or ends the turn.
+// tendSuspects lets the next suspect run alone, or gives the turn back.
 func (c *crashGate) tendSuspects() {
 	if c.ended || c.writing {
 		return
@@ -372,7 +369,7 @@ func (c *crashGate) tendSuspects() {
 	}
 }
 
-// take asks for the client's turn.
+// takeTurn asks for the client's turn.
 func (c *crashGate) takeTurn() {
 	c.turn = turnAwaited
 	turn, gate := c.source.r.sub.Turn, &c.source.r.sub.Gate
@@ -394,7 +391,7 @@ func (c *crashGate) takeTurn() {
 	}()
 }
 
-// post has the lane call do, with the source's lock. It reports whether it will.
+// post makes the lane run call with the source's lock. It reports whether it will.
 func (c *crashGate) post(call func()) bool {
 	return c.source.lane.Post(func() {
 		c.source.mu.Lock()
@@ -403,18 +400,19 @@ func (c *crashGate) post(call func()) bool {
 	})
 }
 
-// depart has the last commit say that the source has ended in order, so that nobody takes its end for a death. What is
-// suspect stays so, uncharged.
+// finish makes the last commit say that the source has ended in order, so that the next owner does not take this for a
+// crash. Suspects stay suspects, uncharged.
 func (c *crashGate) finish() {
 	c.ended, c.writing = true, false
 	c.cancel()
-	if c.source.hasCommitted || c.source.commitMark() != c.source.from || c.cleared && !c.unwritable { // else the last one's word stands
+	if c.source.hasCommitted || c.source.commitMark() != c.source.from || c.cleared && !c.unwritable { // otherwise the last owner's metadata stays
 		c.version++
 		c.source.dirty = true
 	}
 }
 
-// close gives the turn back, behind the last commit: before anything else of the client may kill the process.
+// releaseTurn gives the turn back. It is called after the last commit, because another suspect of the client may kill
+// the process then.
 func (c *crashGate) releaseTurn() {
 	if c.turn == turnHeld {
 		c.turn = noTurn

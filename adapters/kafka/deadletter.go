@@ -16,10 +16,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// DefaultLease is how long the claim of a dead runner keeps out the next one.
+// DefaultLease is how long the claim of a dead runner excludes the next one.
 const DefaultLease = 30 * time.Second
 
-// stateSuffix makes the name of a DLQ's companion topic.
+// stateSuffix ends the name of a DLQ's companion topic.
 const stateSuffix = ".state"
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -78,8 +78,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	// A client of its own: fetches of megabytes hold up what else goes over their
-	// connection.
+	// A client of its own: fetches of megabytes hold up other requests of their connection.
 	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
 	if err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	return deadletter.New(q), nil
 }
 
-// deadInfo says where the dead letters of a topic and a group are.
+// deadInfo returns where the dead letters of a topic and a group are.
 func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
 		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
@@ -114,7 +113,7 @@ type deadQueue struct {
 	client  *Client
 	info    deadletter.Info
 	foreign bool
-	// elsewhere is set where a replay goes to a topic that redeliver does not write.
+	// foreignBack is set if a replay goes to a topic that redeliver does not write.
 	foreignBack bool
 	lease       time.Duration
 	conn        sarama.Client
@@ -122,13 +121,13 @@ type deadQueue struct {
 	state       logReader
 
 	mu         sync.Mutex
-	partitions int32 // how many the DLQ had when it was looked at last
+	partitions int32 // at the last look
 	hasState   bool
 	ledger     *ledger
 	sessions   map[*deadSession]bool
 }
 
-// look asks which of its topics there are; the DLQ is one of them.
+// findTopics looks for the DLQ, its state and the way back. It returns an error if the DLQ does not exist.
 func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -143,12 +142,12 @@ func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMet
 	return existing, nil
 }
 
-// found notes what look has found. The caller holds mu, unless nobody has q yet.
+// setTopicsLocked stores the result of findTopics.
 func (q *deadQueue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
 	q.partitions, q.hasState = int32(len(existing[q.info.DLQ].Partitions)), existing[q.state.topic] != nil
 }
 
-// width is how many partitions the DLQ has.
+// partitionCount returns the number of partitions of the DLQ.
 func (q *deadQueue) partitionCount() int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,8 +157,7 @@ func (q *deadQueue) partitionCount() int32 {
 // Info implements [driver.DLQ].
 func (q *deadQueue) Info() deadletter.Info { return q.info }
 
-// Close implements [driver.DLQ]. A lock that was not given back is renewed no more, and runs
-// out.
+// Close implements [driver.DLQ]. A lock that was not released is no longer renewed, and expires.
 func (q *deadQueue) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
@@ -175,8 +173,7 @@ func (q *deadQueue) Close() error {
 	return nil
 }
 
-// Count implements [driver.DLQ]. Where transactions or compaction left holes
-// in the log, they count as messages.
+// Count implements [driver.DLQ]. Gaps in the log, which transactions and compaction leave, count as messages.
 func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return 0, false, err

@@ -10,12 +10,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// headBytes is how much is fetched to see one record. A broker answers with a whole
-// batch all the same.
+// headFetchBytes is how much is fetched to see one record. A broker answers with a whole batch in any case.
 const headFetchBytes = 1 << 10
 
-// Oldest implements [driver.DLQ]: the earliest of the records that come first in
-// their partitions and are not settled.
+// Oldest implements [driver.DLQ]. It looks at the first unsettled record of each partition.
 func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return at, false, err
@@ -32,7 +30,7 @@ func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err erro
 	return at, ok, nil
 }
 
-// head is when the first record of a partition that is not settled was written.
+// oldestIn returns the time of the first unsettled record of a partition.
 func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time, found bool, err error) {
 	next, end, err := q.bounds(ctx, partition)
 	if err != nil {
@@ -58,13 +56,13 @@ func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time
 			}
 		}
 		if p.end || p.next <= next {
-			return at, false, nil // nothing that is committed
+			return at, false, nil // no committed record
 		}
 		next = p.next
 	}
 }
 
-// Keeps implements [driver.DLQ]: the topic's retention.ms.
+// Keeps implements [driver.DLQ]. It returns retention.ms of the topic.
 func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
@@ -81,10 +79,10 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// forEver is what a retention beyond which is none.
+// maxRetention is the retention above which records count as kept for ever.
 const maxRetention = 100 * 365 * 24 * time.Hour
 
-// Drops implements [driver.DLQ]: retention.bytes, and compaction.
+// Drops implements [driver.DLQ]. It returns retention.bytes and compaction.
 func (q *deadQueue) Drops(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
@@ -101,7 +99,7 @@ func (q *deadQueue) Drops(ctx context.Context) (string, error) {
 	return strings.Join(bounds, ", "), nil
 }
 
-// settings are those of the DLQ's topic.
+// settings returns the settings of the DLQ's topic.
 func (q *deadQueue) settings(ctx context.Context) (map[string]string, error) {
 	all, err := callWithContext(ctx, inGoroutine, func() (map[string]map[string]string, error) { return q.client.admin.settings(q.info.DLQ) }, nil)
 	return all[q.info.DLQ], err

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// checkElsewhere notes what is wrong with where a replay goes, and with who reads the
-// DLQ, where a DLQ is somebody else's.
+// checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
 func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that somebody else fills: name that in DLQ"
 	switch {
@@ -33,11 +32,11 @@ func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dl
 	}
 }
 
-// dealt is what ReadBy has committed of partitions, below 0 where that is nothing.
+// readByOffsets returns the offsets that ReadBy has committed. They are negative if there are none.
 func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 	read := make([]int64, len(partitions))
 	found, err := q.client.admin.groupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
-	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // as some brokers say it
+	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // the error of some brokers
 	if err != nil && !unknown {
 		return nil, err
 	}
@@ -52,28 +51,28 @@ func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 	return read, nil
 }
 
-// bounds are those of the log, but for what ReadBy has dealt with.
+// bounds returns the bounds of the log, without the records that ReadBy has handled.
 func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
 	if q.info.ReadBy == "" {
 		return q.log.bounds(ctx, partition)
 	}
-	read, err := q.readByOffsets(partition) // before the log: what is committed meanwhile is not beyond its end
+	read, err := q.readByOffsets(partition) // before the log's bounds, so that a commit meanwhile is not beyond its end
 	if err != nil {
 		return 0, 0, err
 	}
 	if start, end, err = q.log.bounds(ctx, partition); err != nil {
 		return start, end, err
 	}
-	if read[0] > end { // it says nothing of what lies there
+	if read[0] > end { // the offset does not belong to these records
 		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic made anew? leave out ReadBy, or reset the group's offset",
 			q.info.ReadBy, read[0], q.info.DLQ, partition, end)
 	}
 	return max(start, read[0]), end, nil
 }
 
-// checkRead refuses a ReadBy that can only be a mistake: who has committed nothing, here or
-// elsewhere, would have dealt with nothing, and all of it would be replayed. A group that
-// has committed elsewhere may have handled nothing here yet.
+// checkReadBy refuses a ReadBy that is probably wrong: a group that has committed nothing anywhere would leave out no
+// record, and a replay would repeat what it has handled. A group with offsets elsewhere may have handled nothing here
+// yet.
 func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	if q.info.ReadBy == "" {
 		return nil
@@ -97,7 +96,7 @@ func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	if !hasRecords || slices.Max(read) >= 0 {
 		return nil
 	}
-	if found, err := q.client.admin.groupOffsets(q.info.ReadBy, nil); err == nil { // a group that nobody knows is an error here
+	if found, err := q.client.admin.groupOffsets(q.info.ReadBy, nil); err == nil { // an unknown group is an error here
 		for _, partitions := range found.response.Blocks {
 			for _, block := range partitions {
 				if block.Offset >= 0 {
@@ -109,9 +108,9 @@ func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.info.ReadBy, q.info.DLQ)
 }
 
-// lies tells a partition that the origin does not have, so that no message can have stood
-// there. One that the origin has is believed even before the key: the origin's producers
-// may place keys otherwise than we do, as those of Java do.
+// isOutsideOrigin reports whether the origin does not have a partition, so that no message was there. If it has it, the
+// partition is used even if the key would choose another: the origin's producers may place keys differently, as those
+// in Java do.
 func (q *deadQueue) isOutsideOrigin(partition int32) bool {
 	partitions, err := q.conn.Partitions(q.info.Origin)
 	return err == nil && int(partition) >= len(partitions)

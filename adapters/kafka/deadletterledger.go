@@ -13,18 +13,17 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// A DLQ's companion topic, "<dlq>.state", is the state that package deadletter keeps, and
-// says what became of the DLQ's records, which a log cannot lose from its middle. It has
-// one partition, so that everybody reads the same order, and is compacted. The keys of the
-// records that are out are "<partition>/<offset>"; all others are package deadletter's.
+// The companion topic of a DLQ, "<dlq>.state", has the state of package deadletter, and the outcomes of the DLQ's
+// records, because a log cannot delete records from its middle. It has one partition, so that all readers see the same
+// order, and is compacted. The keys of removed records are "<partition>/<offset>". All other keys are package
+// deadletter's.
 
-// span is neighbours in a partition of the DLQ of which the same became. The
-// times tell it from a span of an earlier topic of the same name, which was
-// deleted: no record that was written later lies between them.
+// removedSpan is a run of neighbours in a partition of the DLQ with the same outcome. Its times distinguish it from a
+// span of an earlier topic of the same name: records of the new topic have later times.
 type removedSpan struct {
 	From    int64              `json:"-"` // in the key
 	Through int64              `json:"through"`
-	First   int64              `json:"first"` // the earliest timestamp, in Unix milliseconds
+	First   int64              `json:"first"` // earliest timestamp, in Unix milliseconds
 	Last    int64              `json:"last"`
 	Outcome deadletter.Outcome `json:"outcome"`
 }
@@ -34,10 +33,10 @@ func (s *removedSpan) contains(offset int64, at time.Time) bool {
 	return offset >= s.From && offset <= s.Through && ms >= s.First && ms <= s.Last
 }
 
-// spans of one partition, by offset. They do not overlap.
+// removedSpans are the spans of one partition, by offset. They do not overlap.
 type removedSpans []removedSpan
 
-// find is the span in which an offset lies, or -1.
+// find returns the index of the span that contains an offset, or -1.
 func (ss removedSpans) find(offset int64) int {
 	i, found := slices.BinarySearchFunc(ss, offset, func(s removedSpan, o int64) int {
 		switch {
@@ -55,7 +54,7 @@ func (ss removedSpans) find(offset int64) int {
 	return i
 }
 
-// put adds a span in place of the one that begins where it does.
+// put adds a span, and replaces one that begins at the same offset.
 func (ss removedSpans) put(s removedSpan) removedSpans {
 	i, found := slices.BinarySearchFunc(ss, s.From, func(x removedSpan, from int64) int { return int(min(1, max(-1, x.From-from))) })
 	if found {
@@ -69,12 +68,12 @@ func (ss removedSpans) drop(from int64) removedSpans {
 	return slices.DeleteFunc(ss, func(s removedSpan) bool { return s.From == from })
 }
 
-// ledger is what the state topic says up to an offset. It has no lock of its own.
+// ledger has the contents of the state topic up to an offset. It has no lock of its own.
 type ledger struct {
-	next    int64 // of the state topic
+	next    int64 // offset in the state topic
 	removed map[int32]removedSpans
 	state   driver.State
-	// strange counts records that nobody here can have written.
+	// unreadable counts records that redeliver cannot have written.
 	unreadable int
 }
 
@@ -82,8 +81,7 @@ func newLedger() *ledger {
 	return &ledger{removed: make(map[int32]removedSpans), state: make(driver.State)}
 }
 
-// apply reads one record of the state topic. What is garbage is passed over: a
-// record that says nothing settles nothing.
+// apply reads one record of the state topic. It skips garbage, which settles nothing.
 func (l *ledger) apply(key, value []byte) {
 	partition, offset, err := parsePlace(string(key))
 	switch {
@@ -107,15 +105,14 @@ func (l *ledger) applySpan(partition int32, offset int64, value []byte) error {
 	if err := json.Unmarshal(value, &s); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // behind each there is another
+	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // there is always a next offset
 		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, s.Through, s.Outcome)
 	}
 	l.removed[partition] = l.removed[partition].put(s)
 	return nil
 }
 
-// settled reports whether a record is out; a span that cannot be about it, because
-// the topic was made anew, is forgotten.
+// isRemoved reports whether a record is removed. It forgets a span of an earlier topic of the same name.
 func (l *ledger) isRemoved(partition int32, offset int64, at time.Time) bool {
 	i := l.removed[partition].find(offset)
 	if i < 0 {
@@ -128,7 +125,7 @@ func (l *ledger) isRemoved(partition int32, offset int64, at time.Time) bool {
 	return true
 }
 
-// prefix is the offset up to which all from start on is out.
+// prefix returns the first offset from start on that is not removed.
 func (l *ledger) prefix(partition int32, start int64) int64 {
 	for {
 		i := l.removed[partition].find(start)

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// deadSieve is room for the message that is looked at, and that nobody may want.
+// scanBuffer is reused for each scanned message, most of which the caller does not want.
 type scanBuffer struct {
 	message deadletter.Message
 	place   deadPlace
@@ -44,8 +44,8 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	}
 }
 
-// message makes the message of a record, in the sieve; nil for one that is settled. It
-// points to the page.
+// message makes the message of a record in the buffer. It returns nil for a settled one. The message points into the
+// page.
 func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Message {
 	q := s.q
 	from := part.seen
@@ -62,7 +62,7 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 	v := &s.buffer
 	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
 	users, ours := rec.headers, []*sarama.RecordHeader(nil)
-	if !q.foreign { // another filler carries a producer's headers along, ours among them
+	if !q.foreign { // other programs copy a producer's headers, ours included
 		users, ours = splitHeaders(rec.headers)
 	}
 	v.headers = v.names.append(v.headers[:0], users)
@@ -80,8 +80,8 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 	return m
 }
 
-// deadNames are the names of users' headers, of which a DLQ has few: kept, so that not
-// every message has its own. The zero value is ready.
+// deadNames keeps the names of users' headers, of which a DLQ has few, so that messages share them. The zero value is
+// ready to use.
 type deadNames map[string]string
 
 // Bounds of the names that are kept.
@@ -90,7 +90,7 @@ const (
 	maxKeptName  = 128 // bytes
 )
 
-// append appends headers, whose values still are the record's.
+// append appends headers. The values still alias the record.
 func (n *deadNames) append(to []deadletter.Header, users []*sarama.RecordHeader) []deadletter.Header {
 	for _, h := range users {
 		to = append(to, deadletter.Header{Name: n.of(h.Key), Value: h.Value})
@@ -112,8 +112,7 @@ func (n *deadNames) of(key []byte) string {
 	return name
 }
 
-// own is a message with copies of what it points to on its page, which is megabytes and
-// would live as long as it.
+// copyMessage copies a message and what it points to, because its page has megabytes and would live as long as it.
 func copyMessage(scanned *deadletter.Message) *deadletter.Message {
 	m := new(deadletter.Message)
 	*m = *scanned
@@ -129,7 +128,7 @@ func copyMessage(scanned *deadletter.Message) *deadletter.Message {
 	return m
 }
 
-// headers copies headers; nil stays nil.
+// copyHeaders copies headers. It returns nil for nil.
 func (c *byteArena) copyHeaders(from []deadletter.Header) []deadletter.Header {
 	if from == nil {
 		return nil
@@ -141,7 +140,7 @@ func (c *byteArena) copyHeaders(from []deadletter.Header) []deadletter.Header {
 	return to
 }
 
-// placeOf names a place in a DLQ.
+// positionOf returns the position of a record in a DLQ.
 func positionOf(partition int32, offset int64) deadletter.Position {
 	var room [32]byte
 	b := strconv.AppendInt(room[:0], int64(partition), 10)

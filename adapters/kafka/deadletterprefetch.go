@@ -2,14 +2,13 @@ package kafka
 
 import "context"
 
-// deadAhead reads the page behind the one that is looked at, so that who looks need not
-// wait for the broker. It belongs to the goroutine of its scan.
+// pagePrefetcher reads the next page while the current one is processed. Only the goroutine of its scan uses it.
 type pagePrefetcher struct {
 	log  *logReader
-	stop context.CancelFunc // ends what is read now; nil before the first
+	stop context.CancelFunc // ends the running read; nil before the first
 	ctx  context.Context
-	page chan deadPage // nil while nothing is read
-	part deadPart      // whose page it is: partition and next
+	page chan deadPage // nil if no read is running
+	part deadPart      // partition and next of the page
 }
 
 type deadPage struct {
@@ -17,8 +16,8 @@ type deadPage struct {
 	err  error
 }
 
-// read returns the page of a partition from its next on, and begins to read the one
-// behind it, if that is before the end. ctx bounds the wait alone: what is read goes on.
+// read returns the next page of a partition, and begins to read the page after it if that is before the end. ctx bounds
+// only the wait, not the read.
 func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (page, error) {
 	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
 		a.close()
@@ -52,7 +51,7 @@ func (a *pagePrefetcher) begin(ctx context.Context, partition int32, next int64)
 	}()
 }
 
-// close ends what is read, which nobody wants any more.
+// close ends the running read.
 func (a *pagePrefetcher) close() {
 	if a.stop != nil {
 		a.stop()

@@ -15,27 +15,26 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// deadOut is what a session writes with. But for end it belongs to the session's goroutine.
+// deadWriter is what a session needs to write. Only the session's goroutine uses it, except close.
 type deadWriter struct {
 	state   redeliver.State   // of the message that is written
 	names   map[string][]byte // of users' headers, see deadNames
 	pending []*pendingWrite
 
-	producer      atomic.Pointer[producer] // gathers what it is handed; nil before the first large window
-	triedProducer bool                     // to have one
+	producer      atomic.Pointer[producer] // batches records; nil before the first large window
+	triedProducer bool
 }
 
 const (
-	// gatherFrom is how many messages are worth a producer of their own.
+	// minGathered is the number of messages for which a session makes its own producer.
 	minGathered = 64
-	// gatherTime is how long that producer gathers. A window of the default size is sent
-	// as soon as it is whole.
+	// gatherLinger is how long that producer waits for more records. It sends a window of the default size as soon as
+	// it is complete.
 	gatherLinger = time.Millisecond
 )
 
-// by is the producer for n messages. The client's sends the first at once, and looks with
-// each that follows whether it may go, too: that suits messages that come one by one. A
-// window is handed over as a whole, and what becomes of it is two notes at a time.
+// producerFor returns the producer for n messages. The client's producer sends the first record at once, which is good
+// for messages that come one by one. A window is handed over as a whole, so its producer batches.
 func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
 	if own := c.writer.producer.Load(); own != nil {
 		return own
@@ -45,22 +44,22 @@ func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
 	}
 	c.writer.triedProducer = true
 	cfg := c.q.client.cfg.producerConfig()
-	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // else it is what the caller wants
+	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // otherwise the caller's settings stay
 		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
 	brokers := c.q.client.cfg.Brokers
 	own, err := withinDialTimeout(ctx, brokers, cfg, func() (*producer, error) { return newProducer(brokers, cfg) }, (*producer).close)
 	if err != nil {
-		return c.q.client.producer // which has its connections, or says what is wrong
+		return c.q.client.producer // it is connected, or returns the error
 	}
 	c.writer.producer.Store(own)
 	return own
 }
 
-// end lets go of what was needed to write.
+// close releases the session's producer.
 func (o *deadWriter) close() {
 	if own := o.producer.Swap(nil); own != nil {
-		go own.close() // it waits for answers, and without a broker there are none for long
+		go own.close() // in the background: without a broker it waits long for answers
 	}
 }
 
@@ -90,8 +89,8 @@ func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	})
 }
 
-// write produces messages with the headers that head gives them, on the partition that
-// belongs to their place in the origin, as the subscriber does.
+// write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
+// subscriber.
 func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *sarama.ProducerMessage)) []error {
 	if err := c.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
@@ -131,11 +130,11 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 			w.recycle()
 		}
 	}
-	clear(c.writer.pending) // what nobody answered must not stay in memory
+	clear(c.writer.pending) // do not keep unanswered writes in memory
 	return errs
 }
 
-// headers appends a user's headers to a record.
+// addHeaders adds a user's headers to a record.
 func (o *deadWriter) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
 	for _, h := range headers {
 		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: o.name(h.Name), Value: h.Value})

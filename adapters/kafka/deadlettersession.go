@@ -17,7 +17,7 @@ type deadSession struct {
 	leases *driver.Leases
 	claims bool // it may write
 
-	seen     map[int32]seenRange // what of the DLQ was seen, for what may be deleted
+	seen     map[int32]seenRange // by partition; only records that were seen may be deleted
 	lastTrim time.Time
 	writer   deadWriter
 }
@@ -44,7 +44,7 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	if q.foreignBack && existing[q.info.Back] == nil {
 		return fmt.Errorf("kafka: topic %s does not exist, to which the messages of %s are to go back: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
 	}
-	if existing[q.info.Back] == nil { // nobody would read it
+	if existing[q.info.Back] == nil { // nobody would read the replayed messages
 		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
 	}
 	if err := q.provisionState(existing); err != nil {
@@ -57,7 +57,7 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	return nil
 }
 
-// Remove implements [driver.Session]. Neighbours that are out are one record.
+// Remove implements [driver.Session]. Removed neighbours share one record.
 func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if err := c.leases.Check(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 		return err
 	}
 	c.q.mu.Lock()
-	for _, s := range all { // they will be read again, to the same end
+	for _, s := range all { // the state topic will confirm this
 		c.q.ledger.removed[s.partition] = c.q.ledger.removed[s.partition].put(s.removedSpan)
 	}
 	c.q.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	return nil
 }
 
-// note writes records to the state topic, in order, and returns when all are confirmed.
+// writeState writes records to the state topic, in order, and returns when all are confirmed.
 func (c *deadSession) writeState(ctx context.Context, records []stateEntry) error {
 	if len(records) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (c *deadSession) writeState(ctx context.Context, records []stateEntry) erro
 	return c.q.client.writeEntriesWith(ctx, c.producerFor(ctx, 0), c.q.state.topic, records...)
 }
 
-// spanOf is a span of one partition.
+// partitionSpan is a span of one partition.
 type partitionSpan struct {
 	partition int32
 	removedSpan
@@ -128,7 +128,7 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 	return all, nil
 }
 
-// Close implements [driver.Session]. It gives back what is out, too.
+// Close implements [driver.Session]. It also trims the DLQ.
 func (c *deadSession) Close(ctx context.Context) error {
 	defer c.writer.close()
 	c.q.mu.Lock()

@@ -12,8 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// refresh reads the state topic to its end, and tells of what nobody here can have
-// written.
+// refresh reads the state topic to its end, and reports records that redeliver cannot have written.
 func (q *deadQueue) refresh(ctx context.Context) error {
 	unreadable, err := q.readState(ctx)
 	if unreadable > 0 {
@@ -25,7 +24,7 @@ func (q *deadQueue) refresh(ctx context.Context) error {
 	return err
 }
 
-// readState returns how many records it could not read.
+// readState reads the state topic to its end. It returns how many records it could not read.
 func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +41,7 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if end < q.ledger.next { // it was deleted and made anew
+	if end < q.ledger.next { // the topic was deleted and created again
 		q.ledger = newLedger()
 	}
 	before := q.ledger.unreadable
@@ -63,16 +62,16 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 	return q.ledger.unreadable - before, nil
 }
 
-// entry is a record for the state topic; a nil value is a tombstone.
+// stateEntry is a record for the state topic. A nil value is a tombstone.
 type stateEntry struct {
 	key   string
 	value []byte
 }
 
-// tombstoneOf takes a key away.
+// tombstoneOf returns the record that deletes a key.
 func tombstoneOf(key string) stateEntry { return stateEntry{key: key} }
 
-// note writes records to a compacted topic and returns when all are confirmed.
+// writeEntries writes records to a compacted topic and returns when all are confirmed.
 func (c *Client) writeEntries(ctx context.Context, topic string, entries ...stateEntry) error {
 	return c.writeEntriesWith(ctx, c.producer, topic, entries...)
 }
@@ -109,8 +108,7 @@ func jsonEntry(key string, v any) (stateEntry, error) {
 	return stateEntry{key, value}, nil
 }
 
-// provisionState makes the state topic, or looks whether the one there is will do.
-// there is what look has found.
+// provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.
 func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +123,7 @@ func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) er
 	return nil
 }
 
-// createCompanion creates a companion of a topic that exists, with as many replicas.
+// createCompanion creates a companion of an existing topic, with as many replicas.
 func (c *Client) createCompanion(name string, k topicKind, of *sarama.TopicMetadata) error {
 	settings, err := c.admin.settings(of.Name)
 	if err != nil {
@@ -141,13 +139,11 @@ func (c *Client) createCompanion(name string, k topicKind, of *sarama.TopicMetad
 	return c.admin.awaitLeaders(t.name)
 }
 
-// companion is a topic of ours that keeps the latest of each key, as it is made: what
-// became of a DLQ's letters, and the commands to a group.
+// companion returns a compacted topic of ours: a DLQ's state, or the commands to a group.
 func companion(name string, k topicKind, replicas int16, minInSync string) ownTopic {
 	t := ownTopic{name: name, kind: k, partitions: 1, replicas: replicas, settings: map[string]string{
 		"cleanup.policy": "compact",
-		// A race for the claim is decided by order, which compaction must not
-		// change while anybody looks.
+		// The order of records decides a race for a claim. Compaction must not change it meanwhile.
 		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
 		"segment.bytes":                  strconv.Itoa(16 << 20),
 		"unclean.leader.election.enable": "false",

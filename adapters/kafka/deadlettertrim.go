@@ -9,34 +9,32 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// trimEvery is how often a session gives back what is out, while it works.
+// trimInterval is how often a working session deletes settled records.
 const trimInterval = 10 * time.Second
 
-// reach is what a session has seen of a partition with its own eyes: all from start
-// to seen. Only there may records be deleted.
+// seenRange is the range of a partition that a session has read itself. Records are deleted only there.
 type seenRange struct{ start, seen int64 }
 
 func (c *deadSession) startPartition(partition int32, start int64) {
 	c.seen[partition] = seenRange{start, start}
 }
 
-// saw is called for every record in order, settled or not.
+// markSeen is called for every record in order, settled or not.
 func (c *deadSession) markSeen(partition int32, next int64) {
 	if r, ok := c.seen[partition]; ok && next > r.seen {
 		c.seen[partition] = seenRange{r.start, next}
 	}
 }
 
-// trim gives the settled beginning of the DLQ back to the broker, and then, not
-// before, forgets what became of it. A cluster that does not let us keeps the
-// records: that costs disk, not messages, and is told.
+// trim deletes the settled beginning of the DLQ, and then forgets the outcomes of those records. It reports a failure
+// for lack of rights, which costs disk, not messages.
 func (c *deadSession) trim(ctx context.Context) {
 	c.lastTrim = time.Now()
 	below := make(map[int32]int64)
 	var forgotten []stateEntry
 	c.q.mu.Lock()
 	for p, r := range c.seen {
-		upTo := r.start // what the broker has dropped by itself is forgotten, too
+		upTo := r.start // outcomes of records that the broker has deleted are forgotten, too
 		if end := min(r.seen, c.q.ledger.prefix(p, r.start)); end > r.start && !c.q.foreign {
 			upTo, below[p] = end, end
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// doctor looks at one subscription.
+// examination is one call of Doctor.
 type examination struct {
 	*doctor.Diagnosis
 
@@ -48,7 +48,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return d.Diagnosis, d.checkAbandoned(ctx)
 }
 
-// abandoned looks for messages that wait for groups without members, as those of a group do that was renamed.
+// checkAbandoned looks for messages that wait for groups without members, for example after a group was renamed.
 func (d *examination) checkAbandoned(ctx context.Context) error {
 	existing, err := d.client.admin.topics()
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 		}
 		found, err := d.client.admin.sarama.DescribeConsumerGroups([]string{group})
 		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
-			continue // it has members, or nobody knows
+			continue // it has members, or that is not known
 		}
 		lags, err := d.lags(ctx, group, []string{name})
 		if err != nil {
@@ -81,7 +81,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes the levels that there are for those of the policy.
+// adoptLevels takes the existing levels for those of the policy.
 func (l *layout) adoptLevels() {
 	l.topics = slices.DeleteFunc(l.topics, func(t ownTopic) bool { return t.kind == delayTopic && !t.exists })
 	l.ladder = nil
@@ -99,7 +99,7 @@ func (l *layout) adoptLevels() {
 	l.policy = l.policy.WithDefaults()
 }
 
-// settings looks whether the topics are there and can hold the policy.
+// checkSettings checks whether the topics exist and can hold the policy.
 func (d *examination) checkSettings() error {
 	for _, t := range d.layout.topics {
 		if !t.exists && !t.rung {
@@ -116,7 +116,7 @@ func (d *examination) checkSettings() error {
 	}
 	for _, p := range found {
 		name, setting, _ := strings.Cut(strings.TrimPrefix(p.Field, "topic "), " ")
-		if name == p.Field || p.Value == "missing" { // of this client's configuration, or told already
+		if name == p.Field || p.Value == "missing" { // it is about the client's configuration, or reported already
 			continue
 		}
 		kind := doctor.SymptomSettings
@@ -128,7 +128,7 @@ func (d *examination) checkSettings() error {
 	return nil
 }
 
-// waiting looks at what lies on the topics, and who reads it.
+// checkWaiting checks how many messages wait, who reads them, and whether they are late.
 func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 	topics := []string{d.layout.origin}
 	for _, t := range d.layout.topics {
@@ -140,7 +140,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 	if err != nil {
 		return err
 	}
-	if lags == nil { // d says why
+	if lags == nil { // lags has found no permission
 		d.NotChecked = append(d.NotChecked, "what waits, and what is late (offsets of the group are needed for that)")
 		return nil
 	}
@@ -169,10 +169,10 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 	return nil
 }
 
-// reads looks whether somebody reads what waits.
+// checkReaders checks whether somebody reads the messages that wait.
 func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 	if g == nil {
-		return // it is said already why nobody knows
+		return // describeGroup has reported why
 	}
 	var sum, retries int64
 	for topic, lag := range lags {
@@ -186,7 +186,7 @@ func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 	}
 }
 
-// late looks at the oldest record of each partition that is not settled.
+// checkLate checks the oldest unsettled record of each partition.
 func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) error {
 	log := logReader{d.client.admin.client, t.name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
@@ -199,7 +199,7 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 			return err
 		}
 		if len(page.records) == 0 {
-			continue // what ends a transaction
+			continue // only markers of transactions
 		}
 		rec := page.records[0]
 		leaves := rec.at.Add(t.level)
@@ -214,7 +214,7 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 	return nil
 }
 
-// dueOf reads when a record is due, where it says so.
+// dueOf returns when a record is due, if its headers say so.
 func dueOf(rec *fetchedRecord) (due time.Time, ok bool) {
 	_, ours := splitHeaders(rec.headers)
 	for _, h := range ours {

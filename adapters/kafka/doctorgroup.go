@@ -16,15 +16,13 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// policyPrefix begins what a member says of itself when it joins its group: which
-// policy it runs, so that Doctor can compare.
+// policyPrefix begins the user data of a member. It names the member's policy, for Doctor to compare.
 const policyPrefix = "redeliver-policy="
 
-// perKeySuffix ends it where the Order is PerKey: nothing can be released there.
+// perKeySuffix ends it if the Order is PerKey, because nothing can be released there.
 const perKeySuffix = " PerKey"
 
-// announced is what a member says of itself, where its balance strategy leaves that to
-// us. Sticky ones read it as their own.
+// memberUserData returns the user data of a member. Sticky balance strategies need it for themselves.
 func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
 	data := cfg.Consumer.Group.Member.UserData
 	for _, s := range cfg.Consumer.Group.Rebalance.GroupStrategies {
@@ -43,14 +41,14 @@ func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
 	return data
 }
 
-// groupState is what the coordinator tells of a group that is at rest.
+// groupState is what the coordinator says about a group that does not rebalance.
 type groupState struct {
-	topics     map[string]int // members that read it
+	topics     map[string]int // number of members that read a topic
 	policies   map[string][]string
-	unreported int // members that do not say which policy they run
+	unreported int // members that do not announce their policy
 }
 
-// reads reports whether a member reads a topic. It is true where nobody knows.
+// reads reports whether a member reads a topic. It is true if that is not known.
 func (g *groupState) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
 
 const (
@@ -58,7 +56,8 @@ const (
 	groupPause = 500 * time.Millisecond
 )
 
-// group asks the coordinator; nil where it does not tell, and the diagnosis says why.
+// describeGroup asks the coordinator about the group. If it gets no answer, it returns nil and adds the reason to
+// NotChecked.
 func (d *examination) describeGroup(ctx context.Context) *groupState {
 	unknown := func(why string) *groupState {
 		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.group+" and their policies ("+why+")")
@@ -92,12 +91,12 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 	return unknown(why)
 }
 
-// moves reports whether the group's coordinator is about to be another, or has just begun.
+// isCoordinatorMoving reports whether the group's coordinator is changing or has just started.
 func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }
 
-// rest waits for a moment; it is false when ctx has ended.
+// pauseAsking waits for a moment. It returns false when ctx has ended.
 func pauseAsking(ctx context.Context) bool {
 	select {
 	case <-time.After(groupPause):
@@ -107,7 +106,7 @@ func pauseAsking(ctx context.Context) bool {
 	}
 }
 
-// members reads what the members of the group that read the origin say of themselves.
+// members reads the user data of the members that read the origin.
 func (l *layout) members(found *sarama.GroupDescription) *groupState {
 	g := &groupState{topics: make(map[string]int), policies: make(map[string][]string)}
 	for _, m := range found.Members {
@@ -132,7 +131,7 @@ func (l *layout) members(found *sarama.GroupDescription) *groupState {
 	return g
 }
 
-// policies looks whether the members run one policy.
+// checkPolicies checks whether all members run one policy.
 func (d *examination) checkPolicies(g *groupState) {
 	if g == nil {
 		return
@@ -157,7 +156,7 @@ func (d *examination) checkPolicies(g *groupState) {
 	}
 }
 
-// lag is what is not settled of a topic, by partition.
+// lag has the unsettled offsets of a topic, by partition.
 type lag map[int32]unsettled
 
 type unsettled struct{ from, end int64 }
@@ -171,10 +170,10 @@ func (l lag) total() (n int64) {
 	return n
 }
 
-// marksMost is how many offsets behind a group's last may be nothing that anybody reads.
+// maxMarkers is how many offsets at the end of a partition are checked for being only markers of transactions.
 const maxMarkers = 100
 
-// lags asks what a group has not settled; nil where it may not be asked for.
+// lags returns what a group has not settled. It returns nil without the right to ask.
 func (d *examination) lags(ctx context.Context, group string, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
@@ -191,7 +190,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // nobody knows, and that is no failure
 	}
-	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // which has never committed anything
+	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never committed anything
 		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", group, err)
 	}
 	lags := make(map[string]lag, len(topics))
@@ -210,7 +209,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 				}
 			}
 			if n := end - from; n > 0 && n <= maxMarkers {
-				// They may be the marks of transactions, which no member commits.
+				// Members do not commit markers of transactions.
 				if page, err := log.read(ctx, p, from); err == nil && len(page.records) == 0 {
 					from = min(max(from, page.next), end)
 				}

@@ -15,20 +15,20 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// extraLevels are the levels that a reader reads beside those with which it starts: rungs, and the levels of other policies.
-// They come and go while it runs: a rung is created with the first wait that needs it, a deploy that is rolled back leaves
-// levels that only the newer members knew, and levels that are empty are deleted.
+// extraLevels are the levels that a reader reads beside its initial ones: rungs, and levels of other policies. They
+// come and go: the first long wait creates the rungs, a deploy that is rolled back leaves levels that only newer
+// members knew, and empty levels are deleted.
 type extraLevels struct {
 	mu         sync.Mutex
-	present    []time.Duration    // those that are there, ascending
-	missing    []string           // of the topics with which it starts
-	endSession context.CancelFunc // ends the session, so that the next one reads what is there now
+	present    []time.Duration    // existing ones, ascending
+	missing    []string           // missing topics among the initial ones
+	endSession context.CancelFunc // ends the session, so that the next one reads the present levels
 	session    []time.Duration    // rungs that the session reads
 	unfit      []time.Duration    // rungs whose settings would lose messages
-	recheck    atomic.Bool        // since the last look topics or policies may have changed: the next sweep looks
+	recheck    atomic.Bool        // topics or policies may have changed: the next sweep checks
 }
 
-// otherLevels finds the levels that stand beside known ones, ascending.
+// otherLevels returns the existing levels that are not known, ascending.
 func (l *layout) otherLevels(names Names, existing map[string]*sarama.TopicMetadata, known delayqueue.Ladder) []time.Duration {
 	var others []time.Duration
 	for name := range existing {
@@ -40,11 +40,11 @@ func (l *layout) otherLevels(names Names, existing map[string]*sarama.TopicMetad
 	return others
 }
 
-// look creates topics of ours again that somebody deleted, has the reader join the group
-// anew when the levels are not those that it reads, and returns all topics. A cluster that does not answer changes nothing.
+// checkTopics creates our deleted topics again, makes the reader join again if the levels have changed, and returns all
+// topics. It changes nothing if the cluster does not answer.
 func (r *reader) checkTopics() (map[string]*sarama.TopicMetadata, error) {
 	existing, err := r.client.admin.topics()
-	if err == nil && existing[r.layout.origin] == nil { // it does not know all of them yet
+	if err == nil && existing[r.layout.origin] == nil { // the broker does not know all topics yet
 		err = fmt.Errorf("kafka: listing topics: %s is not there", r.layout.origin)
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *reader) checkTopics() (map[string]*sarama.TopicMetadata, error) {
 	}
 	x := &r.extra
 	if len(missing) > 0 {
-		x.recheck.Store(true) // they are looked for at the next sweep again
+		x.recheck.Store(true) // the next sweep looks for them again
 	}
 	found := r.keepEqualPartitions(r.layout.otherLevels(r.client.cfg.Names, existing, r.layout.initialLevels()), existing)
 	x.mu.Lock()
@@ -70,7 +70,7 @@ func (r *reader) checkTopics() (map[string]*sarama.TopicMetadata, error) {
 	return existing, nil
 }
 
-// joinAnew ends the session, if there is one, and with it those of all members.
+// rejoin ends the session, if there is one, and with it those of all members.
 func (x *extraLevels) rejoin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -83,8 +83,8 @@ func (x *extraLevels) rejoinLocked() {
 	}
 }
 
-// readable leaves out, and reports, levels with which the order of keys could not be
-// kept: they have another number of partitions than the origin.
+// keepEqualPartitions drops and reports levels with another number of partitions than the origin if the order is
+// PerKey.
 func (r *reader) keepEqualPartitions(levels []time.Duration, existing map[string]*sarama.TopicMetadata) []time.Duration {
 	if !r.perKey() {
 		return levels
@@ -107,18 +107,18 @@ func (r *reader) consume(ctx context.Context) error {
 	defer endSession()
 	s := &session{reader: r, commits: newCommitter(r, false)}
 	err := r.group.Consume(ctx, r.prepareSession(endSession), s)
-	// A follower that joins again while the group is as it was keeps its generation, which fences nothing of the last
-	// session. What takes longer than a session is fenced: nobody has sent heartbeats meanwhile.
+	// A follower that joins again in an unchanged group keeps its generation, so late commits of the last session are
+	// not fenced. They are after the session timeout, because nobody has sent heartbeats meanwhile.
 	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencingDelay())
 	defer cancel()
 	s.commits.stop(fenced)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // it was to join anew while it joined
+		return nil // the session was ended while it joined
 	}
 	return err
 }
 
-// topics says what the next session reads, which again ends. No lane runs while it is called.
+// prepareSession returns the topics of the next session. No lane runs while it is called.
 func (r *reader) prepareSession(endSession context.CancelFunc) (names []string) {
 	r.setEndSession(endSession)
 	r.findRungs()
@@ -126,14 +126,14 @@ func (r *reader) prepareSession(endSession context.CancelFunc) (names []string) 
 	return names
 }
 
-// endsBy says what ends the session, to begin one that reads other levels.
+// setEndSession sets the function that ends the session.
 func (r *reader) setEndSession(endSession context.CancelFunc) {
 	r.extra.mu.Lock()
 	defer r.extra.mu.Unlock()
 	r.extra.endSession = endSession
 }
 
-// reads lists what is to be read now: the origin, and the topics on which messages wait.
+// subscription returns the topics to read now: the origin, and the topics on which messages wait.
 func (r *reader) subscription() (names []string, levels map[string]waitLevel) {
 	r.extra.mu.Lock()
 	extra, missing := r.extra.present, r.extra.missing

@@ -12,29 +12,27 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// sweepEvery is how often what is settled on our topics is given back to the
-// broker. Their retention is endless, so nobody else does it.
+// sweepInterval is how often settled records of our topics are deleted. Their retention is unlimited, so the broker
+// does not do that.
 const sweepInterval = 30 * time.Second
 
-// lookEvery so many sweeps, and at the first after a rebalance or an error, a member looks which topics are there, and at
-// their settings: that takes a list of all topics of the cluster.
+// sweepsPerCheck is the number of sweeps after which a member checks our topics and their settings. It also does so
+// after a rebalance or an error. A check lists all topics of the cluster.
 const sweepsPerCheck = 10
 
-// owned are the partitions of waiting topics that this reader has at present,
-// and how far each is settled.
+// ownedPartitions has the partitions of waiting topics that this reader owns now.
 type ownedPartitions struct {
 	mu         sync.Mutex
 	partitions map[string]map[int32]*ownedPartition
 }
 
 type ownedPartition struct {
-	topicID string // of the topic; empty where that is not known
-	mark    int64  // below it everything is, as its own lane knows
-	swept   int64  // below it everything was given back
+	topicID string // empty if it is not known
+	mark    int64  // all records below it are settled
+	swept   int64  // all records below it are deleted
 }
 
-// begin notes where a partition is read from: below that the group is done, in this life
-// of its topic.
+// add adds a partition that is read from an offset. All records below it are settled.
 func (o *ownedPartitions) add(topic, topicID string, partition int32, from int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,7 +45,7 @@ func (o *ownedPartitions) add(topic, topicID string, partition int32, from int64
 	o.partitions[topic][partition] = &ownedPartition{topicID: topicID, mark: from}
 }
 
-// mark notes how far a partition may be committed.
+// setMark records how far a partition is settled.
 func (o *ownedPartitions) setMark(topic string, partition int32, offset int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,8 +54,7 @@ func (o *ownedPartitions) setMark(topic string, partition int32, offset int64) {
 	}
 }
 
-// own is called by the lane that reads a partition; the returned function, at
-// its end, takes back what begin noted.
+// releaseOwned returns a function that undoes add when the lane ends.
 func (r *reader) releaseOwned(topic string, partition int32) (release func()) {
 	if _, ours := r.levels[topic]; !ours {
 		return func() {}
@@ -70,7 +67,7 @@ func (r *reader) releaseOwned(topic string, partition int32) (release func()) {
 	}
 }
 
-// another reports whether topics have been created again since their lanes began.
+// recreated reports whether topics were created again since their lanes began.
 func (o *ownedPartitions) recreated(now topicIDs) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,10 +93,9 @@ func (o *ownedPartitions) byTopic() map[string][]int32 {
 	return all
 }
 
-// below is up to where a partition's records may be deleted now; ok is false
-// when there is nothing new. What the group has committed may be from another
-// life of the topic, one that was deleted and made anew, and the lane may be, too: life is
-// that of now. What is only marked might be read again.
+// deletableBelow returns the offset below which the records of a partition may be deleted. ok is false if there are no
+// new ones. Records must be committed, or they could be read again. The committed offset and the lane may both belong
+// to an earlier topic of the same name; topicID is the id of the present one.
 func (o *ownedPartitions) deletableBelow(topic, topicID string, partition int32, committed int64) (offset int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,9 +117,8 @@ func (o *ownedPartitions) setSwept(topic string, below map[int32]int64) {
 	}
 }
 
-// startJanitor looks after our topics now and then, creates rungs, and deletes
-// the records of our waiting topics that are settled. The returned function
-// ends it.
+// startJanitor checks our topics at intervals, creates rungs, and deletes settled records of our waiting topics, until
+// stop is called.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	control := r.control.start()
@@ -132,7 +127,7 @@ func (r *reader) startJanitor() (stop func()) {
 		var reported bool
 		ticker := time.NewTicker(r.client.sweepInterval)
 		defer ticker.Stop()
-		for n := rand.IntN(sweepsPerCheck); ; n++ { // the members do not all look at once
+		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
 			select {
 			case <-ticker.C:
 			case <-r.rungs.requested:
@@ -142,13 +137,13 @@ func (r *reader) startJanitor() (stop func()) {
 				return
 			}
 			if r.extra.recheck.Swap(false) || n%sweepsPerCheck == 0 {
-				if existing, err := r.checkTopics(); err == nil { // or the next time
+				if existing, err := r.checkTopics(); err == nil { // on an error, the next check does it
 					_ = r.compareSettings(existing)
 				}
 				r.comparePolicies()
 			}
-			// A cluster that does not let us delete keeps the records: that
-			// costs disk, not messages, and is said once, until it works again.
+			// Without the right to delete, records stay. That costs disk, not messages, and is reported once until it
+			// works again.
 			err := r.sweep()
 			if err != nil && !reported {
 				r.report(redeliver.ChangeTopicsNotEmptied, "grant Delete on the delay topics", err)
@@ -163,8 +158,7 @@ func (r *reader) startJanitor() (stop func()) {
 	}
 }
 
-// sweep deletes what is settled and committed, as the broker knows it. A topic
-// that cannot be swept does not keep the others from it.
+// sweep deletes records that are settled and committed. A failing topic does not stop the others.
 func (r *reader) sweep() error {
 	partitions := r.owned.byTopic()
 	if len(partitions) == 0 {
@@ -175,13 +169,13 @@ func (r *reader) sweep() error {
 		return err
 	}
 	if r.owned.recreated(now) {
-		r.extra.rejoin() // what the lanes know is of topics that are gone
+		r.extra.rejoin() // the lanes' offsets belong to topics that are gone
 		return nil
 	}
 	return r.deleteSettled(now, partitions)
 }
 
-// sweepIn is sweep while topics have the ids of now.
+// deleteSettled is sweep for the topic ids of now.
 func (r *reader) deleteSettled(now topicIDs, partitions map[string][]int32) error {
 	committed, err := r.client.admin.groupOffsets(r.layout.group, partitions)
 	if err != nil {

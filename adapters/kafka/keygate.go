@@ -13,17 +13,16 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// keyTurns is the gate of a source where a key waits for its failures, see lines. A record of the
-// origin asks when it is to begin, in the order of the log; one that has waited asks when it is due. It belongs to the
-// lane's goroutine.
+// keyGate is the gate of a source with the order PerKey, see keyQueues. A record of the origin asks when it is to
+// begin, in the order of the log. A record that waits asks when it is due. Only the lane's goroutine uses it.
 type keyGate struct {
 	source  *source
 	queues  *keyQueues
 	mailbox mailbox
-	// behind wait in hand for the first of their line.
+	// waiting are the held messages that wait for the first of their queue.
 	waiting        map[*driver.Message[*sarama.ConsumerMessage]]struct{}
-	full           bool // what waits on the levels is as much as there may be: nothing of the origin begins
-	recheckPending bool // and that is looked at soon
+	full           bool // the levels hold MaxParked messages: nothing of the origin begins
+	recheckPending bool // a timer will check again
 }
 
 func newKeyGate(s *source, queues *keyQueues) *keyGate {
@@ -32,14 +31,14 @@ func newKeyGate(s *source, queues *keyQueues) *keyGate {
 	return k
 }
 
-// collect has those ask again whose line has moved: all do, that a gate has refused.
+// collect makes messages ask again whose queue has moved. A gate's refusals are all asked again.
 func (k *keyGate) collect() {
 	for _, c := range k.queues.collect(&k.mailbox) {
 		delete(k.waiting, c.message)
 	}
 }
 
-// first gives a record of the origin its place in the line of its key.
+// placeFirst makes the copy of a record of the origin.
 func (k *keyGate) placeFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	if rec.Key == nil {
@@ -49,7 +48,7 @@ func (k *keyGate) placeFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	k.source.track.record(m.Seq).waiting = &waiting{queued: c}
 }
 
-// waits gives a record that waits its place in the line of its key. The record still has its own offset.
+// placeWaiting queues the copy of a record that waits. m still has the offset on its level.
 func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *waiting, stay *delayqueue.Stay) {
 	c, ok := orderedCopy(m.Record, stay, k.source.partition)
 	if !ok {
@@ -60,8 +59,8 @@ func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *wa
 	k.queues.addSeen(w.queued, stay.State.Due)
 }
 
-// ask says whether a message may begin as far as its key is concerned. One whose key waits for a failure is written to a level
-// until that may be through.
+// ask decides whether a message may begin as far as its key is concerned. A message whose key waits for a failure is
+// written to a level.
 func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	s := k.source
 	if k.isFull(m) {
@@ -109,7 +108,7 @@ func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, u
 	return engine.Begins
 }
 
-// end tells the lines how a message ended that has begun.
+// messageEnded updates the queues after a message that had begun.
 func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
 	w := k.source.track.record(m.Seq).waiting
 	if w == nil || w.queued == nil {
@@ -135,7 +134,7 @@ func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how e
 	}
 }
 
-// giveUp leaves a message unsettled: it is where it was read, and nothing behind it may run.
+// giveUp leaves a message unsettled. It is still where it was read, and blocks those behind it.
 func (k *keyGate) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
 	delete(k.waiting, m)
 	if w := k.source.track.record(m.Seq).waiting; w != nil && w.queued != nil {
@@ -143,8 +142,8 @@ func (k *keyGate) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 }
 
-// makeRoom has what waits in hand for a handler that takes long, and holds up the
-// lane, written to a level for a short while: other keys must not wait for it.
+// parkWaiting writes messages to a level for a short while that wait for a slow handler. They fill the lane, and other
+// keys must not wait for them.
 func (k *keyGate) parkWaiting() {
 	if len(k.waiting) == 0 || len(k.waiting) < readAhead/2 && !k.source.isHeavy() {
 		return
@@ -156,12 +155,11 @@ func (k *keyGate) parkWaiting() {
 			w.parkUntil = until
 		}
 	}
-	k.source.lane.Post(func() {}) // those ask again
+	k.source.lane.Post(func() {}) // make them ask again
 }
 
-// bounded reports whether the partition's origin must wait: the levels hold as much
-// as they may. What stands below something that waits on a level, and was read
-// again, goes on, because that may wait for it.
+// isFull reports whether a message of the origin must wait because the levels hold MaxParked messages. A message below
+// one that waits on a level may begin, because the latter may wait for it.
 func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 	s := k.source
 	if s.level != nil {
@@ -177,7 +175,7 @@ func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 		}
 		s.r.report(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxParked is %d", s.topic, s.partition, parked, maxParked), nil)
 	}
-	if full && !k.recheckPending { // lanes of other partitions make room, too
+	if full && !k.recheckPending { // other partitions' lanes make room, too
 		k.recheckPending = true
 		time.AfterFunc(turnPoll, func() { s.lane.Post(func() { k.recheckPending = false }) })
 	}

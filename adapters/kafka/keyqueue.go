@@ -2,13 +2,12 @@ package kafka
 
 import "slices"
 
-// find returns the line of a copy's key, nil if there is none, and where in it the
-// copy's record stands, or would.
+// findLocked returns the queue of a copy's key, or nil, and the index at which the copy's record is or would be.
 func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, found bool) {
 	if queue = queues.queues[c.key]; queue == nil {
 		return nil, 0, false
 	}
-	if n := len(queue.records); queue.head == n || queue.records[n-1].offset < c.offset { // as a rule
+	if n := len(queue.records); queue.head == n || queue.records[n-1].offset < c.offset { // the usual case
 		return queue, n, false
 	}
 	i, found = slices.BinarySearchFunc(queue.records[queue.head:], c.offset, func(it queuedRecord, offset int64) int {
@@ -24,7 +23,7 @@ func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, foun
 	return queue, queue.head + i, found
 }
 
-// insert puts an item at its place into a line, which it makes if there is none.
+// insertLocked inserts a record at an index. If queue is nil, it makes one.
 func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it queuedRecord) (*keyQueue, int) {
 	if queue == nil {
 		if n := len(queues.spare); n > 0 {
@@ -38,7 +37,7 @@ func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it 
 	return queue, i
 }
 
-// onLevel notes whether a record is on a level, and counts those that are.
+// setOnLevelLocked sets whether a record is on a level, and counts those that are.
 func (queues *keyQueues) setOnLevelLocked(it *queuedRecord, onLevel bool) {
 	if it.onLevel == onLevel {
 		return
@@ -51,7 +50,7 @@ func (queues *keyQueues) setOnLevelLocked(it *queuedRecord, onLevel bool) {
 	}
 }
 
-// first is the first record of a line that is not done; nil for none.
+// first returns the first unsettled record, or nil.
 func (queue *keyQueue) first() *queuedRecord {
 	for i := queue.head; i < len(queue.records); i++ {
 		if !queue.records[i].done {
@@ -61,7 +60,7 @@ func (queue *keyQueue) first() *queuedRecord {
 	return nil
 }
 
-// isFirst reports whether nothing before an item is unsettled.
+// isFirst reports whether all records before index i are settled.
 func (queue *keyQueue) isFirst(i int) bool {
 	for j := queue.head; j < i; j++ {
 		if !queue.records[j].done {
@@ -71,7 +70,7 @@ func (queue *keyQueue) isFirst(i int) bool {
 	return true
 }
 
-// drop takes away a copy of an item, and the item when it was the last of one that is done.
+// dropCopyLocked removes a copy of a record. It removes the record with its last copy if it is settled.
 func (queues *keyQueues) dropCopyLocked(queue *keyQueue, i int, c *recordCopy) {
 	if c.counted {
 		queue.records[i].copies--
@@ -86,7 +85,7 @@ func (queues *keyQueues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) 
 	}
 }
 
-// remove takes an item, which nobody has in hand, out of its line.
+// removeLocked removes a record that no lane holds.
 func (queues *keyQueues) removeLocked(queue *keyQueue, i int) {
 	queues.setOnLevelLocked(&queue.records[i], false)
 	if i > queue.head {
@@ -102,13 +101,13 @@ func (queues *keyQueues) removeLocked(queue *keyQueue, i int) {
 	}
 }
 
-// spareMost bounds the empty lines that are kept, and spareRoom the room of each.
+// maxSpare bounds the empty queues that are kept, and maxSpareRoom the capacity of each.
 const (
 	maxSpare     = 4096
 	maxSpareRoom = 8
 )
 
-// tidyLine forgets a line without records. Who waits as a twin has one.
+// removeIfEmptyLocked removes a queue without records. Copies that wait as duplicates have a record.
 func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 	if queues.queues[key] != queue || queue.head < len(queue.records) || len(queue.duplicates) > 0 {
 		return
@@ -120,8 +119,8 @@ func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 	}
 }
 
-// wake tells those of a line that must ask again after one of its records was
-// settled, parked or given up; first says whether it was the first.
+// wakeLocked makes copies of a queue ask again after one of its records was settled, parked or given up. first says
+// whether that was the first record.
 func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 	for _, c := range queue.duplicates {
 		c.waits = false
@@ -130,7 +129,7 @@ func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 	queue.duplicates = nil
 	if next := queue.first(); first && next != nil {
 		switch {
-		case next.held == nil && queue.waiting > 0: // what waited for it in hand is to be parked
+		case next.held == nil && queue.waiting > 0: // copies that waited for a held record are parked now
 			for i := queue.head; i < len(queue.records) && queue.waiting > 0; i++ {
 				queue.wakeCopy(queue.records[i].held)
 			}
@@ -157,7 +156,7 @@ func (c *recordCopy) notify() {
 	}
 }
 
-// astray notes that two different records claim one place of a key.
+// markConflictLocked records that two different records have the same key and offset.
 func (queues *keyQueues) markConflictLocked(queue *keyQueue, i int, c *recordCopy) {
 	queues.addConflictLocked(c.keyOffset)
 	if queue.records[i].held == nil {

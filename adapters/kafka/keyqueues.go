@@ -10,102 +10,98 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// The order PerKey is one rule: a record may run only if no record of its key in
-// its origin partition, with a lower origin offset, is unsettled. It does not
-// matter where these are, on the origin or on a level, or in which order they come
-// from there, so neither does what a crash has written twice.
+// The order PerKey is one rule: a record may run only if no record of its key in its origin partition, with a lower
+// origin offset, is unsettled. It does not matter whether those are on the origin or on a level, or in which order they
+// arrive. So duplicates after a crash do not matter either.
 //
-// lines knows the unsettled records of one origin partition by key. Each has a
-// line, sorted by origin offset: its records wait on a level (parked) or are in the
-// hands of the lane that has read them. The lanes of the partition, its origin's and
-// one for each topic on which messages wait, share it, and each decides about what
-// it has read: it asks, and is told when it is to ask again. It is safe for
-// concurrent use.
+// keyQueues holds the unsettled records of one origin partition by key, in the order of their origin offsets. A record
+// is parked on a level, or held by the lane that has read a copy of it. The lanes of the origin partition and of its
+// levels share a keyQueues. A lane asks it about each copy, and asks again when a copy appears in its mailbox. It is
+// safe for concurrent use.
 type keyQueues struct {
 	mu       sync.Mutex
-	queues   map[uint64]*keyQueue // by a hash: two keys in one line wait for each other, which does no harm
+	queues   map[uint64]*keyQueue // by hash: if two keys have one hash, they wait for each other, which does no harm
 	spare    []*keyQueue
 	onLevels *atomic.Int64 // records on levels, of the whole subscription
 
-	// Origin offsets from from, below next, were taken up in this session: one of
-	// them that is not in its line was settled by us. settled are others that were.
+	// This session has read the origin offsets from from to next, next excluded. One of them without a queued record
+	// was settled in this session. settled has the others that were.
 	from, next int64
-	settled    map[keyOffset]int64 // when each was written to the origin
-	// high is the highest origin offset that was seen on a level.
+	settled    map[keyOffset]int64 // time of their write to the origin
+	// highest is the highest origin offset that was seen on a level.
 	highest int64
-	// strays are records that share place and key with another one: the origin was
-	// deleted and made anew. They have no order, and none is taken for a duplicate.
+	// conflicts are records that have the key and offset of another record, because the origin was deleted and created
+	// again. They have no order, and none counts as a duplicate.
 	conflicts map[keyOffset]struct{}
-	// unread are the origin's records below high, which a session before this one has
-	// not settled, in order. What was behind them may wait on a level and come first.
+	// unread are the origin's records below highest that earlier sessions have not settled, in order. Later records of
+	// their keys may be on a level and arrive first.
 	unread []keyOffset
 
-	loadedEnds map[string]int64 // of the topics on which messages wait, as they were when the session began
-	ready      chan struct{}    // closed when all that waited then is known
+	loadedEnds map[string]int64 // end of each waiting topic when the session began
+	ready      chan struct{}    // closed when everything that waited then is loaded
 }
 
-// place is a record's key and its offset in the origin.
+// keyOffset is a record's key and its offset in the origin.
 type keyOffset struct {
 	key    uint64
 	offset int64
 }
 
-// line is the unsettled records of a key.
+// keyQueue is the unsettled records of one key.
 type keyQueue struct {
-	records    []queuedRecord // by offset; those before head are gone
-	duplicates []*recordCopy  // in hand, while another copy of the same record is
+	records    []queuedRecord // by offset; those before head are removed
+	duplicates []*recordCopy  // copies that a lane holds while another copy of their record is held
 	head       int
-	waiting    int // how many in hand wait for the first
+	waiting    int // number of held copies that wait for the first record
 }
 
-// item is one record of a line, of which there may be several copies.
+// queuedRecord is one record of a queue. It may have several copies.
 type queuedRecord struct {
 	offset       int64
-	written      int64       // when it was written to the origin, in ms: with key and offset it says who it is
-	due          int64       // while it is parked: when it comes back, in ms
-	held         *recordCopy // the copy that a lane has in hand; nil while it is parked
-	attempts     int32       // of the copy that has gone furthest: what has fewer is out of date
-	copies       int32       // on levels, as they were when the session began
-	done         bool        // only its other copies are waited for, to be dropped
-	deadLettered bool        // a copy beside the one in hand was dead-lettered: what that one is written as is dropped
-	unread       bool        // no copy is on a level: the origin's lane comes to it
-	onLevel      bool        // the copy that counts is on a level, or was read there
+	written      int64       // to the origin, in Unix milliseconds; it identifies the record, with key and offset
+	due          int64       // when a parked record comes back, in Unix milliseconds
+	held         *recordCopy // the copy that a lane holds; nil if the record is parked
+	attempts     int32       // of the newest copy; copies with fewer are out of date
+	copies       int32       // on levels, when the session began
+	done         bool        // settled; its other copies will be dropped
+	deadLettered bool        // another copy than the held one was dead-lettered; the next copy is dropped
+	unread       bool        // the origin's lane will read it; no copy is on a level
+	onLevel      bool        // the newest copy is on a level, or was read there
 }
 
-// lineCopy is one copy of a record, as the lane has it that has read it.
+// recordCopy is one copy of a record in the lane that has read it.
 type recordCopy struct {
 	keyOffset
 	written    int64
 	attempts   int32
 	fromOrigin bool     // it was read from the origin
-	counted    bool     // it is one of its item's copies
-	waits      bool     // to be told; guarded by the lines' lock
+	counted    bool     // it is counted in queuedRecord.copies
+	waits      bool     // it waits in its lane; guarded by the lock of keyQueues
 	mailbox    *mailbox // of the lane
 	message    *driver.Message[*sarama.ConsumerMessage]
 }
 
-// mailbox is where a lane finds the copies that it is to ask for again.
+// mailbox collects the copies about which a lane must ask again.
 type mailbox struct {
-	copies []*recordCopy // guarded by the lines' lock
-	notify func()        // is called when there are copies; it must not block
+	copies []*recordCopy // guarded by the lock of keyQueues
+	notify func()        // is called when the first copy is added; must not block
 }
 
-// verdict is the answer to a lane that asks for a copy.
+// verdict says what a lane does with a copy.
 type verdict uint8
 
 const (
-	verdictRun       verdict = iota // now
-	verdictWait                     // for the first of its line, which is in hand; the mailbox says when to ask again
-	verdictPark                     // until the first may be through: it is to be written to a level
-	verdictHold                     // the same, where it is: parks for a short while, where the lane has room
-	verdictDrop                     // it is a copy of what was settled, or has gone further
-	verdictUnordered                // it has no order
+	verdictRun       verdict = iota
+	verdictWait              // in memory, for the first record of the queue, until the mailbox has it
+	verdictPark              // on a level, until the first record may be settled
+	verdictHold              // in memory for a short while, instead of parking
+	verdictDrop              // it is a copy of a settled record, or out of date
+	verdictUnordered         // it has no order: it runs
 )
 
-// How long what waits for a record that is due, and that no lane has in hand yet,
-// waits before it looks again.
+// Pauses before a copy asks again that waits for a due record which no lane holds yet.
 const (
-	heldRecheck  = 50 * time.Millisecond // where it is
+	heldRecheck  = 50 * time.Millisecond // in memory
 	levelRecheck = time.Second           // on a level
 )
 
@@ -113,23 +109,22 @@ func newKeyQueues(onLevels *atomic.Int64) *keyQueues {
 	return &keyQueues{queues: make(map[uint64]*keyQueue), onLevels: onLevels, loadedEnds: make(map[string]int64), ready: make(chan struct{}), highest: -1}
 }
 
-// begin says from where the origin is read in this session.
+// startAt sets where this session reads the origin from.
 func (queues *keyQueues) startAt(from int64) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	queues.from, queues.next = from, from
 }
 
-// highest is the highest origin offset that was seen on a level.
+// highestOffset returns the highest origin offset that was seen on a level.
 func (queues *keyQueues) highestOffset() int64 {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	return queues.highest
 }
 
-// ask says what is to be done with a copy whose time has come, or that the mailbox
-// has named. roomy reports whether the lane can keep it for a short while. until is
-// for parks and stays.
+// ask decides about a copy that is due, or that the mailbox has named. roomy says whether the lane can hold it for a
+// short while. until is set with verdictPark and verdictHold.
 func (queues *keyQueues) ask(c *recordCopy, now time.Time, roomy bool) (v verdict, until time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -178,22 +173,22 @@ func (queues *keyQueues) ask(c *recordCopy, now time.Time, roomy bool) (v verdic
 	return verdictPark, until
 }
 
-// take puts a copy into the hand of its item, if it is the copy that counts.
+// claimLocked makes a copy the held one of its record, if it is the newest.
 func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verdict {
 	it := &queue.records[i]
 	switch {
 	case it.held == c:
-		return verdictRun // it was told to ask again
+		return verdictRun // it asks again
 	case it.written != c.written:
 		queues.markConflictLocked(queue, i, c)
 		return verdictUnordered
 	case it.done, c.fromOrigin && !it.unread, c.attempts < it.attempts:
-		// What is on the origin and on a level has gone further there.
+		// A record on the origin whose copy is on a level has run already.
 		queues.dropCopyLocked(queue, i, c)
 		return verdictDrop
 	case it.held != nil:
-		// It is settled in a moment, and then this copy is out of date or, if it
-		// was that other's next hop, the one that counts.
+		// The held copy is settled soon. Then this copy is out of date or, if it is the next hop of the other, the
+		// newest.
 		queue.duplicates = append(queue.duplicates, c)
 		c.waits = true
 		return verdictWait
@@ -203,8 +198,8 @@ func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verd
 	return verdictRun
 }
 
-// wasSettled reports whether a copy that is not in its line was settled in this
-// session. What is not sure is not dropped.
+// wasSettledLocked reports whether the record of a copy without a queue was settled in this session. It is false if
+// that is not certain.
 func (queues *keyQueues) wasSettledLocked(c *recordCopy) bool {
 	if at, ok := queues.settled[c.keyOffset]; ok && at == c.written {
 		return true

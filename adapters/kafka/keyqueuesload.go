@@ -15,15 +15,12 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// What waits on the levels is known to nobody when a session begins. So before the
-// first record of a partition runs, all that the group has not settled there is
-// read once, beside the lanes, for keys and origin offsets alone.
+// A session begins without knowing what waits on the levels. So before the first record of a partition runs, the reader
+// loads the keys and origin offsets of all unsettled records there, beside the lanes.
 
-// loadPause is how long to wait before what could not be read back is tried again.
 const loadRetryPause = time.Second
 
-// load reads back what waits in a partition of the waiting topics, and makes ready.
-// It returns an error only when ctx has ended.
+// loadQueues loads what waits in a partition, and closes ready. It tries again until ctx ends, whose error it returns.
 func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
 	for told := false; ; told = true {
 		err := r.tryLoadQueues(ctx, queues, partition)
@@ -65,7 +62,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 		if err != nil {
 			return err
 		}
-		if next < start || next > end { // as the lane does, whose offset is not valid
+		if next < start || next > end { // as the lane does
 			next = start
 		}
 		for next < end {
@@ -81,7 +78,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
 			}
 			if p.end && p.next <= next {
-				break // somebody's transaction is open
+				break // a transaction is open
 			}
 			next = p.next
 		}
@@ -94,13 +91,10 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 	return r.loadOrigin(ctx, queues, partition, r.settledBefore(r.layout.origin, found, queues.from))
 }
 
-// loadOrigin reads back what stands on the origin unsettled, before something of it
-// that waits: all of it, or what was not read might be overtaken. There is no more than
-// a span (maxSpan), unless the origin was made anew or the group's
-// offsets were set back. Then there may be millions, and behind the first MaxParked only
-// those count whose key has something that waits. Each is an item and a place in memory,
-// 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no
-// line yet.
+// loadOrigin loads the unsettled records of the origin before the last one that waits on a level, because that one must
+// not overtake them. There are at most maxSpan, unless the origin was created again or the group's offsets were reset.
+// Then there may be millions. After the first MaxParked, it loads only records of keys that wait on a level. A record
+// takes about 75 bytes of memory, or 170 with a new queue.
 func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
 	next, high := queues.from, queues.highestOffset()
@@ -135,8 +129,7 @@ func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition in
 	return nil
 }
 
-// loaded reads a record of a waiting topic as its lane will. ok is false for one
-// that has no order.
+// loadedCopy parses a record of a waiting topic as its lane would. ok is false if it has no order.
 func (r *reader) loadedCopy(w waitLevel, partition int32, rec fetchedRecord) (c recordCopy, due time.Time, ok bool) {
 	users, ours := splitHeaders(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
@@ -145,9 +138,8 @@ func (r *reader) loadedCopy(w waitLevel, partition int32, rec fetchedRecord) (c 
 	return c, stay.State.Due, ok
 }
 
-// orderedCopy makes the lineCopy of a record that waits. ok is false for one that has
-// no order: it has no key, never stood in this partition of its origin (a delayed
-// publish), was dead-lettered before (a replay), or says so.
+// orderedCopy makes the recordCopy of a waiting record. ok is false for a record without order: it has no key, was not
+// in this partition of its origin (a delayed publish), or was dead-lettered before (a replay).
 func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c recordCopy, ok bool) {
 	st := stay.State
 	if m.Key == nil || stay.Publish || !st.Source.Known || st.Source.Partition != partition || st.Replays > 0 || st.Reason != "" {
@@ -156,15 +148,14 @@ func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int
 	return recordCopy{keyOffset: keyOffset{maphash.Bytes(seed, m.Key), st.Source.Offset}, written: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
 }
 
-// originTime is a record's time in its origin as headers have it.
+// originTime returns a record's time in its origin as in its headers.
 func originTime(t time.Time) int64 {
-	if t.UnixMilli() > 0 { // producers that have no clock write 0 or -1
+	if t.UnixMilli() > 0 { // producers without a clock write 0 or -1
 		return t.UnixMilli()
 	}
 	return 0
 }
 
-// clear forgets what was loaded.
 func (queues *keyQueues) clear() {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -178,7 +169,7 @@ func (queues *keyQueues) clear() {
 	queues.highest, queues.unread = -1, nil
 }
 
-// load adds a copy that waits. Lines are put in order by loaded.
+// addLoaded adds a waiting copy. finishLoading sorts the queues.
 func (queues *keyQueues) addLoaded(c recordCopy, due time.Time, ok bool) {
 	if !ok {
 		return
@@ -189,14 +180,14 @@ func (queues *keyQueues) addLoaded(c recordCopy, due time.Time, ok bool) {
 	queues.appendLocked(c.key, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
 }
 
-// known reports whether a key has a line.
+// hasQueue reports whether a key has a queue.
 func (queues *keyQueues) hasQueue(key uint64) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	return queues.queues[key] != nil
 }
 
-// expect adds a record that the origin's lane will come to.
+// addExpected adds a record that the origin's lane will read.
 func (queues *keyQueues) addExpected(p keyOffset, at int64) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -214,7 +205,7 @@ func (queues *keyQueues) appendLocked(key uint64, it queuedRecord) {
 	queues.setOnLevelLocked(&queue.records[len(queue.records)-1], !it.unread)
 }
 
-// reached forgets what was expected before an offset and is not there any more.
+// reachedLocked removes expected records before offset, which were not read because they are deleted.
 func (queues *keyQueues) reachedLocked(offset int64) {
 	for len(queues.unread) > 0 && queues.unread[0].offset < offset {
 		c := recordCopy{keyOffset: queues.unread[0]}
@@ -227,7 +218,7 @@ func (queues *keyQueues) reachedLocked(offset int64) {
 	}
 }
 
-// loaded puts the lines in order, copies of one record together, and opens them.
+// finishLoading sorts the queues, merges copies of one record, and closes ready.
 func (queues *keyQueues) finishLoading() {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// What the lanes tell of their copies, and where they find what to ask for again.
+// Lanes report here what became of their copies, and collect the copies about which they must ask again.
 
-// done says that the record of a copy was acked or dead-lettered.
+// settle records that the record of a copy was acked or dead-lettered.
 func (queues *keyQueues) settle(c *recordCopy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -16,9 +16,8 @@ func (queues *keyQueues) settle(c *recordCopy) {
 	}
 }
 
-// bury says that the record of a copy was dead-lettered on its way to a level, which
-// refuses it. It may have asked, or, for a hop, not. All its other copies are dropped
-// when they come, but for one in hand.
+// deadLetter records that a copy on its way to a level was refused there and dead-lettered. A copy that hops has not
+// asked before. Other copies of its record are dropped when they arrive, except a held one.
 func (queues *keyQueues) deadLetter(c *recordCopy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -27,8 +26,8 @@ func (queues *keyQueues) deadLetter(c *recordCopy) {
 		return
 	}
 	if it := &queue.records[i]; it.held != nil && it.held != c {
-		// That one runs, or this is what became of it, which its lane has not told
-		// yet. When it does there is nothing left to wait for.
+		// The held copy runs, or this copy is its successor, and its lane has not reported the move yet. After that
+		// report nothing is left to wait for.
 		it.deadLettered = true
 		queues.dropCopyLocked(queue, i, c)
 		return
@@ -36,7 +35,7 @@ func (queues *keyQueues) deadLetter(c *recordCopy) {
 	queues.settleLocked(queue, i, c)
 }
 
-// end settles the record of a copy, and lets those behind it go.
+// settleLocked settles the record of a copy and wakes the copies behind it.
 func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
 	it := &queue.records[i]
 	it.held, it.done = nil, true
@@ -52,8 +51,7 @@ func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
 	queues.wakeLocked(c.key, queue, first)
 }
 
-// park says that the record of a copy was written to a level, to come back with so
-// many attempts behind it when it is due.
+// park records that a copy was written to a level. The record comes back when it is due, after that many attempts.
 func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -78,7 +76,7 @@ func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
 	queues.wakeLocked(c.key, queue, first)
 }
 
-// hopped says that a copy moved on to another level without having asked.
+// hopped records that a copy moved to another level without asking.
 func (queues *keyQueues) hopped(c *recordCopy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -88,8 +86,8 @@ func (queues *keyQueues) hopped(c *recordCopy) {
 	}
 }
 
-// leave has a copy wait no more in hand: the lane writes it to a level. It is false
-// for one that was told to ask again, or of whose record another copy is in hand.
+// stopWaiting ends the wait of a held copy, because the lane writes it to a level. It returns false if the copy was
+// woken, or another copy of its record is held.
 func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -102,8 +100,8 @@ func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
 	return true
 }
 
-// giveUp says that the lane has a copy no more and leaves it unsettled: its record
-// is where it was read, and nothing behind it may run.
+// giveUp records that the lane leaves a copy unsettled. The record is still where it was read, and blocks those behind
+// it.
 func (queues *keyQueues) giveUp(c *recordCopy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -123,8 +121,7 @@ func (queues *keyQueues) giveUp(c *recordCopy) {
 	queues.wakeLocked(c.key, queue, queue.isFirst(i))
 }
 
-// stale reports whether a copy that is to hop, which is nobody's business, is out of
-// date: then it is dropped.
+// dropStale reports whether a copy that is to hop is out of date. Then the copy is dropped.
 func (queues *keyQueues) dropStale(c *recordCopy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -143,7 +140,7 @@ func (queues *keyQueues) dropStale(c *recordCopy) bool {
 	return true
 }
 
-// seen says that a lane has read a copy on a level, which is due then.
+// addSeen records that a lane has read a copy on a level, and when it is due.
 func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -166,7 +163,6 @@ func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
 	}
 }
 
-// collect empties a mailbox.
 func (queues *keyQueues) collect(box *mailbox) []*recordCopy {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()

@@ -15,42 +15,41 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Bounds of the retention that a delay topic must have where -1 is refused.
+// Bounds of a delay topic's retention if the broker refuses -1.
 const (
 	retentionFactor = 4
 	minRetention    = 7 * 24 * time.Hour
 )
 
-// headerRoom is what our topics take above the origin's largest record: our
-// headers, and what a batch of one record adds.
+// headerRoom is how much larger than the origin's records ours may be, because of our headers and of a batch with one
+// record.
 const headerRoom = 64 << 10
 
 // minSegmentBytes is the smallest segment.bytes of our topics.
 const minSegmentBytes = 16 << 20
 
-// layout is the topics of one subscription: what it needs, and what is there.
+// layout has the topics of one subscription: the ones that it needs and the ones that exist.
 type layout struct {
 	origin, group  string
 	policy         redeliver.Policy
 	ladder         delayqueue.Ladder
 	partitions     int32 // of the origin
-	maxRecordBytes int   // record that the origin takes, in bytes
+	maxRecordBytes int   // largest record of the origin
 	fingerprint    string
 	topics         []ownTopic
-	state          ownTopic // of who works on the DLQ; no member of the group needs it
-	control        ownTopic // of commands; without it none are read
+	state          ownTopic // topic for work on the DLQ; members do not need it
+	control        ownTopic // topic of commands; members do not need it
 	discards       bool     // there is no DLQ
-	// maxWait is the longest wait that may be asked for: what the retention of
-	// the delay topics allows.
+	// maxWait is the longest wait that may be asked for. It depends on the retention of the delay topics.
 	maxWait time.Duration
-	// warnings are what levels of older policies have of what the topics in use are
-	// refused for, and unfit is what rungs have. A start is not refused for them: nothing is written there.
+	// warnings are problems of levels of older policies, and unfit are problems of rungs. They do not refuse a start,
+	// because nothing is written there.
 	warnings, unfit redeliver.Problems
-	// reach is the part of the ladder that this process writes to: see rungs.
+	// writable has the levels that this process writes to, see rungs.
 	writable *atomic.Pointer[delayqueue.Ladder]
 }
 
-// ownTopic is one topic of ours.
+// ownTopic is one topic of redeliver.
 type ownTopic struct {
 	name       string
 	kind       topicKind
@@ -58,28 +57,27 @@ type ownTopic struct {
 	partitions int32
 	replicas   int16
 	settings   map[string]string
-	wanted     int32 // partitions that it is created with
+	wanted     int32 // partitions with which it is created
 	exists     bool
-	rung       bool // is created when a wait first needs it
-	unfit      bool // a rung that exists, and would lose messages
+	rung       bool // created when a wait first needs it
+	unfit      bool // a rung that exists but would lose messages
 	old        bool // a level of an older policy, read until it is empty
 }
 
 type topicKind string
 
 const (
-	delayTopic topicKind = "delay"
-	retryTopic topicKind = "retry"
-	dlqTopic   topicKind = "dlq"
-	stateTopic topicKind = "state"
-	// controlKind is the topic from which the consumers of a group read commands.
+	delayTopic   topicKind = "delay"
+	retryTopic   topicKind = "retry"
+	dlqTopic     topicKind = "dlq"
+	stateTopic   topicKind = "state"
 	controlTopic topicKind = "control"
 )
 
 // waits reports whether messages wait on the topic and come back from it.
 func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 
-// layout asks the broker what there is and says what the subscription needs.
+// layout lists the topics of the cluster and returns the layout of a subscription.
 func (c *Client) layout(topic string) (*layout, error) {
 	var ps redeliver.Problems
 	checkTopic(&ps, "topic", topic)
@@ -91,7 +89,7 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 12 { // a topic that was created just now is not known everywhere
+	for range 12 { // a new topic is not known to all brokers at once
 		if existing[topic] != nil {
 			break
 		}
@@ -103,7 +101,7 @@ func (c *Client) layout(topic string) (*layout, error) {
 	return c.layoutOf(topic, existing)
 }
 
-// layoutOf says what the subscription needs where these topics are there.
+// layoutOf returns the layout of a subscription for the existing topics.
 func (c *Client) layoutOf(topic string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
 	origin := existing[topic]
 	if origin == nil {
@@ -135,8 +133,7 @@ func (c *Client) layoutOf(topic string, existing map[string]*sarama.TopicMetadat
 	return l, nil
 }
 
-// need lists the topics: the levels, the way back, the DLQ, and the levels that
-// an older policy left behind.
+// addTopics adds the levels, the way back, the DLQ, and the levels of older policies.
 func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
 	partitions := int32(cfg.RetryPartitions)
 	if partitions == 0 {
@@ -145,7 +142,7 @@ func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 	add := func(name string, k topicKind, level time.Duration, old bool) {
 		partitions := partitions
 		if l.policy.Order == redeliver.PerKey && k != dlqTopic {
-			partitions = l.partitions // what shares a partition of the origin shares one on every level
+			partitions = l.partitions // records that share a partition of the origin share one on every level
 		}
 		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
 		if k == dlqTopic && cfg.DLQ.Retention > 0 {
@@ -177,17 +174,17 @@ func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 	l.control.exists = existing[l.control.name] != nil
 }
 
-// ownSettings is how our topics are created, everything explicit.
+// ownSettings returns the settings with which our topics are created.
 func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
-	// The origin's limit is for batches as its producers compressed them; a record may be
-	// larger on its way through here. Ours gathers up to a bound of its own, batch.
+	// The origin's limit applies to batches as its producers compressed them, so a record may be larger here. batch is
+	// the bound of our producer's batches.
 	largest := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
 		// A due time is compared with the time of the write by the same clock.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
-		// The active segment is never given back: keep it small. No batch may be larger.
+		// The active segment is never deleted, so keep it small. A batch must fit into it.
 		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, largest)),
 		"unclean.leader.election.enable": "false",
 		"max.message.bytes":              strconv.Itoa(largest),
@@ -198,8 +195,8 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	return s
 }
 
-// count is the number of partitions of ours that the policy needs, those of rungs included. A topic that exists may have
-// more, which a newer configuration gave it: a roll-back is not refused.
+// partitionCount returns the number of our partitions that the policy needs, rungs included. Existing topics may have
+// more from a newer configuration, which must not refuse a roll-back.
 func (l *layout) partitionCount() int {
 	n := 0
 	for _, t := range l.topics {
@@ -210,8 +207,8 @@ func (l *layout) partitionCount() int {
 	return n
 }
 
-// subscribed is the topics that the group reads: the origin and all on which
-// messages wait, but for rungs that are not needed yet.
+// subscribed returns the topics that the group reads: the origin and all on which messages wait, except rungs that do
+// not exist yet.
 func (l *layout) subscribed() []string {
 	names := []string{l.origin}
 	for _, t := range l.topics {
@@ -222,7 +219,7 @@ func (l *layout) subscribed() []string {
 	return names
 }
 
-// find returns the topic of a kind and level.
+// topicOf returns the topic of a kind and level.
 func (l *layout) topicOf(k topicKind, level time.Duration) ownTopic {
 	for _, t := range l.topics {
 		if t.kind == k && t.level == level && !t.old {
@@ -232,7 +229,7 @@ func (l *layout) topicOf(k topicKind, level time.Duration) ownTopic {
 	return ownTopic{}
 }
 
-// longestWait is the longest wait that the policy plans.
+// longestWait returns the longest wait that the policy plans.
 func (l *layout) longestWait() time.Duration {
 	delays, jitter, ok := l.policy.Delays()
 	if !ok || len(delays) == 0 {
@@ -241,13 +238,13 @@ func (l *layout) longestWait() time.Duration {
 	return slices.Max(delays) + jitter
 }
 
-// neededRetention is the shortest retention that a topic of ours may have.
+// neededRetention returns the shortest retention that our topics may have.
 func (l *layout) neededRetention() time.Duration {
 	return max(minRetention, retentionFactor*l.longestWait())
 }
 
-// check refuses existing topics that cannot hold the policy. settings are those
-// of the existing topics; it also learns from them how long a wait may be.
+// check refuses existing topics that cannot hold the policy. settings are the settings of the existing topics. It also
+// sets maxWait.
 func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
 	l.warnings, l.unfit = nil, nil
@@ -287,7 +284,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 	return ps.Err()
 }
 
-// checkSettings adds to found what is wrong with the settings s of a topic that exists.
+// checkSettings adds the problems of an existing topic's settings s to found.
 func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, found *redeliver.Problems) {
 	refuse := func(setting, rule string) {
 		found.Add("topic "+t.name+" "+setting, s[setting], rule)
@@ -304,7 +301,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-	case t.kind == dlqTopic: // how long a dead letter is kept is the user's choice
+	case t.kind == dlqTopic: // the user chooses how long dead letters are kept
 		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
 			refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
 		}
@@ -312,7 +309,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 		kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		if needed := l.neededRetention(); kept < needed {
 			refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
-		} else if t.waits() && !t.old && !t.rung { // what waits on a rung hops after an hour
+		} else if t.waits() && !t.old && !t.rung { // messages on a rung hop within an hour
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
 		}
 	}

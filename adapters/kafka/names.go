@@ -12,8 +12,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Limits of names. Kafka's own limit for a topic is 249 bytes of
-// [a-zA-Z0-9._-]; the longest suffix of ours is ".retry." and a level.
+// Limits of names. Kafka allows topics of 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
 const (
 	maxTopic  = 249
 	maxSuffix = 32
@@ -60,7 +59,7 @@ func (n Names) delay(topic, group string, level time.Duration) string {
 	return n.retry(topic, group) + "." + delayqueue.LevelName(level)
 }
 
-// level reads the level back from the name of a delay topic of the subscription.
+// level returns the level in the name of the subscription's delay topic.
 func (n Names) level(topic, group, name string) (time.Duration, bool) {
 	suffix, ok := strings.CutPrefix(name, n.retry(topic, group)+".")
 	if !ok {
@@ -69,8 +68,8 @@ func (n Names) level(topic, group, name string) (time.Duration, bool) {
 	return delayqueue.ParseLevel(suffix)
 }
 
-// check refuses names that would mix up topics, or that Kafka would refuse. What
-// comes back would be taken for what was dead-lettered, and so on for ever.
+// check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ
+// would retry dead letters for ever.
 func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	retry, dead := n.retry(topic, group), n.dlq(topic, group)
 	if n.Retry != nil {
@@ -99,7 +98,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	}
 }
 
-// apart refuses names that another subscription of the client has already.
+// checkShared refuses names that another subscription of the client uses.
 func (l *layout) checkShared(ps *redeliver.Problems, other *layout) {
 	theirs := append(slices.Clip(other.topics), other.control)
 	for _, t := range append(slices.Clip(l.topics), l.control) {
@@ -109,8 +108,8 @@ func (l *layout) checkShared(ps *redeliver.Problems, other *layout) {
 	}
 }
 
-// base is "<topic>.<group>", the group escaped. One that leaves no room for the
-// suffixes is cut, and a hash of the whole stands for what is lost.
+// baseName returns "<topic>.<group>" with the group escaped. If that leaves no room for the suffixes, it is cut, and
+// ends in a hash of topic and group.
 func baseName(topic, group string) string {
 	name := topic + "." + escapeGroup(group)
 	if len(name) <= maxTopic-maxSuffix {
@@ -121,9 +120,8 @@ func baseName(topic, group string) string {
 	return name[:maxTopic-maxSuffix-len(hash)] + hash
 }
 
-// escapeGroup writes a group so that it can stand in a topic's name and be read
-// back: the dot and every byte that is illegal there become _xx. An underscore
-// that would read as such an escape is escaped too.
+// escapeGroup writes a group reversibly as a part of a topic's name. The dot and every byte that is illegal there
+// become _xx. An underscore that would read as such an escape is escaped, too.
 func escapeGroup(group string) string {
 	var b strings.Builder
 	for i := range len(group) {
@@ -139,7 +137,7 @@ func escapeGroup(group string) string {
 	return b.String()
 }
 
-// unescapeGroup reads a group back from its written form.
+// unescapeGroup reverses escapeGroup.
 func unescapeGroup(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
@@ -157,7 +155,7 @@ func unescapeGroup(name string) string {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
-// checkTopic refuses what Kafka would refuse, before it is asked.
+// checkTopic refuses names that Kafka would refuse.
 func checkTopic(ps *redeliver.Problems, field, topic string) {
 	switch {
 	case topic == "" || topic == "." || topic == "..":

@@ -20,7 +20,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 	return c.checkOldLevels(ctx, topic, func(string) bool { return true })
 }
 
-// lookAtOld is OldLevels of those delay topics that are wanted.
+// checkOldLevels is OldLevels for the wanted delay topics.
 func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
 	l, err := c.layout(topic)
 	if err != nil {
@@ -60,7 +60,8 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 	return old, nil
 }
 
-// keepsAll says why no level may go, whatever waits on it: a member may write there.
+// keepReason returns why no level may be deleted, even if it is empty: a member may write there. It is "" if there is
+// no reason.
 func (d *examination) keepReason(g *groupState) string {
 	if g == nil {
 		return "not checked: " + strings.Join(d.NotChecked, "; ")
@@ -82,7 +83,7 @@ func (d *examination) keepReason(g *groupState) string {
 // user needs Delete on the topics. The group rebalances once for each.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	for _, place := range places {
-		// Only at that one: those that were deleted just now may be listed for a while, and have no offsets.
+		// Check only this one: levels that were just deleted may still be listed, and have no offsets.
 		old, err := c.checkOldLevels(ctx, topic, func(name string) bool { return name == place })
 		if err != nil {
 			return done, err

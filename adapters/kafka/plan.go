@@ -40,7 +40,7 @@ type PlannedTopic struct {
 	Partitions int32
 	Replicas   int16
 	Settings   map[string]string
-	Exists     bool // false: it is created at start, or, where Later says so, when a message needs it
+	Exists     bool // if false, it is created at start or, if Later is set, when a message needs it
 	Later      bool // a level for waits that only a handler or a publisher asks for
 	Old        bool // a level of an older policy, read until it is empty
 }
@@ -99,7 +99,7 @@ func (l *layout) plan() *Plan {
 	return p
 }
 
-// companions are the topics of who works on the DLQ, and of commands.
+// companions returns the topics for work on the DLQ and for commands.
 func (l *layout) companions() []PlannedTopic {
 	if l.discards {
 		return []PlannedTopic{l.control.planned()}

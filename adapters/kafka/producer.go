@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// producer writes records and tells when the broker has confirmed each.
+// producer writes records and reports when the broker has confirmed each.
 type producer struct {
 	client  sarama.Client
 	async   sarama.AsyncProducer
@@ -20,41 +20,39 @@ type producer struct {
 	mu      sync.RWMutex // held for reading while a record is handed over
 	closed  bool
 
-	// An origin takes records whose batch is small enough once its producer has
-	// compressed it, and they must fit on their way through here too: packer
-	// makes a second producer, that compresses, when the first record needs it.
-	// It is nil in that producer itself.
-	maxRecordBytes int // the largest record for this one
+	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
+	// When the first record above maxRecordBytes is written, newOversize makes a second, compressing producer. It is
+	// nil in that second producer.
+	maxRecordBytes int
 	newOversize    func() (*producer, error)
 	oversizeMu     sync.Mutex
 	oversize       *producer
 }
 
-// confirm waits for one record's answer. It rides as the record's metadata.
+// pendingWrite waits for the answer to one record. It is the record's metadata.
 type pendingWrite struct {
 	producer  *producer
 	record    *sarama.ProducerMessage
-	partition int32 // where to, or anyPartition
+	partition int32 // the target, or anyPartition
 	done      chan error
-	room      sarama.ProducerMessage // record, where that is ours to use again
+	room      sarama.ProducerMessage // the record, if it comes from the pool
 
-	// With post, in the place of done.
+	// Set by post, which does not use done.
 	then driver.Done
-	ctx  context.Context // bounds how long the producer may take to take the record
+	ctx  context.Context // bounds how long the producer may take to accept the record
 
-	unwatch  func() bool // stops watch
+	unwatch  func() bool // stops watchDeadline
 	mu       sync.Mutex
 	answered bool
 }
 
-// confirms are those whose answer has come: every retry takes one, with room for
-// a record and its headers. One without an answer must not come back here.
+// pendingWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
 var pendingWrites = sync.Pool{New: func() any { return &pendingWrite{done: make(chan error, 1)} }}
 
-// idle gives back what would keep the record that was written in memory.
+// recycle drops references to the written record and puts c back into the pool.
 func (c *pendingWrite) recycle() {
 	if cap(c.room.Headers) > 1024 {
-		return // somebody's thousands of headers
+		return // a user's thousands of headers
 	}
 	clear(c.room.Headers)
 	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
@@ -62,7 +60,7 @@ func (c *pendingWrite) recycle() {
 	pendingWrites.Put(c)
 }
 
-// watch reports a record that has no answer when its time is over, once: sarama cannot take it back.
+// watchDeadline reports a record that has no answer when its time is over. sarama cannot take it back.
 func (c *pendingWrite) watchDeadline() {
 	then, topic, ctx := c.then, c.room.Topic, c.ctx
 	c.unwatch = context.AfterFunc(ctx, func() {
@@ -74,7 +72,7 @@ func (c *pendingWrite) watchDeadline() {
 	})
 }
 
-// endWatch ends the watch for an answer. It reports whether c may be used again: not where the watch has begun to look at it.
+// stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the callback has begun.
 func (c *pendingWrite) stopWatch() (stopped bool) {
 	stopped = c.unwatch()
 	c.mu.Lock()
@@ -102,9 +100,8 @@ func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	return p, nil
 }
 
-// packing is cfg for what is too large: one record a batch, of any size that the broker
-// takes. The limit of a topic is for the batch: that is why the other producer, which
-// gathers, keeps to sarama's own bound.
+// oversizeConfig returns the settings of the second producer: one record per batch, of any size that the broker
+// accepts. The limit of a topic applies to the batch, so the first producer, which batches, keeps to sarama's bound.
 func oversizeConfig(cfg *sarama.Config) *sarama.Config {
 	oversize := *cfg
 	oversize.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
@@ -125,7 +122,7 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	}
 	async, err := sarama.NewAsyncProducerFromClient(client)
 	if err != nil {
-		_ = client.Close() // sarama's own constructor leaves it open
+		_ = client.Close() // sarama's constructor does not close it
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
 	p := &producer{client: client, async: async}
@@ -145,7 +142,7 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 func deliverAnswer(m *sarama.ProducerMessage, err error) {
 	c, ok := m.Metadata.(*pendingWrite)
 	switch {
-	case !ok: // all of ours are
+	case !ok: // not one of ours
 	case c.then == nil:
 		c.done <- err
 	case err == nil:
@@ -155,22 +152,22 @@ func deliverAnswer(m *sarama.ProducerMessage, err error) {
 		}
 		then.Confirmed(topic, nil)
 	default:
-		go c.handleFailure(err) // which may write: the producer takes nothing while nobody reads its answers
+		go c.handleFailure(err) // It may write, and the producer accepts nothing while nobody reads its answers.
 	}
 }
 
-// failed is the end of a try of post, unless the record is written once more by itself.
+// handleFailure reports the failure of a posted record, unless it is written once more by itself.
 func (c *pendingWrite) handleFailure(err error) {
 	retried, err := c.retryAlone(c.ctx, err)
 	if retried {
 		return
 	}
 	c.stopWatch()
-	c.then.Confirmed(c.record.Topic, err) // sarama reads a record on that it has given back with an error: it is not used again
+	c.then.Confirmed(c.record.Topic, err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
-// post hands a record over and returns at once. then hears what became of it, when that is known: sarama cannot take
-// a record back. ctx bounds how long the producer may take to take it.
+// post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
+// take a record back. ctx bounds how long the producer may take to accept the record.
 func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
 	c.watchDeadline()
@@ -185,11 +182,11 @@ func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, t
 	}()
 }
 
-// offer is write where that does not block.
+// tryWrite is write without blocking. It reports whether it handed over the record.
 func (p *producer) tryWrite(c *pendingWrite, partition int32) bool {
 	m := &c.room
 	if m.ByteSize(2) > p.maxRecordBytes {
-		return false // it may need another producer
+		return false // it may need the other producer
 	}
 	c.producer, c.record, c.partition = p, m, partition
 	m.Metadata = c
@@ -206,13 +203,13 @@ func (p *producer) tryWrite(c *pendingWrite, partition int32) bool {
 	}
 }
 
-// start hands a record over and returns at once; wait tells what became of it.
+// start hands over a record. wait returns the result.
 func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*pendingWrite, error) {
 	c := &pendingWrite{done: make(chan error, 1)}
 	return c, p.write(ctx, c, m, partition)
 }
 
-// write is start with a confirm of the caller's, which must not wait for another.
+// write is start with the caller's pendingWrite, which must not wait for another record.
 func (p *producer) write(ctx context.Context, c *pendingWrite, m *sarama.ProducerMessage, partition int32) error {
 	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
 		packed, err := p.oversizeProducer()
@@ -236,8 +233,8 @@ func (p *producer) write(ctx context.Context, c *pendingWrite, m *sarama.Produce
 	}
 }
 
-// wait returns when the record is confirmed, refused, or ctx ends: then it may
-// still be written, and after that errUnsure wait may be called again.
+// wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
+// written, and wait may be called again.
 func (c *pendingWrite) wait(ctx context.Context) error {
 	for {
 		var err error
@@ -255,13 +252,13 @@ func (c *pendingWrite) wait(ctx context.Context) error {
 	}
 }
 
-// unsure is the error of a write that has no answer when ctx has ended.
+// unansweredError returns the error of a write that has no answer when ctx has ended.
 func unansweredError(ctx context.Context, topic string) error {
 	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnanswered, topic, ctx.Err())
 }
 
-// alone writes a record by itself, and compressed, that was refused: the answer is for a whole batch. again is false where
-// it is not, because of err.
+// retryAlone writes a refused record again by itself and compressed, because a refusal applies to a whole batch. It
+// reports whether it did, or returns the final error.
 func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
 	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))
 	if c.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
@@ -277,11 +274,10 @@ func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried b
 	return true, nil
 }
 
-// refusals are the errors of a write that concern the record, however often it is sent.
+// refusals are write errors that concern one record, however often it is sent.
 var refusals = []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord}
 
-// outages are Kafka's errors of a write that concern no record, but the partition, the
-// cluster, or the producer.
+// outages are write errors that concern the partition, the cluster or the producer, and not one record.
 var outages = []error{
 	sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut,
 	sarama.ErrBrokerNotAvailable, sarama.ErrReplicaNotAvailable, sarama.ErrNetworkException, sarama.ErrNotEnoughReplicas,
@@ -292,13 +288,13 @@ var outages = []error{
 	sarama.ErrPreferredLeaderNotAvailable, sarama.ErrThrottlingQuotaExceeded,
 }
 
-// classify marks the errors of a write that concern, or may concern, one record alone.
+// classify marks write errors that concern, or may concern, one record only.
 func classify(err error) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	if slices.ContainsFunc(refusals, is) {
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
-	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // for this client, uncompressed
+	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // the uncompressed record, for this client
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	_, answered := errors.AsType[sarama.KError](err)
@@ -309,7 +305,7 @@ func classify(err error) error {
 	return err
 }
 
-// close ends the producer after the records that were handed over have an answer.
+// close ends the producer when all accepted records are answered.
 func (p *producer) close() {
 	p.mu.Lock()
 	wasClosed := p.closed
@@ -320,7 +316,7 @@ func (p *producer) close() {
 	}
 	p.readers.Wait()
 	if !wasClosed {
-		_ = p.client.Close() // it has nothing under way
+		_ = p.client.Close() // nothing is in flight
 	}
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()
@@ -329,7 +325,7 @@ func (p *producer) close() {
 	}
 }
 
-// compressing returns the producer for records that are too large for this one.
+// oversizeProducer returns the producer for records above maxRecordBytes.
 func (p *producer) oversizeProducer() (*producer, error) {
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()

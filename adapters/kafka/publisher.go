@@ -13,8 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages; it is a Watermill publisher and safe for
-// concurrent use.
+// Publisher writes messages. It is a Watermill publisher and safe for concurrent use.
 type Publisher struct{ client *Client }
 
 // Publish writes the messages and returns when the broker has confirmed all of them (acks of all

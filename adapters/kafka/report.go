@@ -11,16 +11,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// repeatEvery is after how long it is told again that something is still wrong.
+// repeatInterval is the time after which a lasting problem is reported again.
 const repeatInterval = time.Minute
 
-// told is when what is still wrong was told last.
+// reportTimes has the time of the last report of each lasting problem.
 type reportTimes struct {
 	mu sync.Mutex
-	at map[string]time.Time // by what is wrong
+	at map[string]time.Time // by problem
 }
 
-// tellAgain tells what is wrong, once and again after a while.
+// reportOften reports a problem once, and again after repeatInterval.
 func (r *reader) reportOften(what string, change redeliver.Change, detail string, err error) {
 	t, now := &r.reported, time.Now()
 	t.mu.Lock()
@@ -38,15 +38,15 @@ func (r *reader) reportOften(what string, change redeliver.Change, detail string
 	}
 }
 
-// forget has what is wrong told at once when it comes again.
+// forget makes the next report of a problem immediate.
 func (t *reportTimes) forget(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.at, what)
 }
 
-// heard takes what the group says beside its sessions. What ends a session, Consume
-// says; connections, leaders and generations come and go, and are tried again.
+// handleGroupError reports an error that the group returns outside of Consume, if it does not go away by itself.
+// Connections, leaders and generations come and go.
 func (r *reader) handleGroupError(err error) {
 	var where *sarama.ConsumerError
 	if !errors.As(err, &where) {
@@ -59,7 +59,7 @@ func (r *reader) handleGroupError(err error) {
 		r.reportOften(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
 			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
 	case undecodable(err):
-		// sarama tells every partition of the broker, and does not say whose records these are.
+		// sarama reports it for every partition of the broker, and does not say which one has the batch.
 		r.reportOften("a fetch cannot be decoded", redeliver.ChangeNotRead, fmt.Sprintf("%s/%d, or another partition that the same broker leads, has "+
 			"a batch of records that the client cannot decode, and none of them is read; trying again. Find the batch in the partition whose lag "+
 			"grows from its committed offset, and move the group past it or delete it (kafka-delete-records); for a batch that is too large "+
@@ -67,15 +67,14 @@ func (r *reader) handleGroupError(err error) {
 	}
 }
 
-// undecodable reports whether a fetch failed because of what stands in the log.
+// undecodable reports whether a fetch failed because of the contents of the log.
 func undecodable(err error) bool {
 	_, packet := errors.AsType[sarama.PacketDecodingError](err)
 	return packet || errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.Is(err, sarama.ErrInsufficientData)
 }
 
-// tellUnread tells of a partition that the group gives to this member and that it cannot
-// read, once for a topic and an error and again after a while. The session goes on with the
-// others, so nothing else says so, and what is there waits for ever.
+// reportUnread reports a partition that this member owns and cannot read. The session goes on with the others, so
+// nothing else shows that.
 func (r *reader) reportUnread(topic string, partition int32, what string, err error) {
 	r.reportOften(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: what is there waits, trying again%s", topic, partition, what), err)
 }

@@ -10,19 +10,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minRestoreInterval is after how long a topic is created once more: who deletes it a second
-// time may mean it.
+// minRestoreInterval is the time before a topic is created again once more. Somebody who deletes it twice may mean it.
 const minRestoreInterval = time.Hour
 
-// restored is when topics of ours were created again that somebody had deleted.
+// restoredTopics has the times at which deleted topics of ours were created again.
 type restoredTopics struct {
 	mu         sync.Mutex
 	restoredAt map[string]time.Time
 }
 
-// restore creates topics of ours again that somebody has deleted since the subscription
-// began. Without them no member could join, or what fails could not be written. It returns
-// what is there then, and which topics are missing all the same: they are left out.
+// restore creates our topics again that somebody has deleted since the subscription began. Without them no member could
+// join, or failed messages could not be written. It returns all topics, and the ones that are still missing and must be
+// left out.
 func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
 	r.restoredTopics.mu.Lock()
 	defer r.restoredTopics.mu.Unlock()
@@ -38,7 +37,7 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 			continue
 		}
 		created = append(created, t.name)
-		if own { // by this member: the others say nothing
+		if own { // only the member that created it reports the loss
 			r.sub.Tell(redeliver.MessagesLost{
 				Origin: r.layout.origin, Group: r.layout.group, Where: t.name,
 				Detail: "somebody deleted the topic, and what lay on it; it was created again. See who may delete topics",
@@ -48,7 +47,7 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 	if len(created) == 0 {
 		return existing, missing, nil
 	}
-	// The lanes, and those of other members, are where they were on the topic that is gone.
+	// The offsets of all members' lanes belong to the deleted topic.
 	defer r.extra.rejoin()
 	if err := r.client.admin.awaitLeaders(created...); err != nil {
 		return nil, nil, err
@@ -57,7 +56,7 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 	return existing, missing, err
 }
 
-// by reports whether this member has created a topic again, lately, and told of it.
+// isRecent reports whether this member has created a topic again lately, and reported that.
 func (r *restoredTopics) isRecent(topic string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

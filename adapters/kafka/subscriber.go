@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Subscriber delivers the messages of topics to the client's group; it is a
-// Watermill subscriber and safe for concurrent use.
+// Subscriber delivers the messages of topics to the client's group. It is a Watermill subscriber and safe for
+// concurrent use.
 type Subscriber struct {
 	client  *Client
 	readers *engine.Readers
@@ -47,8 +47,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// reader makes a member of the group that reads a topic and its delay topics,
-// which it creates or checks before. It has ctx's values, not its end.
+// reader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
+// The reader has the values of ctx, but does not end with it.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.readyLayout(topic)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	return newReader(context.WithoutCancel(ctx), c, l, group), nil
 }
 
-// claim refuses a second member that is static and reads a topic: both would have one group.instance.id, and the group would
-// fence one of them for good.
+// claimStatic refuses a second static member that reads the same topic. Both would have the same group.instance.id, so
+// the group would fence one of them for good.
 func (c *Client) claimStatic(topic string) error {
 	if c.cfg.InstanceID == "" {
 		return nil
@@ -94,8 +94,7 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe: a member of the group that reads the origin and its
-// delay topics.
+// reader is one Subscribe: a member of the group that reads the origin and its delay topics.
 type reader struct {
 	client         *Client
 	layout         *layout
@@ -103,9 +102,9 @@ type reader struct {
 	sub            *engine.Subscription
 	store          *store
 	engine         *engine.Engine[*sarama.ConsumerMessage]
-	values         context.Context      // the Subscribe context's values, never its end
-	levels         map[string]waitLevel // of the session
-	topicIDs       topicIDs             // of the topics of the session
+	values         context.Context      // the Subscribe context's values, without its end
+	levels         map[string]waitLevel // topics of the session on which messages wait
+	topicIDs       topicIDs             // of the session's topics
 	extra          extraLevels
 	rungs          rungs
 	owned          ownedPartitions
@@ -113,12 +112,12 @@ type reader struct {
 	metas          claimMetas
 	reported       reportTimes
 	restoredTopics restoredTopics
-	jitter         time.Duration // the most that the policy's backoff adds to a delay
-	commitInterval time.Duration // so often is committed what is settled
-	bytesAhead     atomic.Int64  // that the lanes have read ahead
+	jitter         time.Duration // the largest jitter that the policy's backoff adds to a delay
+	commitInterval time.Duration
+	bytesAhead     atomic.Int64 // key, value and header bytes that the lanes have read ahead
 }
 
-// waitLevel is what a topic on which messages wait stands for.
+// waitLevel is the level of a topic on which messages wait.
 type waitLevel struct {
 	level time.Duration // 0 for the retry topic
 }
@@ -154,14 +153,14 @@ func (r *reader) codec() codec {
 	return codec{r.layout.origin, r.layout.group, r.client.cfg.Marshaler}
 }
 
-// start makes the engine. opt says who handles the messages.
+// start makes the engine, which handles messages as opt says.
 func (r *reader) start(opt engine.Options[*sarama.ConsumerMessage]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	r.engine = engine.New(opt)
 }
 
-// run takes part in the group until ctx ends, then leaves it. opt says who handles the
-// messages. Between failures it pauses with backoff.
+// run takes part in the group until ctx ends, and then leaves it. It handles messages as opt says. After a failure it
+// joins again with backoff.
 func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMessage]) {
 	r.start(opt)
 	defer r.engine.Close()
@@ -176,7 +175,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 	janitor := r.startJanitor()
 	defer func() {
 		janitor()
-		_ = r.group.Close() // its errors were read from Errors
+		_ = r.group.Close() // run reads its errors from Errors
 		<-drained
 	}()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
@@ -190,7 +189,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 		if err != nil {
 			r.reportDisconnected(err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-				_, _ = r.checkTopics() // a level was deleted: with it nobody can join
+				_, _ = r.checkTopics() // nobody can join while a level is missing
 			}
 		}
 		if time.Since(began) > time.Second {
@@ -200,7 +199,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 			}
 		}
 		wait := pause.NextBackOff()
-		if err == nil { // one rebalance after another: members come and go
+		if err == nil { // the group rebalances again and again
 			wait = min(wait, 200*time.Millisecond)
 		}
 		timer := time.NewTimer(wait)
@@ -212,14 +211,14 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 	}
 }
 
-// fencedAfter is how long after a session's last heartbeat the group has another generation.
+// fencingDelay returns how long the group accepts a session after its last heartbeat.
 func (r *reader) fencingDelay() time.Duration {
 	group := r.client.cfg.Sarama.Consumer.Group
 	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
-// disconnected tells that the group is lost, and again after a while; joined tells that it
-// is back.
+// reportDisconnected reports that the group is lost, and repeats that at intervals. reportJoined reports that it is
+// back.
 func (r *reader) reportDisconnected(err error) {
 	r.reportOften("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
 }

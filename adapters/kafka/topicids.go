@@ -8,12 +8,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// lives are the ids of topics. A topic that was deleted and created again has the same name
-// and another id, and what the group has committed says nothing of it.
+// topicIDs are the ids of topics, by name. If a topic is deleted and created again, its id changes, and the group's
+// offsets do not apply to it.
 type topicIDs map[string]string
 
-// lives asks for the ids of topics. Kafka before 2.8, and clients that are told of an older
-// one (Sarama.Version), know none.
+// topicIDs asks for the ids of topics. There are none before Kafka 2.8, or if Sarama.Version is older.
 func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	existing, err := a.topics(topics...)
 	if err != nil {
@@ -28,14 +27,13 @@ func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	return ids, nil
 }
 
-// another reports whether a note was written in another life of the topic.
+// differs reports whether metadata was written for an earlier topic of the same name.
 func (ids topicIDs) differs(topic string, n commitMeta) bool {
 	return n.topic != "" && ids[topic] != "" && n.topic != ids[topic]
 }
 
-// beginAnew has the session read partitions from their beginning whose committed offsets
-// are of another life of their topic: what was written since it was created again would be
-// skipped.
+// resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier
+// topic of the same name. Otherwise new records would be skipped.
 func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	r.metas.mu.Lock()
 	defer r.metas.mu.Unlock()

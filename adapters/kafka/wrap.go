@@ -22,14 +22,14 @@ type Wrapped struct {
 	close   func(context.Context) error
 
 	mu         sync.Mutex
-	lastTopics []topicList // by reader: what Topics said last
+	lastTopics []topicList // by reader: the last result of Topics
 
-	ctx        context.Context // of the session that runs
+	ctx        context.Context // of the running session
 	endSession context.CancelFunc
 	commits    *committer
 }
 
-// asked is what a reader was to read when somebody asked.
+// topicList is the part of Topics that concerns one reader.
 type topicList struct {
 	names  []string
 	levels map[string]waitLevel
@@ -73,11 +73,11 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			ps.Add("Sarama.Consumer.Offsets.Initial", config.Sarama.Consumer.Offsets.Initial,
 				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets goes on from these")
 		}
-		own := *config.Sarama // a static member is the group's own business
+		own := *config.Sarama // a static member belongs to the service's own group
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own
 	}
-	// PerKey needs a way to balance of its own, and the group has its own.
+	// PerKey needs its own balance strategy, which this group does not have.
 	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -157,7 +157,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 		r.levels = all[i].levels
 		r.setEndSession(w.endSession)
 		if names, _ := r.subscription(); !slices.Equal(names, all[i].names) {
-			w.endSession() // it has changed since
+			w.endSession() // it has changed since Topics was called
 		}
 		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
 			return err
@@ -166,8 +166,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// check looks at the group: the session's member must be in ours, and read all
-// that it has to.
+// checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
 func (w *Wrapped) checkMember(member string, all []topicList) error {
 	group := w.client.cfg.Group
 	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
@@ -207,7 +206,7 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
-	if w.endSession != nil { // not where Setup has failed
+	if w.endSession != nil { // Setup has not failed
 		w.endSession()
 		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencingDelay())
 		defer cancel()
@@ -227,8 +226,8 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())
 }
 
-// within is a session that ends with ctx. When the first of its claims has been
-// drained, sarama ends it for all.
+// boundSession is a session that ends with ctx. When the first of its claims has been drained, sarama ends the whole
+// session.
 type boundSession struct {
 	sarama.ConsumerGroupSession
 	ctx context.Context
