@@ -213,7 +213,7 @@ func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err 
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
 	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s is there, and Kafka refuses names that differ only by dots and underscores: %w; "+
-			"set Config.Names, which names the topics of one of the two subscriptions otherwise", t.name, a.collidingTopic(t.name), err)
+			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.name, a.collidingTopic(t.name), err)
 	default:
 		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
@@ -285,7 +285,7 @@ func (a admin) awaitLeaders(topics ...string) error {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, leaderTimeout)
+			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: check whether all brokers are up", missing, leaderTimeout)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

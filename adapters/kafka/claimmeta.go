@@ -95,8 +95,8 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	r.metas.uncounted = true
 	r.metas.mu.Unlock()
 	if !wasReported {
-		r.report(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: what runs could not be noted beside the offset; it runs all the same. "+
-			"Look whether the broker takes commits of group %s, with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
+		r.report(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
+			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *source) loadMeta(from int64) {
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
 		r.sub.Tell(redeliver.MessagesLost{
 			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
-			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention limit, deleted waiting messages. See the topic's retention.ms and retention.bytes", from, f.offset),
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})
 	}
 	s.settledBefore = r.settledBefore(s.topic, f, from)

@@ -185,7 +185,7 @@ func (c *Client) Close(ctx context.Context) error {
 		if n := left.Load(); n > 0 {
 			pending = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
 		}
-		return fmt.Errorf("kafka: closing: %w%s: %s; see whether brokers %v answer. It goes on in the background, and nothing is lost: what is not acked comes back",
+		return fmt.Errorf("kafka: closing: %w%s: %s; check whether brokers %v answer. It goes on in the background, and nothing is lost: unacked messages come back",
 			err, limit, pending, c.cfg.Brokers)
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	if err == nil {
 		t.Fatal("closed as if the broker had answered")
 	}
-	for _, part := range []string{"500ms", "DrainTimeout", "SendTimeout", "group billing", "comes back"} {
+	for _, part := range []string{"500ms", "DrainTimeout", "SendTimeout", "group billing", "come back"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

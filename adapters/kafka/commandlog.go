@@ -43,7 +43,7 @@ func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 		}
 		b.next = p.next
 		if p.end && p.next < end {
-			return fmt.Errorf("kafka: %s could be read to offset %d of %d only: somebody writes to it in transactions", log.topic, p.next, end)
+			return fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", log.topic, p.next, end)
 		}
 	}
 	return nil

@@ -259,9 +259,9 @@ func (s *source) commitLast(ctx context.Context) {
 		return
 	}
 	if late {
-		err = errors.Join(fmt.Errorf("kafka: the last commit of %s/%d was not taken within %s", s.topic, s.partition, lastCommitTimeout), err)
+		err = errors.Join(fmt.Errorf("kafka: the broker did not accept the last commit of %s/%d within %s", s.topic, s.partition, lastCommitTimeout), err)
 	}
-	s.r.report(changeRunAgain, fmt.Sprintf("%s/%d: up to %d of them, because the last commit, of offset %d, was not taken. "+
-		"If that is so at every rebalance, look whether members have CPU enough for their heartbeats, and DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
+	s.r.report(changeRunAgain, fmt.Sprintf("%s/%d: up to %d messages, because the last commit, of offset %d, failed. "+
+		"If that happens at every rebalance, check that members have enough CPU for their heartbeats, and that DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
 		s.topic, s.partition, n, mark), err)
 }

@@ -149,7 +149,7 @@ func (c *control) report(err error) {
 	}
 	c.failed = err != nil
 	for _, err := range c.log.refused {
-		c.r.report(redeliver.ChangeCommandIgnored, "see who writes to "+c.r.layout.control.name, err)
+		c.r.report(redeliver.ChangeCommandIgnored, "check which programs write to "+c.r.layout.control.name, err)
 	}
 	c.log.refused = nil
 }

@@ -86,7 +86,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 // Close closes the connections.
 func (w *Waiting) Close() error {
 	if err := w.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
-		return fmt.Errorf("kafka: closing the reader of what waits for %s: %w", w.topic, err)
+		return fmt.Errorf("kafka: closing the reader of messages that wait for %s: %w", w.topic, err)
 	}
 	return nil
 }

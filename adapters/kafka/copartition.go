@@ -117,7 +117,7 @@ func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 			return unequalPartitions(topic, n, r.layout.origin, want)
 		}
 		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
-			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the group balances otherwise than the order PerKey needs; all its members must come from a configuration with PerKey",
+			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the order PerKey needs another balance strategy; all members of the group must be configured with PerKey",
 				r.layout.group, origin, r.layout.origin, own, topic)
 		}
 	}

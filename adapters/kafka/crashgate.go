@@ -286,7 +286,7 @@ func (c *crashGate) write(next commitMeta) {
 	time.AfterFunc(metaTimeout, func() {
 		c.post(func() {
 			if c.writing && c.version == number {
-				c.giveUp(fmt.Errorf("kafka: a commit was not taken within %s", metaTimeout))
+				c.giveUp(fmt.Errorf("kafka: the broker did not accept a commit within %s", metaTimeout))
 			}
 		})
 	})

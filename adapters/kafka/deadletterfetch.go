@@ -105,7 +105,7 @@ func retryFetch[T any](ctx context.Context, l *logReader, partition int32, call 
 		}
 		_ = l.client.RefreshMetadata(l.topic) // the next try returns the error
 	}
-	return none, fmt.Errorf("kafka: reading %s/%d: %w; see whether its leader answers", l.topic, partition, err)
+	return none, fmt.Errorf("kafka: reading %s/%d: %w; check whether its leader answers", l.topic, partition, err)
 }
 
 // isBrokerError reports whether a broker sent the error. Otherwise the connection failed.

@@ -13,7 +13,7 @@ import (
 
 // checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
 func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
-	const theirs = "is only for a DLQ that somebody else fills: name that in DLQ"
+	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
 	switch {
 	case cfg.Back == "":
 	case !foreign:
@@ -64,7 +64,7 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 		return start, end, err
 	}
 	if read[0] > end { // the offset does not belong to these records
-		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic made anew? leave out ReadBy, or reset the group's offset",
+		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic created again? leave out ReadBy, or reset the group's offset",
 			q.info.ReadBy, read[0], q.info.DLQ, partition, end)
 	}
 	return max(start, read[0]), end, nil

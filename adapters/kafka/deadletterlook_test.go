@@ -115,7 +115,7 @@ func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
 			return ok && c.Change == redeliver.ChangeDLQStateGarbage && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
 		}
 	}
-	const rest = " records of orders.billing.dlq.state are passed over; see who else writes to it"
+	const rest = " records of orders.billing.dlq.state are skipped; check which other programs write to it"
 	for i, n := range []int{1, 2} {
 		for range n {
 			put(t, p.addrs, rec)

@@ -42,7 +42,7 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 		return err
 	}
 	if q.foreignBack && existing[q.info.Back] == nil {
-		return fmt.Errorf("kafka: topic %s does not exist, to which the messages of %s are to go back: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
+		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
 	}
 	if existing[q.info.Back] == nil { // nobody would read the replayed messages
 		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)

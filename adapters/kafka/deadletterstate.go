@@ -18,7 +18,7 @@ func (q *deadQueue) refresh(ctx context.Context) error {
 	if unreadable > 0 {
 		q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
 			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateGarbage,
-			Detail: fmt.Sprintf("%d records of %s are passed over; see who else writes to it", unreadable, q.state.topic),
+			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.topic),
 		})
 	}
 	return err
@@ -56,7 +56,7 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 		}
 		q.ledger.next = p.next
 		if p.end && p.next < end {
-			return q.ledger.unreadable - before, fmt.Errorf("kafka: %s could be read to offset %d of %d only: somebody writes to it in transactions", q.state.topic, p.next, end)
+			return q.ledger.unreadable - before, fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", q.state.topic, p.next, end)
 		}
 	}
 	return q.ledger.unreadable - before, nil

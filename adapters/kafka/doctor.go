@@ -77,7 +77,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 			d.Find(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
 		}
 	}
-	d.Checked = append(d.Checked, "what waits for other groups of the topic that have no members")
+	d.Checked = append(d.Checked, "messages that wait for other groups of the topic without members")
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (l *layout) adoptLevels() {
 func (d *examination) checkSettings() error {
 	for _, t := range d.layout.topics {
 		if !t.exists && !t.rung {
-			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.layout.origin))
+			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
@@ -141,7 +141,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 		return err
 	}
 	if lags == nil { // lags has found no permission
-		d.NotChecked = append(d.NotChecked, "what waits, and what is late (offsets of the group are needed for that)")
+		d.NotChecked = append(d.NotChecked, "what waits, and what is late (that needs the offsets of the group)")
 		return nil
 	}
 	d.checkReaders(g, lags)

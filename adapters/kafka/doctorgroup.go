@@ -150,7 +150,7 @@ func (d *examination) checkPolicies(g *groupState) {
 	ours := delayqueue.Fingerprint(d.layout.policy)
 	switch {
 	case len(runs) > 1:
-		d.Find(doctor.SymptomPolicies, d.layout.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Find(doctor.SymptomPolicies, d.layout.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
 	case len(runs) == 1 && !d.options.AnyPolicy && g.policies[ours] == nil:
 		d.Find(doctor.SymptomPolicies, d.layout.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
 	}

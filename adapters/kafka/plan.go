@@ -77,10 +77,10 @@ func (l *layout) plan() *Plan {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
 	for _, w := range l.unfit {
-		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: what waits there is read, and longer waits hop over the other levels)")
+		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: messages that wait there are read, and longer waits hop over the other levels)")
 	}
 	for _, w := range l.warnings {
-		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
+		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: it is a level of an older policy)")
 	}
 	if l.policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")

@@ -33,14 +33,14 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 		own, err := r.restoreLocked(t)
 		if err != nil {
 			missing = append(missing, t.name)
-			r.reportOften(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and what is to be written there waits", err)
+			r.reportOften(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and messages for it wait", err)
 			continue
 		}
 		created = append(created, t.name)
 		if own { // only the member that created it reports the loss
 			r.sub.Tell(redeliver.MessagesLost{
 				Origin: r.layout.origin, Group: r.layout.group, Where: t.name,
-				Detail: "somebody deleted the topic, and what lay on it; it was created again. See who may delete topics",
+				Detail: "the topic was deleted with its messages; it was created again. Check who may delete topics",
 			})
 		}
 	}

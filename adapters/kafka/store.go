@@ -137,7 +137,7 @@ type publishDone struct{ driver.Done }
 // Confirmed implements [driver.Done].
 func (p publishDone) Confirmed(where string, err error) {
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-		err = fmt.Errorf("%w: grant Write on the topic to the group's members, who publish what is delayed: %w", driver.ErrRefused, err)
+		err = fmt.Errorf("%w: grant Write on the topic to the group's members, which publish delayed messages: %w", driver.ErrRefused, err)
 	}
 	p.Done.Confirmed(where, err)
 }

@@ -55,7 +55,7 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 				reported = true
 				r.sub.Tell(redeliver.MessagesLost{
 					Origin: r.layout.origin, Group: r.layout.group, Where: topic,
-					Detail: "somebody deleted the topic, and what lay on it, and created it again; it is read from its beginning",
+					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
 				})
 			}
 		}

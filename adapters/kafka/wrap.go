@@ -171,14 +171,14 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 	group := w.client.cfg.Group
 	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
 	if err != nil {
-		return fmt.Errorf("kafka: asking who is in group %s: %w", group, err)
+		return fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
 	}
 	for _, d := range described {
 		if d.GroupId != group {
 			continue
 		}
 		if !errors.Is(d.Err, sarama.ErrNoError) {
-			return fmt.Errorf("kafka: asking who is in group %s: %w", group, d.Err)
+			return fmt.Errorf("kafka: asking for the members of group %s: %w", group, d.Err)
 		}
 		m, ok := d.Members[member]
 		if !ok {
@@ -186,7 +186,7 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 		}
 		metadata, err := m.GetMemberMetadata()
 		if err != nil || metadata == nil {
-			return nil //nolint:nilerr // the next rebalance has begun: the broker does not tell, and the next session looks again
+			return nil //nolint:nilerr // the next rebalance has begun: the broker does not answer, and the next session checks again
 		}
 		var missing []string
 		for _, a := range all {
@@ -197,11 +197,11 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 			}
 		}
 		if missing != nil {
-			return fmt.Errorf("kafka: member %s of group %s does not read %s; give group.Consume what Topics returns, anew each time", member, group, strings.Join(missing, ", "))
+			return fmt.Errorf("kafka: member %s of group %s does not read %s; pass the result of Topics to group.Consume, and call Topics each time", member, group, strings.Join(missing, ", "))
 		}
 		return nil
 	}
-	return fmt.Errorf("kafka: asking who is in group %s: no answer", group)
+	return fmt.Errorf("kafka: asking for the members of group %s: no answer", group)
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
@@ -223,7 +223,7 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 			return (&session{reader: r, commits: w.commits}).ConsumeClaim(boundSession{sess, w.ctx}, claim)
 		}
 	}
-	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())
+	return fmt.Errorf("kafka: topic %s is unknown; pass the result of Topics to group.Consume", claim.Topic())
 }
 
 // boundSession is a session that ends with ctx. When the first of its claims has been drained, sarama ends the whole
