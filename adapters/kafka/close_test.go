@@ -18,7 +18,7 @@ func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	cluster := fake(t, "orders")
 	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond, SendTimeout: 400 * time.Millisecond})
 	route(t, c, "orders", failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	back := make(chan struct{})
 	cluster.ControlKey(int16(kmsg.LeaveGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.SleepControl(func() { <-back })

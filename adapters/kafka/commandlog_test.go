@@ -17,7 +17,7 @@ func asRecord(t *testing.T, c deadletter.Command) *fetchedRecord {
 	return &fetchedRecord{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
 }
 
-func TestABookReadsWhatWasWrittenAndForgetsWhatWasWithdrawn(t *testing.T) {
+func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 	t.Parallel()
 	var b commandLog
 	var given []*fetchedRecord
@@ -46,7 +46,7 @@ func TestABookReadsWhatWasWrittenAndForgetsWhatWasWithdrawn(t *testing.T) {
 }
 
 // The clocks of whoever gave a command, of the broker and of the reader: the earliest counts.
-func TestABookTrustsTheEarliestClock(t *testing.T) {
+func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for name, at := range map[string]struct{ claim, broker, want time.Time }{
@@ -65,7 +65,7 @@ func TestABookTrustsTheEarliestClock(t *testing.T) {
 	}
 }
 
-func TestABookObeysNoGarbage(t *testing.T) {
+func TestCommandLogIgnoresGarbage(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
 		"command/": "{}", "command/7": `{"id":"8","kind":"release","everything":true}`, "command/9": `{"id":"9","kind":"shred","everything":true}`,
@@ -89,7 +89,7 @@ func TestABookObeysNoGarbage(t *testing.T) {
 }
 
 // A newer version may say more of a command; more of a filter takes less.
-func TestABookReadsACommandOfANewerVersion(t *testing.T) {
+func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	var b commandLog
 	b.apply(&fetchedRecord{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
@@ -98,7 +98,7 @@ func TestABookReadsACommandOfANewerVersion(t *testing.T) {
 	}
 }
 
-func FuzzBook(f *testing.F) {
+func FuzzCommandLog(f *testing.F) {
 	f.Add("command/7", []byte(`{"id":"7","kind":"release","everything":true}`))
 	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
 	f.Fuzz(func(_ *testing.T, key string, value []byte) {

@@ -16,7 +16,7 @@ func offsets(of ...int64) map[int64]bool {
 	return set
 }
 
-func TestANoteIsReadAsItWasWritten(t *testing.T) {
+func TestCommitMetaRoundTrips(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct {
 		mark int64
@@ -53,7 +53,7 @@ func TestANoteIsReadAsItWasWritten(t *testing.T) {
 
 // Whatever others have written there, and whatever is cut or broken, says nothing. What
 // a later version adds is skipped.
-func TestWhatIsNoNoteSaysNothing(t *testing.T) {
+func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "redeliver", "redeliver/1", "redeliver/2 by=a state=run", "redeliver/1 by=a state=gone", "redeliver/1 by=a state=run state=left",
@@ -73,7 +73,7 @@ func TestWhatIsNoNoteSaysNothing(t *testing.T) {
 }
 
 // A broker takes 4096 bytes, and refuses the offset, too, when there are more.
-func TestANoteIsNeverTooLong(t *testing.T) {
+func TestCommitMetaIsNeverTooLong(t *testing.T) {
 	t.Parallel()
 	n := commitMeta{owner: newOwner(), state: stateCareful, end: math.MaxInt64 - 1, alone: math.MaxInt64 / 2, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for i := range int64(5000) {
@@ -89,7 +89,7 @@ func TestANoteIsNeverTooLong(t *testing.T) {
 }
 
 // What the next owner makes of the last word of the one before.
-func TestInherit(t *testing.T) {
+func TestInheritCommitMeta(t *testing.T) {
 	t.Parallel()
 	const mark, end, stretch = 100, 1000, 500
 	none := map[int64]int{}
@@ -124,7 +124,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-func FuzzNote(f *testing.F) {
+func FuzzCommitMeta(f *testing.F) {
 	for _, text := range []string{
 		"redeliver/1 by=k3jv8q2a state=run", "redeliver/1 by= state=left",
 		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7", "redeliver/1 state=run x=1", "offset of the batch job",

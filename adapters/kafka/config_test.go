@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
+func TestABadConfigIsRefusedWithAllItsProblems(t *testing.T) {
 	_, err := kafka.Open(t.Context(), kafka.Config{
 		Brokers: []string{"nowhere", "host:99999"}, MaxInFlight: -1, DrainTimeout: time.Hour, RetryPartitions: -2,
 		Policy: redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
@@ -102,7 +102,7 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 	}
 }
 
-func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
+func TestOurTopicsAreCreatedWithExplicitSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	adm := kadm.NewClient(independent(t, addrs))
@@ -213,7 +213,7 @@ func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
 	}
 }
 
-func TestManyPartitionsNeedConsent(t *testing.T) {
+func TestManyPartitionsNeedMaxPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), RetryPartitions: 70}

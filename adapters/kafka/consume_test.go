@@ -21,9 +21,9 @@ import (
 type recordHandler = func(context.Context, *sarama.ConsumerMessage) error
 
 // native is the caller's own client, as a service has one that knows nothing of redeliver.
-func native(t *testing.T, addrs []string) sarama.Client {
+func saramaClient(t *testing.T, addrs []string) sarama.Client {
 	t.Helper()
-	client, err := sarama.NewClient(addrs, unhurried(nil))
+	client, err := sarama.NewClient(addrs, withLongTimeouts(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +37,13 @@ func native(t *testing.T, addrs []string) sarama.Client {
 }
 
 // consume calls h for the topic's records until stop is called, or the test ends.
-func consume(t *testing.T, p keyOffset, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
+func consume(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	client := native(t, p.addrs)
+	client := saramaClient(t, p.addrs)
 	go func() { done <- kafka.Consume(ctx, client, cfg, []string{p.topic}, h) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -52,13 +52,13 @@ func consume(t *testing.T, p keyOffset, cfg kafka.Config, h recordHandler) (ev *
 		}
 	})
 	t.Cleanup(stop)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return ev, stop
 }
 
 // Every answer of a handler of records, and what becomes of the record then. Each
 // attempt sees it as it stood in its topic.
-func TestOnKafkaConsume(t *testing.T) {
+func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	policy := quick(3)
@@ -119,7 +119,7 @@ func TestOnKafkaConsume(t *testing.T) {
 		var attempts, all []int
 		for i, s := range runs[id] {
 			attempts, all = append(attempts, s.attempt), append(all, i+1)
-			if a, b := whole(&runs[id][0].rec), whole(&s.rec); a != b {
+			if a, b := recordText(&runs[id][0].rec), recordText(&s.rec); a != b {
 				t.Errorf("%s: attempt %d sees %s, the first saw %s", id, s.attempt, b, a)
 			}
 		}
@@ -132,7 +132,7 @@ func TestOnKafkaConsume(t *testing.T) {
 		dead[d.State.ID] = d.State
 	}
 	for _, rec := range read(t, p.addrs, p.ours("dlq"), 4) {
-		users, block := block(rec.Headers)
+		users, block := splitBlock(rec.Headers)
 		id := string(rec.Key)
 		if w := want[id]; block[redeliver.HeaderReason] != string(w.reason) || block[redeliver.HeaderAttempt] != fmt.Sprint(w.attempts) {
 			t.Errorf("%s is in the DLQ with %v, want %+v", id, block, w)
@@ -150,9 +150,9 @@ func TestOnKafkaConsume(t *testing.T) {
 }
 
 // A retry at once does not leave the process, and counts.
-func TestConsumeRetriesInPlace(t *testing.T) {
+func TestConsumeHoldsAnImmediateRetry(t *testing.T) {
 	t.Parallel()
-	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	policy := quick(2)
 	policy.Immediate = 1
 	attempts := make(chan int, 3)
@@ -176,7 +176,7 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 	}
 }
 
-func whole(m *sarama.ConsumerMessage) string {
+func recordText(m *sarama.ConsumerMessage) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%s/%d/%d %s %q=%q", m.Topic, m.Partition, m.Offset, m.Timestamp.UTC(), m.Key, m.Value)
 	for _, h := range m.Headers {
@@ -187,7 +187,7 @@ func whole(m *sarama.ConsumerMessage) string {
 
 // A handler that does not finish within the drain timeout has made no attempt;
 // one that does has.
-func TestOnKafkaConsumeEnds(t *testing.T) {
+func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	t.Parallel() // it waits until the drain timeout is over
 	p := onKafka(t)
 	entered := make(chan string)
@@ -244,7 +244,7 @@ func TestOnKafkaConsumeEnds(t *testing.T) {
 }
 
 // Members come and go while a key's records must run one after another, once.
-func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
+func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	const keys, each = 40, 50
@@ -280,7 +280,7 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 		mu.Unlock()
 		return nil
 	}
-	cfg := kafka.Config{Policy: quick(1), DrainTimeout: drains}
+	cfg := kafka.Config{Policy: quick(1), DrainTimeout: longDrain}
 	ev, _ := consume(t, p, cfg, handle)
 	evs := []*events{ev}
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
@@ -303,7 +303,7 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 		defer mu.Unlock()
 		return done >= len(recs)
 	})
-	excused := excuses(t, keys*each/10, evs...)
+	excused := countRepeats(t, keys*each/10, evs...)
 	mu.Lock()
 	defer mu.Unlock()
 	if repeats > excused {
@@ -312,10 +312,10 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 }
 
 // All that is wrong with a call is said at once, and nothing is begun.
-func TestConsumeRefuses(t *testing.T) {
+func TestConsumeRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	client := native(t, cluster.ListenAddrs())
+	client := saramaClient(t, cluster.ListenAddrs())
 	closed := sarama.NewConfig()
 	gone, err := sarama.NewClient(cluster.ListenAddrs(), closed)
 	if err != nil {
@@ -372,7 +372,7 @@ func TestConsumeRefuses(t *testing.T) {
 			"orders.billing.dlq", "refunds.billing.dlq"); err != nil {
 			t.Fatal(err)
 		}
-		err := kafka.Consume(t.Context(), native(t, addrs), kafka.Config{Group: "billing"}, []string{"orders", "refunds", "nowhere"}, handle)
+		err := kafka.Consume(t.Context(), saramaClient(t, addrs), kafka.Config{Group: "billing"}, []string{"orders", "refunds", "nowhere"}, handle)
 		bad, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok || !strings.Contains(err.Error(), "nowhere does not exist") {
 			t.Fatalf("%v", err)

@@ -19,13 +19,13 @@ import (
 type batchHandler = func(context.Context, *kafka.Batch) error
 
 // consumeBatch calls h for the topic's records until stop is called, or the test ends.
-func consumeBatch(t *testing.T, p keyOffset, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
+func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), tracerKey{}, "a tracer"))
 	done := make(chan error, 1)
-	client := native(t, p.addrs)
+	client := saramaClient(t, p.addrs)
 	go func() { done <- kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, bc, h) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -34,7 +34,7 @@ func consumeBatch(t *testing.T, p keyOffset, cfg kafka.Config, bc kafka.BatchCon
 		}
 	})
 	t.Cleanup(stop)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return ev, stop
 }
 
@@ -42,7 +42,7 @@ type tracerKey struct{}
 
 // Records in batches: each with its own answer, attempts and end, and in every attempt as it stood in its topic. What
 // has gathered when the service ends is handled before.
-func TestOnKafkaConsumeBatch(t *testing.T) {
+func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -63,10 +63,10 @@ func TestOnKafkaConsumeBatch(t *testing.T) {
 				t.Errorf("%s: its context knows of %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
 			}
 			runs[id] = append(runs[id], st.Attempt())
-			if was := seen[id]; was != "" && was != whole(m.ConsumerMessage) {
-				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), whole(m.ConsumerMessage), was)
+			if was := seen[id]; was != "" && was != recordText(m.ConsumerMessage) {
+				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), recordText(m.ConsumerMessage), was)
 			}
-			seen[id] = whole(m.ConsumerMessage)
+			seen[id] = recordText(m.ConsumerMessage)
 			switch {
 			case id == "acks":
 				m.Ack()
@@ -118,9 +118,9 @@ func TestOnKafkaConsumeBatch(t *testing.T) {
 }
 
 // All that is wrong with a call is said at once, and nothing is begun.
-func TestConsumeBatchRefuses(t *testing.T) {
+func TestConsumeBatchRefusesABadCall(t *testing.T) {
 	t.Parallel()
-	client := native(t, fake(t, "orders").ListenAddrs())
+	client := saramaClient(t, fake(t, "orders").ListenAddrs())
 	fine := func(context.Context, *kafka.Batch) error { return nil }
 	for want, call := range map[string]func() error{
 		"handler BatchConfig.Size BatchConfig.Bytes BatchConfig.Concurrency BatchConfig.Timeout": func() error {

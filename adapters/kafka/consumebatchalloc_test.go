@@ -17,12 +17,12 @@ import (
 // own either: what a batch of a hundred needs is less than an allocation for three.
 // The clock stands still meanwhile: what has waited for its batch for long is watched,
 // and that allocates.
-func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
+func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
 		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, noPauseGroup{})
 		handled, batches := 0, 0
 		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			nb := newBatch(b, all)
@@ -42,7 +42,7 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 			all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i), Value: []byte("order")})
 		}
 		per := testing.AllocsPerRun(1, func() {
-			s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
+			s := &staticClaim{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)

@@ -21,17 +21,17 @@ import (
 
 // leave commits, as the last owner of a partition of orders that died, offset 0 and
 // a note.
-func leave(t *testing.T, addrs []string, partition int32, note string) {
+func commitAsDeadOwner(t *testing.T, addrs []string, partition int32, metadata string) {
 	t.Helper()
 	var offsets kadm.Offsets
-	offsets.Add(kadm.Offset{Topic: "orders", Partition: partition, At: 0, LeaderEpoch: -1, Metadata: note})
+	offsets.Add(kadm.Offset{Topic: "orders", Partition: partition, At: 0, LeaderEpoch: -1, Metadata: metadata})
 	if err := kadm.NewClient(independent(t, addrs)).CommitAllOffsets(t.Context(), "billing", offsets); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // noted is what stands beside the group's offset of a partition of orders.
-func noted(t *testing.T, addrs []string, partition int32) string {
+func committedMeta(t *testing.T, addrs []string, partition int32) string {
 	t.Helper()
 	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), "billing")
 	if err != nil {
@@ -43,7 +43,7 @@ func noted(t *testing.T, addrs []string, partition int32) string {
 
 // fill writes n records to each of some partitions of orders; p0-0 is the first of
 // partition 0.
-func fill(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
+func fillPartitions(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
 	for i := range n {
@@ -58,18 +58,18 @@ func fill(t *testing.T, addrs []string, n int, partitions ...int32) (ids []strin
 }
 
 // company sees which messages run side by side.
-type company struct {
+type overlapRecorder struct {
 	mu     sync.Mutex
 	runs   []string
 	beside map[string][]string // who ran while it did
 	now    map[string]bool
 }
 
-func newCompany() *company {
-	return &company{beside: make(map[string][]string), now: make(map[string]bool)}
+func newOverlapRecorder() *overlapRecorder {
+	return &overlapRecorder{beside: make(map[string][]string), now: make(map[string]bool)}
 }
 
-func (c *company) enter(id string) {
+func (c *overlapRecorder) begin(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs = append(c.runs, id)
@@ -80,13 +80,13 @@ func (c *company) enter(id string) {
 	c.now[id] = true
 }
 
-func (c *company) leave(id string) {
+func (c *overlapRecorder) end(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.now, id)
 }
 
-func (c *company) ran(id string) (n int) {
+func (c *overlapRecorder) ran(id string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.runs {
@@ -103,17 +103,17 @@ func TestSuspectsRunAlone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "refunds")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 30, 0, 1)
+	ids := fillPartitions(t, addrs, 30, 0, 1)
 	refunds, others := orders("refunds", 60)
 	write(t, addrs, refunds...)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
-	leave(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
+	commitAsDeadOwner(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
 	suspects := []string{"p0-0", "p0-1", "p0-2", "p0-3", "p0-4", "p0-7", "p1-2"}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-	with := newCompany()
+	with := newOverlapRecorder()
 	work := func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		<-time.After(10 * time.Millisecond) // for others to begin beside it
 		return nil
 	}
@@ -137,17 +137,17 @@ func TestSuspectsRunAlone(t *testing.T) {
 
 // The one that was alone when the process died is charged, and no other; charged too
 // often it is buried with its bytes, unrun.
-func TestOneThatWasAloneTooOftenIsBuried(t *testing.T) {
+func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 5, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
+	ids := fillPartitions(t, addrs, 5, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-	with := newCompany()
+	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		return nil
 	})
 	ev.awaitEnds(t, ids...)
@@ -170,16 +170,16 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	const losses = 3
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	fill(t, addrs, 1, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
+	fillPartitions(t, addrs, 1, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
 	p := quick(1)
 	p.MaxCrashes = 1
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p, DrainTimeout: 100 * time.Millisecond})
 	entered := make(chan struct{}, losses+1)
-	with := newCompany()
+	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		entered <- struct{}{}
 		if with.ran("p0-0") <= losses {
 			<-msg.Context().Done()
@@ -205,12 +205,12 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 
 // The handler of a suspect that does not end in time, because the subscriber closes,
 // is not taken for a crash.
-func TestASuspectThatIsCutShortIsNotCharged(t *testing.T) {
+func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	fill(t, addrs, 10, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
+	fillPartitions(t, addrs, 10, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
 	for range 3 {
 		c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
 		entered := make(chan struct{}, 1)
@@ -220,38 +220,38 @@ func TestASuspectThatIsCutShortIsNotCharged(t *testing.T) {
 			return msg.Context().Err()
 		})
 		<-entered
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
 			t.Errorf("while it runs its partition has the note %q", got)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
 			t.Errorf("its partition is left with the note %q", got)
 		}
 	}
 }
 
 // A subscriber that ends in order leaves no doubt, and metadata of others is no note.
-func TestWhoEndsInOrderIsNotTakenForDead(t *testing.T) {
+func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	leave(t, addrs, 0, "consumed by the batch job")
+	commitAsDeadOwner(t, addrs, 0, "consumed by the batch job")
 	for i := range 3 {
 		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 		route(t, c, "orders", func(*message.Message) error { return nil })
-		ev.awaitEnds(t, fill(t, addrs, 20, 0)...)
+		ev.awaitEnds(t, fillPartitions(t, addrs, 20, 0)...)
 		if i == 0 {
 			eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
-			if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
+			if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
 				t.Errorf("at work its partition has the note %q", got)
 			}
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
 			t.Errorf("its partition is left with the note %q", got)
 		}
 		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
@@ -264,7 +264,7 @@ func TestWhoEndsInOrderIsNotTakenForDead(t *testing.T) {
 
 // A broker that takes no metadata stops nobody: crashes are not counted then, which is
 // told once, and offsets are committed all the same.
-func TestNotesThatCannotBeWritten(t *testing.T) {
+func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -279,7 +279,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	})
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", func(*message.Message) error { return nil })
-	ev.awaitEnds(t, fill(t, addrs, 50, 0, 1)...)
+	ev.awaitEnds(t, fillPartitions(t, addrs, 50, 0, 1)...)
 	for _, p := range []int32{0, 1} {
 		eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
 	}
@@ -299,19 +299,19 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 
 // Where a message that has failed keeps its place and is waited for, a suspect runs
 // alone each time, and holds up nobody while it waits.
-func TestASuspectThatWaitsInItsPlaceHoldsUpNobody(t *testing.T) {
+func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 3, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
+	ids := fillPartitions(t, addrs, 3, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
 	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
-	with := newCompany()
+	with := newOverlapRecorder()
 	failed, between := make(chan struct{}, 10), make(chan struct{})
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		if msg.UUID == "p1-0" { // while the suspect waits in its place
 			close(between)
 		}
@@ -330,7 +330,7 @@ func TestASuspectThatWaitsInItsPlaceHoldsUpNobody(t *testing.T) {
 		}
 	})
 	<-failed
-	fill(t, addrs, 1, 1)
+	fillPartitions(t, addrs, 1, 1)
 	ev.awaitEnds(t, append(ids, "p1-0")...)
 	with.mu.Lock()
 	defer with.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 
 // How long a DLQ keeps its records, what else drops them, and how old the oldest is:
 // by the topic as it is now, and of what is not settled.
-func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
+func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
+	m := newFailingGroup(t, onKafka(t))
 	began := time.Now().Add(-time.Second)
-	ids := m.kill(t, 20)
+	ids := m.deadLetter(t, 20)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	oldest := func() time.Time {
 		t.Helper()

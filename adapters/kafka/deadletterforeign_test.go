@@ -17,7 +17,7 @@ import (
 
 // A group that has committed nothing used to have dealt with nothing, so that all was
 // replayed, and one whose offsets are those of an older topic hid all that lies there.
-func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
+func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-retry", "empty-retry").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})

@@ -14,10 +14,10 @@ import (
 
 // What was marked of records that the broker has dropped by itself is forgotten, though
 // nothing is left that a runner could give back.
-func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
+func TestOnKafkaMarksOfDeletedRecordsAreForgotten(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 12)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 12)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)}})
 	if err != nil || task.Counts.Quarantined != 12 {

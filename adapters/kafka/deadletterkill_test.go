@@ -23,7 +23,7 @@ import (
 // it is: its connections are cut, and nothing is released. Every message ends
 // committed, none is left in the DLQ or anywhere between, and the kills have left
 // no more duplicates than a window each.
-func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
+func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, window, kills = 2000, 25, 6
 	seed := rand.Uint64()
@@ -40,7 +40,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 		return errDeclined
 	})
 	recs, ids := orders(p.topic, n)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	write(t, addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	mended.Store(true)
@@ -50,7 +50,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	var task string
 	for done := false; !done; {
 		q, kill := started(t, p.topic, p.group)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		left := 1 + random.IntN(5) // windows until the kill
 		pause := time.Duration(random.IntN(5000)) * time.Microsecond
 		progress := func(tk deadletter.Task) {
@@ -116,7 +116,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 }
 
 // A runner is killed between any two calls of its driver.
-func TestOnKafkaDeadLetterKills(t *testing.T) {
+func TestOnKafkaAKilledRunnerLosesNothing(t *testing.T) {
 	t.Parallel()
 	addrs := onKafka(t).addrs
 	adaptertest.RunDeadLetterKills(t, kafkatest.New(t, addrs, nil), kafkatest.DeadLetters(addrs, 2*time.Second))

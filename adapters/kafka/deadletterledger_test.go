@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestALedgerKnowsWhatIsSettled(t *testing.T) {
+func TestLedgerKnowsRemovedRecords(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	at := time.UnixMilli(5000)

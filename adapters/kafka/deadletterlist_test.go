@@ -4,7 +4,7 @@ import "testing"
 
 // A name that is ours is read back, whatever dots and underscores are in it; one
 // that is cut, or somebody else's, is not.
-func TestTheNameOfADLQIsReadBack(t *testing.T) {
+func TestSubscriptionsAreReadFromDLQNames(t *testing.T) {
 	t.Parallel()
 	for _, s := range [][2]string{{"orders", "billing"}, {"shop.eu.orders", "billing.v2"}, {"a_b", "c_2e"}, {"dlq", "dlq"}, {"o", "grün & blau"}} {
 		if topic, group, ok := subscriptionOf(Names{}.dlq(s[0], s[1])); !ok || topic != s[0] || group != s[1] {

@@ -22,8 +22,8 @@ import (
 )
 
 // mortuary is a group whose handler fails everything until it is mended.
-type mortuary struct {
-	keyOffset
+type failingGroup struct {
+	fixture
 	c      *kafka.Client
 	ev     *events
 	mended atomic.Bool
@@ -31,9 +31,9 @@ type mortuary struct {
 	seen   []*message.Message // by the mended handler
 }
 
-func newMortuary(t *testing.T, p keyOffset) *mortuary {
+func newFailingGroup(t *testing.T, p fixture) *failingGroup {
 	t.Helper()
-	m := &mortuary{keyOffset: p}
+	m := &failingGroup{fixture: p}
 	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
 		if !m.mended.Load() {
@@ -44,11 +44,11 @@ func newMortuary(t *testing.T, p keyOffset) *mortuary {
 		m.seen = append(m.seen, msg)
 		return nil
 	})
-	m.ev.joined(t, 1)
+	m.ev.awaitJoined(t, 1)
 	return m
 }
 
-func (m *mortuary) kill(t *testing.T, n int) (ids []string) {
+func (m *failingGroup) deadLetter(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	recs, ids := orders(m.topic, n)
 	write(t, m.addrs, recs...)
@@ -57,7 +57,7 @@ func (m *mortuary) kill(t *testing.T, n int) (ids []string) {
 	return ids
 }
 
-func (m *mortuary) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
+func (m *failingGroup) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
 	t.Helper()
 	cfg.Topic = m.topic
 	q, err := m.c.DeadLetters(t.Context(), cfg)
@@ -68,15 +68,15 @@ func (m *mortuary) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Qu
 	return q
 }
 
-func (m *mortuary) handled() int {
+func (m *failingGroup) handled() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.seen)
 }
 
-func lying(t *testing.T, q deadletter.Queue) (ids []string) {
+func remainingIDs(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	if err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		ids = append(ids, m.ID)
@@ -98,10 +98,10 @@ func replayAll(t *testing.T, q deadletter.Queue, r deadletter.Replay) deadletter
 	return task
 }
 
-func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
+func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 60)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 60)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	// The first message of each partition stays: nothing may be deleted.
 	kept := ann
@@ -131,7 +131,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
 	if from, _ := begin(); from != 0 {
 		t.Errorf("%d dead letters were deleted although one before each is not settled", from)
 	}
-	if got := lying(t, q); len(got) != len(first) {
+	if got := remainingIDs(t, q); len(got) != len(first) {
 		t.Errorf("%q lie in the DLQ, want the first of %d partitions", got, len(first))
 	}
 	replayAll(t, q, ann)
@@ -157,10 +157,10 @@ func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
 
 // A DLQ was deleted and made anew: what its companion says of the offsets of the
 // old one must settle nothing, and let nothing be deleted.
-func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
+func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 40)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 40)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // makes the companion
 	if err = errors.Join(err, c.Release(t.Context())); err != nil {
@@ -173,22 +173,22 @@ func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
 			Value: fmt.Appendf(nil, `{"through":5000,"first":%d,"last":%d,"outcome":"replayed"}`, old-1000, old),
 		})
 	}
-	if got := lying(t, q); len(got) != 40 {
+	if got := remainingIDs(t, q); len(got) != 40 {
 		t.Errorf("%d of 40 dead letters are seen", len(got))
 	}
 	none := ann
 	none.Filter.IDs = []string{"no such id"}
 	replayAll(t, m.queue(t, kafka.DeadLetterConfig{}), none)
-	if got := lying(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
+	if got := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
 		t.Errorf("%d of 40 dead letters are left", len(got))
 	}
 }
 
 // Spring Kafka fills a DLQ, in transactions one of which is aborted. Its markers
 // are no messages, and the log ends with one.
-func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
+func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
+	m := newFailingGroup(t, onKafka(t))
 	m.mended.Store(true)
 	dlt := m.topic + "-dlt"
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
@@ -233,7 +233,7 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
-	if got := fmt.Sprint(lying(t, q)); got != "[a b c]" {
+	if got := fmt.Sprint(remainingIDs(t, q)); got != "[a b c]" {
 		t.Fatalf("the DLQ has %s, want a, b and c", got)
 	}
 	if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
@@ -253,7 +253,7 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	if fmt.Sprint(msg.Metadata) != "map[tenant:acme]" {
 		t.Errorf("the handler got the headers %v, want the user's alone", msg.Metadata)
 	}
-	if got := lying(t, q); len(got) > 0 {
+	if got := remainingIDs(t, q); len(got) > 0 {
 		t.Errorf("%q still lie in the DLQ", got)
 	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
@@ -261,10 +261,10 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	}
 }
 
-func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
+func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 1)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 1)
 	const n = 8
 	opened := kafkatest.DeadLetters(m.addrs, time.Minute)
 	var had atomic.Int32
@@ -294,10 +294,10 @@ func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
 
 // A runner that was stopped for longer than its lease finds the DLQ in other hands,
 // and may write nothing more, however long it lives.
-func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
+func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	t.Parallel() // it waits until the lease is renewed
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 2)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 2)
 	q := m.queue(t, kafka.DeadLetterConfig{Lease: lease})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
@@ -334,7 +334,7 @@ func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 	if h, ok, err := q.Holder(t.Context()); err != nil || !ok || h.Who != "ben" {
 		t.Errorf("the DLQ is held by %+v, %v: %v", h, ok, err)
 	}
-	if got := lying(t, q); len(got) != 2 {
+	if got := remainingIDs(t, q); len(got) != 2 {
 		t.Errorf("%q lie in the DLQ, want both", got)
 	}
 }

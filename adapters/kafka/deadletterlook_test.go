@@ -14,7 +14,7 @@ import (
 )
 
 // grave is a DLQ of four partitions, with so many records on each.
-func grave(t *testing.T, p keyOffset, each int) (deadletter.Queue, *events) {
+func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	t.Helper()
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -36,10 +36,10 @@ func grave(t *testing.T, p keyOffset, each int) (deadletter.Queue, *events) {
 }
 
 // The list of the cluster's topics, which may be long, was asked for three times. Its own are three.
-func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
+func TestAClaimListsTopicsOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	q, _ := grave(t, keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
+	q, _ := filledDLQ(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
 	claim := func() {
 		c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann"})
 		if err != nil {
@@ -69,10 +69,10 @@ func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 
 // What is known of the DLQ's partitions was thrown away while it was asked anew: who
 // counted at that moment missed some of them.
-func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
+func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	const each, looks = 5, 60
-	q, _ := grave(t, keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
+	q, _ := filledDLQ(t, fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -101,10 +101,10 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 
 // Records of the companion that nobody here can have written are passed over, and each
 // is told of once.
-func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
+func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	q, ev := grave(t, p, 1)
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	q, ev := filledDLQ(t, p, 1)
 	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it makes the companion
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // leaf is a page of n dead letters, from an offset on.
-func leaf(n int, from int64) []fetchedRecord {
+func letterPage(n int, from int64) []fetchedRecord {
 	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
 	page := make([]fetchedRecord, n)
 	for i := range page {
@@ -32,7 +32,7 @@ func leaf(n int, from int64) []fetchedRecord {
 }
 
 // leafing is a scan of partition 1; claimed it is a runner's.
-func leafing(claimed bool) *deadReader {
+func newScan(claimed bool) *deadReader {
 	q := &deadQueue{ledger: newLedger(), info: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}
 	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if claimed {
@@ -42,7 +42,7 @@ func leafing(claimed bool) *deadReader {
 }
 
 // sift turns to a page and takes one in so many of it.
-func (s *deadReader) sift(t *testing.T, page []fetchedRecord, oneIn int) (got []*deadletter.Message) {
+func (s *deadReader) scanPage(t *testing.T, page []fetchedRecord, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
 	for i := range page {
@@ -58,7 +58,7 @@ func (s *deadReader) sift(t *testing.T, page []fetchedRecord, oneIn int) (got []
 }
 
 // spoil overwrites what a page has in the response of its fetch.
-func spoil(page []fetchedRecord) {
+func overwritePage(page []fetchedRecord) {
 	for i := range page {
 		room := [][]byte{page[i].key, page[i].value}
 		for _, h := range page[i].headers {
@@ -73,11 +73,11 @@ func spoil(page []fetchedRecord) {
 }
 
 // What somebody keeps of a page is his own.
-func TestWhatIsTakenOffAPage(t *testing.T) {
-	page := leaf(100, 100)
-	got := leafing(true).sift(t, page, 1)
-	spoil(page)
-	for i, want := range leafing(false).sift(t, leaf(100, 100), 1) {
+func TestReturnedMessagesDoNotAliasTheirPage(t *testing.T) {
+	page := letterPage(100, 100)
+	got := newScan(true).scanPage(t, page, 1)
+	overwritePage(page)
+	for i, want := range newScan(false).scanPage(t, letterPage(100, 100), 1) {
 		if got[i].Native = want.Native; !reflect.DeepEqual(got[i], want) {
 			t.Fatalf("message %d is %+v, want %+v", i, got[i], want)
 		}
@@ -86,8 +86,8 @@ func TestWhatIsTakenOffAPage(t *testing.T) {
 
 // Of a message that nobody wants two things are made: its place, and one text of all that
 // its state has.
-func TestWhatIsNotWantedCostsTwoAllocations(t *testing.T) {
-	s, page := leafing(true), leaf(1, 0)
+func TestAnUnwantedMessageCostsTwoAllocations(t *testing.T) {
+	s, page := newScan(true), letterPage(1, 0)
 	filter := deadletter.Filter{ErrorText: "no such card"}
 	match := filter.Match
 	got := testing.AllocsPerRun(100, func() {

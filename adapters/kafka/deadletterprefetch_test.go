@@ -22,7 +22,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	t.Parallel()
 	const n, pages = 12, 6 // two of them fit into what is asked for at once
 	cluster := fake(t, "orders")
-	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	go func() { defer close(closed); _ = again.Close() }()
 	select {
 	case <-closed:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Error("closing a scan waits for ever")
 	}
 }

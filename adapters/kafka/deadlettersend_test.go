@@ -11,7 +11,7 @@ import (
 )
 
 // producers counts the producers that begin on a cluster; with refused they are refused.
-func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
+func countProducers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	var n atomic.Int64
 	cluster.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -28,7 +28,7 @@ func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 
 // Many messages are handed to a producer that gathers them, which is made once in a claim.
 // Few are not worth it, and where it cannot be made they all go as few do.
-func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
+func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -43,8 +43,8 @@ func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			q, _ := grave(t, keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
-			n := producers(cluster, c.refused)
+			q, _ := filledDLQ(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
+			n := countProducers(cluster, c.refused)
 			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 80})
 			if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != int64(4*c.each) {
 				t.Fatalf("the replay ended as %+v: %v", task, err)

@@ -19,12 +19,12 @@ import (
 
 // A page of docs shows a part of it; a test compares them.
 func ExamplePublisher() { //nolint:testableexamples // it needs a broker
-	if err := publishDone(context.Background(), invoice); err != nil {
+	if err := publishing(context.Background(), invoice); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func publishDone(ctx context.Context, invoice message.HandlerFunc) error {
+func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 	billing, err := kafka.Open(ctx, kafka.Config{Brokers: []string{"localhost:9092"}, Group: "billing"})
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func unacked(t *testing.T, addrs []string, group, topic string, partition int32)
 	return max(0, o.At)
 }
 
-func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
+func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		topic   string
@@ -95,7 +95,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 			}
 			fault.Remove()
 			ev.await(t, 2, c.taken)
-			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakeResumed))
 			ev.awaitEnds(t, "a", "b")
 			eventually(t, "both are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 2 })
 			ev.noneEarly(t)
@@ -113,7 +113,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 
 // The broker has the record and says that it timed out: the idempotent producer
 // sends the same again, and the broker knows it.
-func TestATimeOutAfterTheAppendLosesNothing(t *testing.T) {
+func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.dlq"} {
 		t.Run(topic, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestATimeOutAfterTheAppendLosesNothing(t *testing.T) {
 	}
 }
 
-func TestGroupTroubleLosesNothing(t *testing.T) {
+func TestGroupErrorsLoseNothing(t *testing.T) {
 	for name, trouble := range map[string]func(c *kfake.Cluster) *kfake.FaultHandle{
 		"the coordinator moves": func(c *kfake.Cluster) *kfake.FaultHandle { c.RehashCoordinators(); return nil },
 		"the leaders move":      func(c *kfake.Cluster) *kfake.FaultHandle { c.ShufflePartitionLeaders(); return nil },
@@ -176,7 +176,7 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 			addrs := cluster.ListenAddrs()
 			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			route(t, cl, "orders", failFirst(0))
-			ev.joined(t, 1)
+			ev.awaitJoined(t, 1)
 			const rounds = 3
 			var every []string
 			for i := range rounds {
@@ -208,7 +208,7 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 }
 
 // tells reports whether an event is a change of the subscription.
-func tells(to redeliver.Change) func(redeliver.Event) bool {
+func isChange(to redeliver.Change) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
 		return ok && c.Change == to
@@ -217,7 +217,7 @@ func tells(to redeliver.Change) func(redeliver.Event) bool {
 
 // A try that has no answer within SendTimeout may still succeed, and a second one
 // beside it would be a second copy, which climbs the ladder on its own.
-func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
+func TestASlowWriteIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for topic, taken := range map[string]func(redeliver.Event) bool{
 		"orders.billing.retry.100ms": is[redeliver.RetryScheduled], "orders.billing.dlq": is[redeliver.DeadLettered],
@@ -245,11 +245,11 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 				f, ok := e.(redeliver.PublishFailed)
 				return ok && f.Where == topic
 			})
-			ev.await(t, 1, tells(redeliver.ChangeIntakePaused))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakePaused))
 			close(answer)
 			ev.await(t, 1, taken)
 			ev.awaitEnds(t, "a")
-			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakeResumed))
 			ev.noneEarly(t)
 			if n := count(t, addrs, topic); n != 1 {
 				t.Errorf("%d records on %s, want 1", n, topic)

@@ -21,7 +21,7 @@ import (
 )
 
 // strange are records that a map of strings cannot hold.
-func strange(topic, group string) []*kgo.Record {
+func unusualRecords(topic, group string) []*kgo.Record {
 	born := time.UnixMilli(1_600_000_000_123)
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	return []*kgo.Record{
@@ -41,7 +41,7 @@ func strange(topic, group string) []*kgo.Record {
 }
 
 // picture is all that a record says, nil and empty told apart.
-func picture(key, value []byte, headers []kgo.RecordHeader) string {
+func recordPicture(key, value []byte, headers []kgo.RecordHeader) string {
 	show := func(b []byte) string {
 		if b == nil {
 			return "null"
@@ -51,22 +51,22 @@ func picture(key, value []byte, headers []kgo.RecordHeader) string {
 	return fmt.Sprintf("key %s value %s headers %s", show(key), show(value), text(headers))
 }
 
-func seenBy(rec *sarama.ConsumerMessage) string {
+func consumedPicture(rec *sarama.ConsumerMessage) string {
 	var hs []kgo.RecordHeader
 	for _, h := range rec.Headers {
 		hs = append(hs, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 	}
-	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, hs))
+	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, hs))
 }
 
-func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
+func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 2*time.Second), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}})
-	originals := strange(p.topic, p.group)
+	originals := unusualRecords(p.topic, p.group)
 	begin := time.Now()
 	put(t, addrs, originals...)
 	place := func(partition int32, offset int64) string { return fmt.Sprintf("%s/%d/%d", p.topic, partition, offset) }
@@ -81,7 +81,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	route(t, c, p.topic, func(msg *message.Message) error {
 		rec := kafka.RecordFromContext(msg.Context())
 		mu.Lock()
-		seen[msg.UUID] = append(seen[msg.UUID], seenBy(rec))
+		seen[msg.UUID] = append(seen[msg.UUID], consumedPicture(rec))
 		payloads[msg.UUID] = append(payloads[msg.UUID], slices.Clone(msg.Payload))
 		metadata[msg.UUID] = append(metadata[msg.UUID], maps.Clone(msg.Metadata))
 		mu.Unlock()
@@ -98,7 +98,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for id, rec := range want {
-		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, rec.Headers))
+		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, rec.Headers))
 		if len(seen[id]) != 3 {
 			t.Errorf("%s had %d attempts, want 3", id, len(seen[id]))
 		}
@@ -126,13 +126,13 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 		n := max(least, int(count(t, addrs, topic)))
 		written += n
 		for _, rec := range read(t, addrs, topic, n) {
-			users, ours := block(rec.Headers)
+			users, ours := splitBlock(rec.Headers)
 			id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
 			from := want[id]
 			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != p.group {
 				t.Fatalf("a record on %s says that it is %q from %q: %s", topic, ours[redeliver.HeaderID], id, text(rec.Headers))
 			}
-			if got, was := picture(rec.Key, rec.Value, users), picture(from.Key, from.Value, from.Headers); got != was {
+			if got, was := recordPicture(rec.Key, rec.Value, users), recordPicture(from.Key, from.Value, from.Headers); got != was {
 				t.Errorf("%s has %s\nfor %s", topic, got, was)
 			}
 			if ms := ours[redeliver.HeaderOriginTimestamp]; ms != from.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00") {
@@ -150,7 +150,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 		t.Errorf("%d records were written, want three for each of %d and %d hops, of which there must be some", written, len(originals), hopped)
 	}
 	for _, rec := range read(t, addrs, p.ours("dlq"), len(originals)) {
-		_, ours := block(rec.Headers)
+		_, ours := splitBlock(rec.Headers)
 		if ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderError] != errDeclined.Error() || ours[redeliver.HeaderFirstFailed] == "" {
 			t.Errorf("dead-lettered as %v", ours)
 		}
@@ -185,7 +185,7 @@ func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
 	}
 }
 
-func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
+func TestOnKafkaAnUndecodableRecordIsDeadLetteredUnchanged(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
@@ -207,15 +207,15 @@ func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t 
 	ev.await(t, 3, is[redeliver.DeadLettered])
 	got := read(t, addrs, p.ours("dlq"), 3)
 	for i, rec := range got {
-		users, ours := block(rec.Headers)
+		users, ours := splitBlock(rec.Headers)
 		if ours[redeliver.HeaderReason] != "undecodable" || ours[redeliver.HeaderAttempt] != "0" || ours[redeliver.HeaderError] == "" {
 			t.Errorf("dead-lettered as %v", ours)
 		}
 		found := slices.ContainsFunc(bad, func(b *kgo.Record) bool {
-			return picture(b.Key, b.Value, b.Headers) == picture(rec.Key, rec.Value, users)
+			return recordPicture(b.Key, b.Value, b.Headers) == recordPicture(rec.Key, rec.Value, users)
 		})
 		if !found {
-			t.Errorf("record %d of the DLQ is %s", i, picture(rec.Key, rec.Value, users))
+			t.Errorf("record %d of the DLQ is %s", i, recordPicture(rec.Key, rec.Value, users))
 		}
 	}
 	eventually(t, "all four are committed", func() bool { return unacked(t, addrs, p.group, p.topic, 0) == 4 })

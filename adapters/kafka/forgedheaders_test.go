@@ -32,7 +32,7 @@ func TestRedeliverHeadersOnTheOriginAreNotBelieved(t *testing.T) {
 	}
 }
 
-func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
+func TestGarbageOnADelayTopicRunsOrIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	good := redeliver.State{
@@ -155,7 +155,7 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 
 // The retention was shortened while a message waited, or a policy with longer
 // waits wrote it: its hop was refused for ever, with the intake paused.
-func TestAWaitThatIsTooLongForTheTopicsByNowStopsNobodyElse(t *testing.T) {
+func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	week, size := "604800000", "3000000"

@@ -9,7 +9,7 @@ import (
 )
 
 // A record of a megabyte has room for sixty thousand headers, and all findings go into one log line.
-func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
+func TestManyForeignHeadersAreCountedAndNotListed(t *testing.T) {
 	t.Parallel()
 	const n = 60_000
 	name := "redeliver-" + strings.Repeat("a", 1000)

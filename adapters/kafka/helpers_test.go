@@ -58,9 +58,9 @@ func put(t *testing.T, addrs []string, recs ...*kgo.Record) {
 // read returns the first n records of a topic, or more, as an independent client sees them.
 func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	recs, err := kafkatest.First(ctx, addrs, topic, n)
+	recs, err := kafkatest.ReadFirst(ctx, addrs, topic, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +84,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", waitTimeout, what)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 		open[id] = true
 	}
 	seen := 0
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		e.mu.Lock()
 		for ; seen < len(e.list); seen++ {
@@ -141,7 +141,7 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 		case <-e.more:
 		case <-deadline:
 			for id := range open {
-				t.Fatalf("%d of %d messages ended neither in a commit nor in the DLQ within %s, %s is one", len(open), len(ids), patience, id)
+				t.Fatalf("%d of %d messages ended neither in a commit nor in the DLQ within %s, %s is one", len(open), len(ids), waitTimeout, id)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func (e *events) noneEarly(t *testing.T, before ...*events) {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	known, abandoned := look()
 	for _, a := range all[redeliver.Attempted](e) {
 		if a.State.Attempts == 0 {
@@ -212,7 +212,7 @@ func (e *events) attempts() map[string]int {
 }
 
 // joined waits until the client's n-th assignment.
-func (e *events) joined(t *testing.T, n int) {
+func (e *events) awaitJoined(t *testing.T, n int) {
 	t.Helper()
 	e.await(t, n, func(ev redeliver.Event) bool {
 		c, ok := ev.(redeliver.SubscriptionChanged)
@@ -233,7 +233,7 @@ func text(hs []kgo.RecordHeader) string {
 }
 
 // block parts a record's headers into the user's and redeliver's.
-func block(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
+func splitBlock(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
 	i := len(hs)
 	for j, h := range slices.Backward(hs) {
 		if h.Key == redeliver.HeaderAttempt {

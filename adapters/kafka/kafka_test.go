@@ -21,7 +21,7 @@ import (
 
 // patience is for what must happen at last; nothing depends on how soon. Beside seven others, on a machine that others
 // use too, what takes ten seconds took more than one minute.
-const patience = 3 * time.Minute
+const waitTimeout = 3 * time.Minute
 
 // fake starts a Kafka inside the test, with the given topics of four partitions.
 func fake(t *testing.T, topics ...string) *kfake.Cluster {
@@ -58,7 +58,7 @@ func (e *events) Event(ev redeliver.Event) {
 // await returns when n events satisfy what.
 func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []redeliver.Event {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		var found []redeliver.Event
 		e.mu.Lock()
@@ -79,7 +79,7 @@ func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []r
 			for _, ev := range e.list[max(0, len(e.list)-40):] {
 				t.Logf("%T %+v", ev, ev)
 			}
-			t.Fatalf("%d of %d events after %s", len(found), n, patience)
+			t.Fatalf("%d of %d events after %s", len(found), n, waitTimeout)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func is[E redeliver.Event](e redeliver.Event) bool { _, ok := e.(E); return ok }
 // unhurried is cfg, or a client's that reads from the start, with a minute for what still has
 // sarama's default of seconds: no test waits for them, and a machine that stands still for
 // so long throws a member out, or refuses one that opens.
-func unhurried(cfg *sarama.Config) *sarama.Config {
+func withLongTimeouts(cfg *sarama.Config) *sarama.Config {
 	def := sarama.NewConfig()
 	sc := *def
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -113,7 +113,7 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	if cfg.Sink == nil {
 		cfg.Sink = ev
 	}
-	cfg.Sarama = unhurried(cfg.Sarama)
+	cfg.Sarama = withLongTimeouts(cfg.Sarama)
 	c, err := kafka.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

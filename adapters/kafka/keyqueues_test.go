@@ -9,17 +9,17 @@ import (
 
 // Whatever fails, comes twice or is killed: no record runs before those before it in
 // its line, none runs twice in a session, and none is lost or left behind.
-func TestLinesKeepTheOrderOfAllThatCanHappen(t *testing.T) {
+func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
 	t.Parallel() // it reckons, while others wait
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		if err := newWorld(1+r.IntN(20), 1+r.IntN(4), r.IntN).live(400); err != nil {
+		if err := newQueueModel(1+r.IntN(20), 1+r.IntN(4), r.IntN).run(400); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
 }
 
-func FuzzLines(f *testing.F) {
+func FuzzKeyQueues(f *testing.F) {
 	f.Add([]byte("0123456789"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		i := 0
@@ -30,14 +30,14 @@ func FuzzLines(f *testing.F) {
 			i++
 			return int(data[i-1]) % n
 		}
-		if err := newWorld(1+draw(20), 1+draw(4), draw).live(min(len(data)/2, 1000)); err != nil {
+		if err := newQueueModel(1+draw(20), 1+draw(4), draw).run(min(len(data)/2, 1000)); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
 // What a session expected on the origin, and compaction took away, is not waited for.
-func TestLinesForgetWhatIsNotThereAnyMore(t *testing.T) {
+func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 	var behind atomic.Int64
 	queues := newKeyQueues(&behind)
 	queues.startAt(10)

@@ -18,7 +18,7 @@ import (
 // Of the origin only so much was read back as MaxParked allowed, to the end of the
 // fetch: what stood behind that was overtaken by what waits. All of it is read, over
 // many fetches; behind the first MaxParked it is kept only where something may overtake it.
-func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
+func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	const most, records = 3, 60 // of 100 KB: six times what a fetch brings
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
@@ -68,7 +68,7 @@ func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
 }
 
 // What loadOrigin says of the memory that a record takes.
-func TestARecordThatIsReadBackTakes64Bytes(t *testing.T) {
+func TestALoadedRecordTakes64Bytes(t *testing.T) {
 	if n := unsafe.Sizeof(queuedRecord{}) + unsafe.Sizeof(keyOffset{}); n > 64 {
 		t.Errorf("%d bytes", n)
 	}

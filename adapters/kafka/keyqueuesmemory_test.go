@@ -9,7 +9,7 @@ import (
 
 // What docs/explanation/order.md and Config.MaxParked say of the memory of a message that waits: each of
 // a key of its own, which is the most that it can be.
-func BenchmarkWhatWaitsInMemory(b *testing.B) {
+func BenchmarkWaitingRecordMemory(b *testing.B) {
 	const waiting = 100_000
 	heap := func() int64 {
 		var m runtime.MemStats

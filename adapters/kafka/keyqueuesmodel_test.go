@@ -10,40 +10,40 @@ import (
 // world is a partition of an origin and the levels behind it, with a reader that is
 // killed now and then, as lines sees it. What it does is drawn from a string of
 // bytes; what must never happen panics with a text.
-type world struct {
+type queueModel struct {
 	draw    func(n int) int
 	keys    []uint64 // of the origin's records
 	settled []bool   // a record that was acked or dead-lettered once, in any session
-	copies  []*copied
+	copies  []*levelCopy
 	now     time.Time
 
 	// The session: what a kill forgets.
-	lines   *keyQueues
-	next    int // of the origin
-	box     mailbox
-	mine    []bool // settled in this session
-	running []*recordCopy
-	waiting []*recordCopy           // in hand
-	writing []*recordCopy           // told to park
-	written []*recordCopy           // a retry or a park is written, and not settled
-	refused []*recordCopy           // hop, and are to be dead-lettered
-	then    map[*recordCopy]*copied // what was written
-	origin  map[int]bool            // acked
-	copyOf  map[*recordCopy]*copied // the copy on a level that it stands for; nil for the origin's
+	queues      *keyQueues
+	next        int // of the origin
+	box         mailbox
+	settledHere []bool // settled in this session
+	running     []*recordCopy
+	waiting     []*recordCopy              // in hand
+	writing     []*recordCopy              // told to park
+	written     []*recordCopy              // a retry or a park is written, and not settled
+	refused     []*recordCopy              // hop, and are to be dead-lettered
+	then        map[*recordCopy]*levelCopy // what was written
+	origin      map[int]bool               // acked
+	copyOf      map[*recordCopy]*levelCopy // the copy on a level that it stands for; nil for the origin's
 }
 
 // copied is a record on a level.
-type copied struct {
+type levelCopy struct {
 	offset, attempts int
 	due              time.Time
 	acked, taken     bool
-	early            bool // there when the session began
+	atStart          bool // there when the session began
 }
 
-const mostAttempts = 3
+const maxAttempts = 3
 
-func newWorld(records, keys int, draw func(int) int) *world {
-	w := &world{draw: draw, settled: make([]bool, records), now: time.UnixMilli(1_000_000), origin: make(map[int]bool)}
+func newQueueModel(records, keys int, draw func(int) int) *queueModel {
+	w := &queueModel{draw: draw, settled: make([]bool, records), now: time.UnixMilli(1_000_000), origin: make(map[int]bool)}
 	for range records {
 		w.keys = append(w.keys, uint64(draw(keys)))
 	}
@@ -52,7 +52,7 @@ func newWorld(records, keys int, draw func(int) int) *world {
 }
 
 // restart begins a session: the origin is read again from its lowest unsettled record.
-func (w *world) restart() {
+func (w *queueModel) restart() {
 	w.next = 0
 	for w.next < len(w.keys) && w.origin[w.next] {
 		w.next++
@@ -62,34 +62,34 @@ func (w *world) restart() {
 			delete(w.origin, i)
 		}
 	}
-	w.lines = newKeyQueues(new(atomic.Int64))
-	w.lines.startAt(int64(w.next))
+	w.queues = newKeyQueues(new(atomic.Int64))
+	w.queues.startAt(int64(w.next))
 	w.box = mailbox{notify: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
-	w.then, w.copyOf = make(map[*recordCopy]*copied), make(map[*recordCopy]*copied)
-	w.mine = make([]bool, len(w.keys))
+	w.then, w.copyOf = make(map[*recordCopy]*levelCopy), make(map[*recordCopy]*levelCopy)
+	w.settledHere = make([]bool, len(w.keys))
 	// What was acked on a level last may not have been committed.
 	for _, c := range w.copies {
 		if c.acked && w.draw(8) == 0 {
 			c.acked = false
 		}
 		c.taken = false
-		c.early = !c.acked
-		if c.early {
-			w.lines.addLoaded(w.lineCopy(c), c.due, true)
+		c.atStart = !c.acked
+		if c.atStart {
+			w.queues.addLoaded(w.recordCopy(c), c.due, true)
 		}
 	}
-	for n := w.next; n < int(w.lines.highest); n++ {
-		w.lines.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
+	for n := w.next; n < int(w.queues.highest); n++ {
+		w.queues.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
 	}
-	w.lines.finishLoading()
+	w.queues.finishLoading()
 }
 
-func (w *world) lineCopy(c *copied) recordCopy {
-	return recordCopy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, mailbox: &w.box}
+func (w *queueModel) recordCopy(c *levelCopy) recordCopy {
+	return recordCopy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.box}
 }
 
-func (w *world) step() {
+func (w *queueModel) step() {
 	switch w.draw(10) {
 	case 0, 1:
 		if w.next < len(w.keys) {
@@ -98,7 +98,7 @@ func (w *world) step() {
 			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
 		}
 	case 2, 3:
-		if c := w.pick(func(c *copied) bool { return !c.due.After(w.now) }); c != nil {
+		if c := w.pick(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
 			w.take(c)
 		}
 	case 4:
@@ -112,7 +112,7 @@ func (w *world) step() {
 	case 6:
 		if c := pop(&w.writing, w.draw); c != nil {
 			if w.draw(8) == 0 {
-				w.bury(c)
+				w.deadLetter(c)
 			} else {
 				w.write(c, int(c.attempts))
 			}
@@ -128,24 +128,24 @@ func (w *world) step() {
 		case 0:
 			w.restart()
 		case 1: // it hops, and the hop may be in doubt
-			if c := w.pick(func(c *copied) bool { return c.due.After(w.now) }); c != nil {
+			if c := w.pick(func(c *levelCopy) bool { return c.due.After(w.now) }); c != nil {
 				w.hop(c)
 			}
 		case 3: // it waits too long for who takes long
 			if c := pop(&w.waiting, w.draw); c != nil {
-				if !w.lines.stopWaiting(c) {
+				if !w.queues.stopWaiting(c) {
 					w.waiting = append(w.waiting, c) // a twin
 					break
 				}
-				w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(levelRecheck)}
+				w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(levelRecheck)}
 				w.writing = append(w.writing, c)
 			}
 		case 4:
 			if c := pop(&w.refused, w.draw); c != nil {
-				w.bury(c)
+				w.deadLetter(c)
 			}
 		case 2: // written twice
-			if c := w.pick(func(*copied) bool { return true }); c != nil {
+			if c := w.pick(func(*levelCopy) bool { return true }); c != nil {
 				w.add(*c)
 			}
 		}
@@ -154,16 +154,16 @@ func (w *world) step() {
 }
 
 // take has a lane read and ask for a copy on a level.
-func (w *world) take(c *copied) {
-	own := w.lineCopy(c)
+func (w *queueModel) take(c *levelCopy) {
+	own := w.recordCopy(c)
 	c.taken = true
 	w.copyOf[&own] = c
 	w.ask(&own)
 }
 
 // pick is a copy that waits, such as ok says.
-func (w *world) pick(ok func(*copied) bool) *copied {
-	var found []*copied
+func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
+	var found []*levelCopy
 	for _, c := range w.copies {
 		if !c.acked && !c.taken && ok(c) {
 			found = append(found, c)
@@ -186,20 +186,20 @@ func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
 }
 
 // add is a record that is written to a level. A lane reads it at once, and keeps it.
-func (w *world) add(c copied) *copied {
-	c.acked, c.taken, c.early = false, false, false
+func (w *queueModel) add(c levelCopy) *levelCopy {
+	c.acked, c.taken, c.atStart = false, false, false
 	w.copies = append(w.copies, &c)
-	own := w.lineCopy(&c)
-	w.lines.addSeen(&own, c.due)
+	own := w.recordCopy(&c)
+	w.queues.addSeen(&own, c.due)
 	return &c
 }
 
-func (w *world) ask(c *recordCopy) {
+func (w *queueModel) ask(c *recordCopy) {
 	n := int(c.offset)
-	v, until := w.lines.ask(c, w.now, w.draw(2) == 0 && !c.fromOrigin)
+	v, until := w.queues.ask(c, w.now, w.draw(2) == 0 && !c.fromOrigin)
 	switch v {
 	case verdictRun:
-		if w.mine[n] {
+		if w.settledHere[n] {
 			panic(fmt.Sprintf("%d runs again, which this session settled", n))
 		}
 		for _, r := range w.running {
@@ -217,13 +217,13 @@ func (w *world) ask(c *recordCopy) {
 		}
 		w.running = append(w.running, c)
 	case verdictPark:
-		w.then[c] = &copied{offset: n, due: until}
+		w.then[c] = &levelCopy{offset: n, due: until}
 		w.writing = append(w.writing, c)
 	case verdictHold:
 		w.copyOf[c].due, w.copyOf[c].taken = until, false
 	case verdictDrop:
 		w.ack(c)
-		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *copied) bool { return o.offset == n && !o.acked }) {
+		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
 			panic(fmt.Sprintf("%d is lost", n))
 		}
 	case verdictUnordered:
@@ -234,14 +234,14 @@ func (w *world) ask(c *recordCopy) {
 }
 
 // settle asks again for what was told to.
-func (w *world) settle() {
+func (w *queueModel) settle() {
 	for len(w.box.copies) > 0 {
-		for _, c := range w.lines.collect(&w.box) {
+		for _, c := range w.queues.collect(&w.box) {
 			w.waiting = slices.DeleteFunc(w.waiting, func(o *recordCopy) bool { return o == c })
 			w.ask(c)
 		}
 	}
-	for _, queue := range w.lines.queues {
+	for _, queue := range w.queues.queues {
 		first := queue.first()
 		if first == nil {
 			continue // other copies of what is done are waited for
@@ -254,7 +254,7 @@ func (w *world) settle() {
 	}
 }
 
-func (w *world) ack(c *recordCopy) {
+func (w *queueModel) ack(c *recordCopy) {
 	if on := w.copyOf[c]; on != nil {
 		on.acked = true
 	} else {
@@ -262,36 +262,36 @@ func (w *world) ack(c *recordCopy) {
 	}
 }
 
-func (w *world) done(c *recordCopy) {
-	w.settled[c.offset], w.mine[c.offset] = true, true
+func (w *queueModel) done(c *recordCopy) {
+	w.settled[c.offset], w.settledHere[c.offset] = true, true
 	w.ack(c)
-	w.lines.settle(c)
+	w.queues.settle(c)
 }
 
-func (w *world) fail(c *recordCopy) {
-	if int(c.attempts)+1 >= mostAttempts {
+func (w *queueModel) fail(c *recordCopy) {
+	if int(c.attempts)+1 >= maxAttempts {
 		w.done(c) // dead-lettered
 		return
 	}
-	w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
+	w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
 	w.write(c, int(c.attempts)+1)
 }
 
-func (w *world) write(c *recordCopy, attempts int) {
+func (w *queueModel) write(c *recordCopy, attempts int) {
 	n := w.then[c]
 	n.attempts = attempts
 	w.then[c] = w.add(*n)
 	w.written = append(w.written, c)
 }
 
-func (w *world) park(c *recordCopy) {
+func (w *queueModel) park(c *recordCopy) {
 	w.ack(c)
-	w.lines.park(c, w.then[c].attempts, w.then[c].due)
+	w.queues.park(c, w.then[c].attempts, w.then[c].due)
 }
 
-func (w *world) hop(c *copied) {
-	own := w.lineCopy(c)
-	if w.lines.dropStale(&own) {
+func (w *queueModel) hop(c *levelCopy) {
+	own := w.recordCopy(c)
+	if w.queues.dropStale(&own) {
 		c.acked = true
 		return
 	}
@@ -305,25 +305,25 @@ func (w *world) hop(c *copied) {
 		return // its ack is not heard of
 	}
 	c.acked = true
-	w.lines.hopped(&own)
+	w.queues.hopped(&own)
 }
 
 // bury is what no level takes: it is dead-lettered on its way there.
-func (w *world) bury(c *recordCopy) {
+func (w *queueModel) deadLetter(c *recordCopy) {
 	inHand := func(o *recordCopy) bool { return o != c && o.keyOffset == c.keyOffset }
 	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // goes on
-	w.settled[c.offset], w.mine[c.offset] = true, w.mine[c.offset] || !another
+	w.settled[c.offset], w.settledHere[c.offset] = true, w.settledHere[c.offset] || !another
 	w.ack(c)
-	w.lines.deadLetter(c)
+	w.queues.deadLetter(c)
 }
 
 // finish lets everything come to its end.
-func (w *world) finish() {
+func (w *queueModel) finish() {
 	for range 100_000 {
 		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
-			!slices.ContainsFunc(w.copies, func(c *copied) bool { return !c.acked }) && w.next == len(w.keys) {
-			if n := w.lines.onLevels.Load(); n != 0 || len(w.lines.queues) != 0 {
-				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.lines.queues)))
+			!slices.ContainsFunc(w.copies, func(c *levelCopy) bool { return !c.acked }) && w.next == len(w.keys) {
+			if n := w.queues.onLevels.Load(); n != 0 || len(w.queues.queues) != 0 {
+				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.queues.queues)))
 			}
 			return
 		}
@@ -340,7 +340,7 @@ func (w *world) finish() {
 		case len(w.written) > 0:
 			w.park(pop(&w.written, w.draw))
 		case len(w.refused) > 0:
-			w.bury(pop(&w.refused, w.draw))
+			w.deadLetter(pop(&w.refused, w.draw))
 		default:
 			w.now = w.now.Add(time.Second)
 			for _, c := range w.copies {
@@ -354,7 +354,7 @@ func (w *world) finish() {
 	panic(fmt.Sprintf("it never ends: settled %v, %d run, %d and %d are written", w.settled, len(w.running), len(w.writing), len(w.written)))
 }
 
-func (w *world) live(steps int) (err error) {
+func (w *queueModel) run(steps int) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if text, ok := v.(string); ok {

@@ -20,23 +20,23 @@ import (
 )
 
 // runAgain is what was told of settled messages that run again.
-func runAgain(evs ...*events) (told []redeliver.SubscriptionChanged) {
+func runAgain(evs ...*events) (found []redeliver.SubscriptionChanged) {
 	for _, ev := range evs {
 		for _, c := range all[redeliver.SubscriptionChanged](ev) {
 			if c.Change == "settled messages run again" {
-				told = append(told, c)
+				found = append(found, c)
 			}
 		}
 	}
-	return told
+	return found
 }
 
-var upTo = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
+var repeatText = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
 
 // howMany there may be of which such a change tells.
-func howMany(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
+func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 	t.Helper()
-	found := upTo.FindStringSubmatch(c.Detail)
+	found := repeatText.FindStringSubmatch(c.Detail)
 	if found == nil {
 		t.Fatalf("told %q, which does not say how many", c.Detail)
 	}
@@ -51,17 +51,17 @@ func howMany(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 // member that the group has gone on without, because the machine left it no time, cannot commit
 // what it has finished, and says so. Nothing else is repeated where every handler has time to
 // finish.
-func excuses(t *testing.T, most int, evs ...*events) (n int) {
+func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	t.Helper()
 	told := runAgain(evs...)
 	for _, c := range told {
 		if c.Err == nil {
 			t.Errorf("a drain has left something unsettled: %s", c.Detail)
 		} else {
-			n += howMany(t, c)
+			n += repeatsIn(t, c)
 		}
 	}
-	if n > most { // that is no machine without time: hardly any last commit is taken
+	if n > maxRepeats { // that is no machine without time: hardly any last commit is taken
 		t.Errorf("of %d settled messages it was told that they run again: %v", n, told)
 	}
 	return n
@@ -69,7 +69,7 @@ func excuses(t *testing.T, most int, evs ...*events) (n int) {
 
 // What a member has handled and cannot commit any more when its partition moves runs
 // again. Nobody said so, and nobody knew why.
-func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
+func TestAFailedLastCommitIsReported(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		code *kerr.Error
@@ -122,7 +122,7 @@ func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
 }
 
 // Messages that are handled above one whose handler still runs are in the settlement set: the next owner passes over them.
-func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
+func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
@@ -163,7 +163,7 @@ func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
 // A cooperative group's generation rises before its members' lanes are told. A note that
 // was refused for that was not written again: its lane waited for ten seconds, and then
 // went on without counting crashes.
-func TestANoteOfALaneThatGoesOnIsWrittenAgain(t *testing.T) {
+func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()

@@ -58,7 +58,7 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 			// too, and on a machine that stands still the writes of a round are late together.
 			begin := time.Now()
 			for round, first, whole := 0, false, false; !first || !whole; round++ {
-				if round > 0 && time.Since(begin) > patience {
+				if round > 0 && time.Since(begin) > waitTimeout {
 					t.Fatalf("a message waited on %s first: %v; and one went by %v: %v", c.first, first, c.hops, whole)
 				}
 				var recs []*kgo.Record
@@ -188,7 +188,7 @@ func TestADelayedPublishReachesEveryGroupOnceAndNotEarly(t *testing.T) {
 	}
 }
 
-func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
+func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -254,11 +254,11 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 			}
 			c1, ev1 := open(t, cfg)
 			route(t, c1, "orders", handler)
-			ev1.joined(t, 1)
+			ev1.awaitJoined(t, 1)
 			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 			c2, ev2 := open(t, cfg) // joins beside it: cooperative members get partitions late
 			route(t, c2, "orders", handler)
-			ev2.joined(t, 1)
+			ev2.awaitJoined(t, 1)
 			recs, ids := orders("orders", 40)
 			write(t, addrs, recs...)
 			both := newEvents()

@@ -51,7 +51,7 @@ func leaks() error {
 		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 
-func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
+func TestClosingARoutersEndsLeavesDLQAndPublisherOpen(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "invoices").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
@@ -126,7 +126,7 @@ func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
 	eventually(t, "the message's context ends", func() bool { return msg.Context().Err() != nil })
 }
 
-func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
+func TestOnKafkaSettledRecordsOfDelayTopicsAreDeleted(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs

@@ -13,7 +13,7 @@ import (
 
 // Each member and each producer asked for the metadata of all topics of the cluster, when it began and every 30 s: on one
 // with thousands of topics most of what its brokers did.
-func TestWhoReadsAndWritesAsksForItsOwnTopics(t *testing.T) {
+func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "stock")
 	var all atomic.Int32

@@ -28,7 +28,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 }
 
 // Two subscriptions that shared a way back ran each other's messages.
-func TestNamesThatTwoTopicsShareAreRefused(t *testing.T) {
+func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
 	one := &layout{origin: "one", topics: []ownTopic{{name: "retry"}, {name: "one.dlq"}}}
 	two := &layout{origin: "two", topics: []ownTopic{{name: "retry"}, {name: "two.dlq"}}}
 	var ps redeliver.Problems

@@ -25,7 +25,7 @@ func TestOnKafkaNamesThatCollideAreExplained(t *testing.T) {
 	if !p.real {
 		p.cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			p.cluster.KeepControl()
-			return makesNone(req, kerr.InvalidTopicException), nil, true
+			return refuseCreateTopics(req, kerr.InvalidTopicException), nil, true
 		})
 	}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "c", Policy: quick(1)})

@@ -24,7 +24,7 @@ func newest() *sarama.Config {
 }
 
 // on puts records on each of n partitions, and returns their ids.
-func on(t *testing.T, p keyOffset, name string, n int) (ids []string) {
+func putOnPartitions(t *testing.T, p fixture, name string, n int) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
 	for i := range n {
@@ -36,7 +36,7 @@ func on(t *testing.T, p keyOffset, name string, n int) (ids []string) {
 	return ids
 }
 
-func grow(t *testing.T, p keyOffset, n int) {
+func addPartitions(t *testing.T, p fixture, n int) {
 	t.Helper()
 	admin := kadm.NewClient(independent(t, p.addrs))
 	res, err := admin.UpdatePartitions(t.Context(), n, p.topic)
@@ -50,7 +50,7 @@ func grow(t *testing.T, p keyOffset, n int) {
 }
 
 // onlyNew checks that nothing has run but ids.
-func onlyNew(t *testing.T, ev *events, ids ...string) {
+func wantOnlyAttempted(t *testing.T, ev *events, ids ...string) {
 	t.Helper()
 	ran := ev.attempts()
 	for _, id := range ids {
@@ -71,35 +71,35 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 		p := onKafka(t)
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
-		on(t, p, "old-", 4)
+		putOnPartitions(t, p, "old-", 4)
 		c, ev := open(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
-		ev.joined(t, 1)
-		grow(t, p, 6)
-		ids := on(t, p, "new-", 6)
+		ev.awaitJoined(t, 1)
+		addPartitions(t, p, 6)
+		ids := putOnPartitions(t, p, "new-", 6)
 		ev.awaitEnds(t, ids...)
-		onlyNew(t, ev, ids...)
+		wantOnlyAttempted(t, ev, ids...)
 	})
 	t.Run("while none runs", func(t *testing.T) {
 		t.Parallel()
 		p := onKafka(t)
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
-		on(t, p, "old-", 4)
+		putOnPartitions(t, p, "old-", 4)
 		first, before := open(t, cfg)
 		if _, err := first.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
 			t.Fatal(err)
 		}
-		before.joined(t, 1)
+		before.awaitJoined(t, 1)
 		if err := first.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		grow(t, p, 6)
-		ids := on(t, p, "new-", 6)
+		addPartitions(t, p, 6)
+		ids := putOnPartitions(t, p, "new-", 6)
 		c, ev := open(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		ev.awaitEnds(t, ids...)
-		onlyNew(t, ev, ids...)
+		wantOnlyAttempted(t, ev, ids...)
 	})
 }
 
@@ -110,8 +110,8 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 	for name, strategy := range map[string]sarama.BalanceStrategy{"eager": sarama.NewBalanceStrategyRange(), "cooperative": sarama.NewBalanceStrategyCooperativeSticky()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-			on(t, p, "old-", 4)
+			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			putOnPartitions(t, p, "old-", 4)
 			somebody := make(kadm.Offsets)
 			somebody.AddOffset(p.topic, 0, 1, -1)
 			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, somebody); err != nil {
@@ -128,9 +128,9 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 				c, ok := e.(redeliver.SubscriptionChanged)
 				return ok && c.Change == redeliver.ChangeAssigned
 			})
-			ids := on(t, p, "new-", 4)
+			ids := putOnPartitions(t, p, "new-", 4)
 			ev.awaitEnds(t, ids...)
-			onlyNew(t, ev, ids...)
+			wantOnlyAttempted(t, ev, ids...)
 		})
 	}
 }

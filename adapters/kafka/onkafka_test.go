@@ -14,7 +14,7 @@ import (
 )
 
 // place is a topic of four partitions and a group that no other test has.
-type keyOffset struct {
+type fixture struct {
 	addrs        []string
 	topic, group string
 	real         bool           // not inside the test
@@ -22,10 +22,10 @@ type keyOffset struct {
 }
 
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
-func (p keyOffset) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
+func (p fixture) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
 
 // topics lists the topics of ours that are there, as ours names them.
-func (p keyOffset) topics(t *testing.T) (suffixes []string) {
+func (p fixture) topics(t *testing.T) (suffixes []string) {
 	t.Helper()
 	existing, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
 	if err != nil {
@@ -42,10 +42,10 @@ func (p keyOffset) topics(t *testing.T) (suffixes []string) {
 // onKafka gives a place on a Kafka inside the test, or, where REDELIVER_TEST_KAFKA
 // names one, on a real one. make test runs the tests that begin with TestOnKafka
 // both ways: those whose subject is what the broker does as much as what we do.
-func onKafka(t *testing.T) keyOffset {
+func onKafka(t *testing.T) fixture {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:8])
-	p := keyOffset{topic: "orders-" + name, group: "billing-" + name}
+	p := fixture{topic: "orders-" + name, group: "billing-" + name}
 	given := os.Getenv("REDELIVER_TEST_KAFKA")
 	if given == "" {
 		p.cluster = fake(t, p.topic)

@@ -17,7 +17,7 @@ import (
 
 // A partition of a Blocking policy waits for its failure, whatever the keys behind
 // it; the other partitions do not.
-func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
+func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
 			}
 			select { // it may go on only when the other partition is through
 			case <-others:
-			case <-time.After(patience):
+			case <-time.After(waitTimeout):
 				t.Error("the other partition waited too")
 			}
 		}
@@ -81,7 +81,7 @@ func TestUnorderedMessagesOfOneKeyRunSideBySide(t *testing.T) {
 		mu.Unlock()
 		select {
 		case <-all:
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			t.Error("three of one key never ran at once")
 		}
 		return nil

@@ -18,19 +18,19 @@ import (
 )
 
 // waitsBehind is a policy whose failing keys wait.
-func waitsBehind(levels ...time.Duration) redeliver.Policy {
+func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
 // later messages of a failing key wait behind it, those of other keys do not, and
 // what waits behind another has made no attempt.
-func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
+func TestOnKafkaAFailingKeyWaitsAndOthersRun(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	var ran []string
 	others := make(chan struct{})
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: waitsBehind(200*time.Millisecond, 500*time.Millisecond)},
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: perKeyPolicy(200*time.Millisecond, 500*time.Millisecond)},
 		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			mu.Lock()
@@ -43,7 +43,7 @@ func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
 				if st.Attempt() == 2 {
 					select { // the others do not wait for this one
 					case <-others:
-					case <-time.After(patience):
+					case <-time.After(waitTimeout):
 						t.Error("the other keys waited too")
 					}
 				}
@@ -78,11 +78,11 @@ func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
 
 // A retry that takes long holds up its own key and no other, although a later message
 // of its key stands before them in the partition.
-func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
+func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	others, slow := make(chan struct{}), make(chan struct{})
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: waitsBehind(100 * time.Millisecond)},
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: perKeyPolicy(100 * time.Millisecond)},
 		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			switch {
@@ -92,7 +92,7 @@ func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
 				close(slow)
 				select {
 				case <-others:
-				case <-time.After(patience):
+				case <-time.After(waitTimeout):
 					t.Error("the other keys waited")
 				}
 			}
@@ -114,7 +114,7 @@ func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
 // inLine checks what PerKey promises over all members: no attempt of a message
 // begins before all earlier ones of its key are settled. What was settled may run
 // again, where that is allowed, and is passed over.
-type inLine struct {
+type keyOrderChecker struct {
 	mu      sync.Mutex
 	settled map[string][]bool // by key and number
 	open    int
@@ -123,8 +123,8 @@ type inLine struct {
 	done    chan struct{} // closed when nothing is open
 }
 
-func newInLine(keys, each int) *inLine {
-	s := &inLine{settled: make(map[string][]bool), open: keys * each, done: make(chan struct{})}
+func newKeyOrderChecker(keys, each int) *keyOrderChecker {
+	s := &keyOrderChecker{settled: make(map[string][]bool), open: keys * each, done: make(chan struct{})}
 	for k := range keys {
 		s.settled[fmt.Sprint("key ", k)] = make([]bool, each)
 	}
@@ -132,7 +132,7 @@ func newInLine(keys, each int) *inLine {
 }
 
 // begin is called when an attempt begins, and tells whether it is a repeat.
-func (s *inLine) begin(rec *sarama.ConsumerMessage, attempt int) {
+func (s *keyOrderChecker) begin(rec *sarama.ConsumerMessage, attempt int) {
 	key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *inLine) begin(rec *sarama.ConsumerMessage, attempt int) {
 }
 
 // end is called when an attempt has settled its message, as its handler sees it.
-func (s *inLine) end(rec *sarama.ConsumerMessage) {
+func (s *keyOrderChecker) end(rec *sarama.ConsumerMessage) {
 	n := int(binary.BigEndian.Uint32(rec.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *inLine) end(rec *sarama.ConsumerMessage) {
 	}
 }
 
-func (s *inLine) check(t *testing.T) {
+func (s *keyOrderChecker) check(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,11 +175,11 @@ func (s *inLine) check(t *testing.T) {
 
 // Whatever fails and whoever comes and goes, with levels of its own, the keys keep
 // their order.
-func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
+func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	const keys, each, retries = 40, 25, 3
 	p := onKafka(t)
-	seq := newInLine(keys, each)
+	seq := newKeyOrderChecker(keys, each)
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
 	fails := func(rec *sarama.ConsumerMessage, attempt int) bool {
@@ -197,7 +197,7 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 	newer := []time.Duration{70 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond}
 	join := func(levels []time.Duration) (ev *events, stop func()) {
 		return consume(t, p, kafka.Config{
-			MaxInFlight: 20, Policy: waitsBehind(levels...), DrainTimeout: drains,
+			MaxInFlight: 20, Policy: perKeyPolicy(levels...), DrainTimeout: longDrain,
 		}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			seq.begin(rec, st.Attempt())
@@ -241,11 +241,11 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 	third()
 	select {
 	case <-seq.done:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 	}
 	seq.check(t)
 	fourth()
-	if excused := excuses(t, keys*each/10, evs...); seq.repeats > excused {
+	if excused := countRepeats(t, keys*each/10, evs...); seq.repeats > excused {
 		t.Errorf("%d attempts were of messages that were settled; told was of %d: %v", seq.repeats, excused, runAgain(evs...))
 	}
 	for _, ev := range evs {

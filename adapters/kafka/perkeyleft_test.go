@@ -17,14 +17,14 @@ import (
 )
 
 // keyed is a record of a key on partition 0.
-func keyed(p keyOffset, key, id string) *kgo.Record {
+func keyed(p fixture, key, id string) *kgo.Record {
 	rec := order(p.topic, id)
 	rec.Key = []byte(key)
 	return rec
 }
 
 // left is what a member that was killed has left of a record on a level.
-func left(p keyOffset, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
+func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
 	st := redeliver.State{
 		ID: id, Group: p.group, Origin: p.topic, Attempts: attempts, Due: time.Now().Add(wait),
 		Source: redeliver.Source{Known: true, Offset: offset, Timestamp: at},
@@ -40,11 +40,11 @@ func left(p keyOffset, level time.Duration, key, id string, offset int64, attemp
 // What a kill leaves behind in every half-done state is put in order again before
 // anything runs: what waits is found wherever it is, what is there twice runs once,
 // as the copy that has gone furthest, and what was not yet written runs in its turn.
-func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
+func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Second}
-	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(levels...), MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -59,15 +59,15 @@ func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
 	at := func(i int) time.Time { return origin[i].Timestamp }
 	put(t, p.addrs,
 		// Its retry was written, and the origin not committed.
-		left(p, levels[1], "retried", "retried-0", 0, 1, time.Second, at(0)),
+		leftOnLevel(p, levels[1], "retried", "retried-0", 0, 1, time.Second, at(0)),
 		// It came back, failed again, and only its next retry was written.
-		left(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
-		left(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
+		leftOnLevel(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
+		leftOnLevel(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
 		// What stood behind the failure was written before what stood before it.
-		left(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
-		left(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
+		leftOnLevel(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
+		leftOnLevel(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
 		// The origin was deleted and made anew: another record had this place.
-		left(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
+		leftOnLevel(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
 	)
 	var mu sync.Mutex
 	ran := make(map[string][]string)
@@ -102,14 +102,14 @@ func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
 
 // When as much waits as there may be, the origin stands still, and goes on when
 // there is less. Nothing is reordered for it.
-func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
+func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const messages, most, inFlight = 600, 50, 5
 	p := onKafka(t)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
 	heal := make(chan struct{})
-	policy := waitsBehind(100 * time.Millisecond)
+	policy := perKeyPolicy(100 * time.Millisecond)
 	policy.MaxRetries = 10_000
 	ev, _ := consume(t, p, kafka.Config{MaxParked: most, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		mu.Lock()
@@ -170,23 +170,23 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 // left on the origin alone: several are written at once. It is not to run first,
 // although it is read first: the origin's only slot is taken. Nor does the origin
 // stand still, although as much waits as there may be: that waits for the origin.
-func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
+func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
 	recs := []*kgo.Record{keyed(p, "other", "other"), keyed(p, "key", "first"), keyed(p, "key", "second")}
 	put(t, p.addrs, recs...)
-	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
-	inTurn(t, p, cfg)
+	put(t, p.addrs, leftOnLevel(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
+	wantOrder(t, p, cfg)
 }
 
 // inTurn checks that other, first and second run in this order, while other holds the only
 // place. What is large stands between them.
-func inTurn(t *testing.T, p keyOffset, cfg kafka.Config) {
+func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	t.Helper()
 	var mu sync.Mutex
 	var ran []string
@@ -219,11 +219,11 @@ func inTurn(t *testing.T, p keyOffset, cfg kafka.Config) {
 
 // However far before what waits the others of its key stand, and however few may wait:
 // the origin was read back up to MaxParked, and to the end of a fetch.
-func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
+func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -231,22 +231,22 @@ func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
 	recs := []*kgo.Record{keyed(p, "other", "other")}
 	for i := range between {
 		rec := keyed(p, fmt.Sprint("between ", i), "between")
-		rec.Value = noise(byte(i), 100<<10)
+		rec.Value = randomBytes(byte(i), 100<<10)
 		recs = append(recs, rec)
 	}
 	recs = append(recs, keyed(p, "key", "first"), keyed(p, "key", "second"))
 	put(t, p.addrs, recs...)
-	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", between+2, 0, 0, recs[between+2].Timestamp))
-	inTurn(t, p, cfg)
+	put(t, p.addrs, leftOnLevel(p, 200*time.Millisecond, "key", "second", between+2, 0, 0, recs[between+2].Timestamp))
+	wantOrder(t, p, cfg)
 }
 
 // What a session reads back may be more than there may be: then the origin stands
 // still from the start, and what is only there twice does not.
-func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
+func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 	t.Parallel()
 	const messages, most = 300, 50
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
 	}
 	put(t, p.addrs, origin...)
 	for i, rec := range origin[:messages] {
-		waiting = append(waiting, left(p, 200*time.Millisecond, string(rec.Key), ids[i], int64(i), 1, 0, rec.Timestamp))
+		waiting = append(waiting, leftOnLevel(p, 200*time.Millisecond, string(rec.Key), ids[i], int64(i), 1, 0, rec.Timestamp))
 	}
 	put(t, p.addrs, waiting...)
 	var mu sync.Mutex

@@ -16,10 +16,10 @@ import (
 )
 
 // What the order of keys could not be kept with is refused, with the field.
-func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
+func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	policy := waitsBehind(time.Second)
+	policy := perKeyPolicy(time.Second)
 	forever := "-1"
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 2, 1, map[string]*string{
 		"retention.ms": &forever, "cleanup.policy": func() *string { s := "delete"; return &s }(),
@@ -64,7 +64,7 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 			}
 		})
 	}
-	client, group := running(t, addrs, "billing")
+	client, group := ownGroup(t, addrs, "billing")
 	_, err := kafka.Wrap(t.Context(), client, group, kafka.Config{Group: "billing", Policy: policy}, []string{"orders"},
 		func(context.Context, *sarama.ConsumerMessage) error { return nil })
 	var bad *redeliver.ConfigError
@@ -81,7 +81,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 12, 1, nil, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(time.Second)})
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(time.Second)})
 	plan, err := c.Plan(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
@@ -102,10 +102,10 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 
 // An origin that gets more partitions than its levels have is not read: a message
 // could not wait where its partition's owner looks. When they have as many, all goes on.
-func TestPerKeyStandsStillWhileTheLevelsHaveFewerPartitions(t *testing.T) {
+func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(100 * time.Millisecond)})
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	billing, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
 	mail, ev2 := open(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
 	route(t, mail, "orders", failFirst(0))
-	ev2.joined(t, 1)
+	ev2.awaitJoined(t, 1)
 	msg := message.NewMessage("a", []byte("a"))
 	delay.Message(msg, delay.For(100*time.Millisecond))
 	due := time.Now().Add(100 * time.Millisecond)

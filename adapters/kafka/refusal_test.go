@@ -25,7 +25,7 @@ import (
 )
 
 // alter changes a setting of topics, and returns when the brokers say so.
-func alter(t *testing.T, p keyOffset, setting, value string, topics ...string) {
+func alterSetting(t *testing.T, p fixture, setting, value string, topics ...string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	res, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: setting, Value: &value}}, topics...)
@@ -52,7 +52,7 @@ func alter(t *testing.T, p keyOffset, setting, value string, topics ...string) {
 }
 
 // putHuge writes one record to a topic, as soon as that takes it.
-func putHuge(t *testing.T, p keyOffset, rec *kgo.Record, codec kgo.CompressionCodec) {
+func putHuge(t *testing.T, p fixture, rec *kgo.Record, codec kgo.CompressionCodec) {
 	t.Helper()
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(400<<20),
 		kgo.BrokerMaxWriteBytes(500<<20), kgo.ProducerBatchCompression(codec), kgo.MaxBufferedBytes(500<<20))
@@ -61,9 +61,9 @@ func putHuge(t *testing.T, p keyOffset, rec *kgo.Record, codec kgo.CompressionCo
 
 // stubbed checks that a record of the DLQ stands for a message of which only the body's
 // length and hash are known, and where it was.
-func stubbed(t *testing.T, p keyOffset, rec *kgo.Record, id string, body []byte) {
+func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) {
 	t.Helper()
-	users, ours := block(rec.Headers)
+	users, ours := splitBlock(rec.Headers)
 	truncated := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
 	if len(rec.Value) != 0 || len(users) != 0 || string(rec.Key) != id || ours[redeliver.HeaderTruncated] != truncated {
 		t.Errorf("a key of %q, a value of %d bytes, headers %s, want a stub of %s that says %s", rec.Key, len(rec.Value), text(rec.Headers), id, truncated)
@@ -79,7 +79,7 @@ func stubbed(t *testing.T, p keyOffset, rec *kgo.Record, id string, body []byte)
 func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	alter(t, p, "max.message.bytes", strconv.Itoa(40<<20), p.topic)
+	alterSetting(t, p, "max.message.bytes", strconv.Itoa(40<<20), p.topic)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
 			return errDeclined
@@ -87,9 +87,9 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 		return nil
 	})
 	large := order(p.topic, "large")
-	large.Value = noise(1, 18<<20)
+	large.Value = randomBytes(1, 18<<20)
 	putHuge(t, p, large, kgo.NoCompression())
-	d, _ := ev.await(t, 1, buried("large"))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered("large"))[0].(redeliver.DeadLettered)
 	if d.State.Reason != redeliver.ReasonExhausted || d.State.Attempts != 2 || d.State.Truncated != "" {
 		t.Errorf("dead-lettered as %+v, want it exhausted after 2 attempts", d.State)
 	}
@@ -99,7 +99,7 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 
 // Where the level and the DLQ refuse a message for good, a stub says where it is, and
 // everything else goes on.
-func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
+func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	t.Parallel()
 	for setting, name := range map[string]string{"max.message.bytes": "too large for the topic", "segment.bytes": "too large for a segment"} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 			if !p.real && setting == "segment.bytes" {
 				t.Log("report: kfake has no segments, so the stub is not needed here")
 			}
-			alter(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
 			ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 				if len(rec.Value) > 1<<20 {
 					return errDeclined
@@ -116,18 +116,18 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 				return nil
 			})
 			// The broker applies them in this order.
-			alter(t, p, setting, strconv.Itoa(2<<20), p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
-			alter(t, p, "max.message.bytes", strconv.Itoa(10<<20), p.topic)
+			alterSetting(t, p, setting, strconv.Itoa(2<<20), p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(10<<20), p.topic)
 			large := order(p.topic, "large")
-			large.Value = noise(1, 9<<20)
+			large.Value = randomBytes(1, 9<<20)
 			putHuge(t, p, large, kgo.NoCompression())
 			next := order(p.topic, "next")
 			put(t, p.addrs, next)
-			ev.await(t, 1, buried("large"))
+			ev.await(t, 1, isDeadLettered("large"))
 			ev.awaitEnds(t, "next")
 			eventually(t, "both are committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == 2 })
 			if p.real || setting == "max.message.bytes" {
-				stubbed(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "large", large.Value)
+				wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "large", large.Value)
 			}
 			for _, f := range all[redeliver.PublishFailed](ev) {
 				t.Errorf("writing to %s was to be tried again: %v", f.Where, f.Err)
@@ -138,7 +138,7 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 
 // A record of some kilobytes may be larger, uncompressed, than the client writes. It
 // stopped the subscription for ever.
-func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
+func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	p := onKafka(t)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
@@ -158,8 +158,8 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 		ids = append(ids, string(rec.Key))
 	}
 	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, buried("bomb"))
-	stubbed(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", bomb.Value)
+	ev.await(t, 1, isDeadLettered("bomb"))
+	wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", bomb.Value)
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
 		if c.Change == redeliver.ChangeIntakePaused {
 			t.Errorf("the others waited: %v", c.Err)
@@ -201,7 +201,7 @@ func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	limit := strconv.Itoa(50 << 20)
-	alter(t, p, "max.message.bytes", limit, p.topic)
+	alterSetting(t, p, "max.message.bytes", limit, p.topic)
 	release := make(chan struct{})
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
@@ -222,19 +222,19 @@ func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 
 // A batch is answered as a whole: one record that the broker does not take must not have
 // its neighbours dead-lettered.
-func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
+func TestARefusedRecordDoesNotFailItsBatch(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]*kerr.Error{"invalid": kerr.InvalidRecord, "unknown": kerr.UnknownServerError, "larger than a segment": kerr.RecordListTooLarge} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+			p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 			fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.100ms"), Err: refusal, Count: 1})
 			const n = 20
 			var together sync.WaitGroup // the first attempts fail at once
 			together.Add(n)
 			var ran sync.Map
-			alter(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
 			ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 				if _, again := ran.LoadOrStore(string(rec.Key), true); !again {
 					together.Done()
@@ -259,10 +259,10 @@ func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
 
 // An error that nobody knows stopped the subscription for ever. While others are written to
 // the same topic it is taken for the message's own.
-func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
+func TestAnUnknownErrorOfOneMessageStopsNoOther(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.1m"), Partitions: []int32{1}, Err: kerr.UnknownServerError, Count: -1})
 	waits := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Minute}}
 	ev, _ := consume(t, p, kafka.Config{Policy: waits}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })
@@ -282,7 +282,7 @@ func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 		}
 	}()
-	d, _ := ev.await(t, 1, buried("bad"))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered("bad"))[0].(redeliver.DeadLettered)
 	over.Store(true)
 	<-done
 	if d.State.Reason != redeliver.ReasonUnschedulable || d.State.Truncated != "" {

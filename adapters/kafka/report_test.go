@@ -21,20 +21,20 @@ type sinkOf func(redeliver.Event)
 func (f sinkOf) Event(e redeliver.Event) { f(e) }
 
 // offline is a reader that has no broker.
-func offline(sink redeliver.Sink) *reader {
+func offlineReader(sink redeliver.Sink) *reader {
 	cfg := Config{Group: "billing"}.withDefaults()
 	cfg.Sink = sink
 	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{
 		origin: "orders", group: "billing", policy: cfg.policy("orders"),
 		control: ownTopic{name: "orders.billing.control", exists: true},
-	}, restless{})
+	}, noPauseGroup{})
 }
 
-func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
+func TestGroupErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var told []redeliver.SubscriptionChanged
-		r := offline(sinkOf(func(e redeliver.Event) {
+		r := offlineReader(sinkOf(func(e redeliver.Event) {
 			if c, ok := e.(redeliver.SubscriptionChanged); ok {
 				told = append(told, c)
 			}
@@ -76,11 +76,11 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 }
 
 // It was told once, and the subscription stood still for days without another word.
-func TestALostGroupIsToldAgain(t *testing.T) {
+func TestALostGroupIsReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		r := offline(sinkOf(func(e redeliver.Event) {
+		r := offlineReader(sinkOf(func(e redeliver.Event) {
 			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeDisconnected {
 				told++
 			}
@@ -106,21 +106,21 @@ type broken struct{ sarama.Client }
 func (broken) GetOffset(string, int32, int64) (int64, error) { return 0, sarama.ErrOutOfBrokers }
 
 // unplaced is a partition for which nothing was committed.
-type unplaced struct{ *still }
+type noOffsetClaim struct{ *staticClaim }
 
-func (unplaced) InitialOffset() int64 { return sarama.OffsetOldest }
+func (noOffsetClaim) InitialOffset() int64 { return sarama.OffsetOldest }
 
-func TestWhyAPartitionIsNotReadIsTold(t *testing.T) {
+func TestAnUnreadPartitionIsReported(t *testing.T) {
 	t.Parallel()
 	var told []redeliver.SubscriptionChanged
-	r := offline(sinkOf(func(e redeliver.Event) {
+	r := offlineReader(sinkOf(func(e redeliver.Event) {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
 			told = append(told, c)
 		}
 	}))
 	r.client.admin.client = broken{}
-	s := &still{ctx: context.Background()}
-	err := (&session{reader: r}).ConsumeClaim(s, unplaced{s})
+	s := &staticClaim{ctx: context.Background()}
+	err := (&session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
 	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(told) != 1 || !errors.Is(told[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(told[0].Detail, "orders/0") {
 		t.Errorf("told: %+v; %v", told, err)
 	}

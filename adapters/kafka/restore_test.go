@@ -16,7 +16,7 @@ import (
 )
 
 // watchful is a client's configuration that soon sees what becomes of topics.
-func watchful() *sarama.Config {
+func fastMetadataConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
@@ -41,7 +41,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 		t.Run(suffix, func(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
-			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()})
+			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()})
 			kafka.SweepEvery(c, 100*time.Millisecond)
 			route(t, c, p.topic, handler)
 			put(t, p.addrs, order(p.topic, "before"))
@@ -61,10 +61,10 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 
 // Where topics are not created, the others are read all the same, and the missing one as
 // soon as it is there.
-func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
+func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()}
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()}
 	c, _ := open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
 		}
 		return nil
 	})
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	level := p.ours("retry.100ms")
 	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
 	ev.await(t, 1, func(e redeliver.Event) bool {
@@ -99,7 +99,7 @@ func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
 
 // What the group has committed says nothing of a topic that was deleted and created again
 // under the same name: what is written there would be skipped.
-func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
+func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
@@ -119,7 +119,7 @@ func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
 
 // Only the janitor deletes on our topics, and only what is settled. What else is gone was
 // lost without a word.
-func TestOnKafkaWhatARetentionDeletesIsTold(t *testing.T) {
+func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}

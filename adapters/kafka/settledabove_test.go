@@ -19,7 +19,7 @@ import (
 )
 
 // retries are n records on a level, due now, after one attempt.
-func retries(p keyOffset, n int) (recs []*kgo.Record, ids []string) {
+func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("retry-%04d", i)
 		rec := ours(p.ours("retry.100ms"), id, redeliver.State{
@@ -33,10 +33,10 @@ func retries(p keyOffset, n int) (recs []*kgo.Record, ids []string) {
 
 // A level had no bound of what is settled above its lowest unsettled record, and all of that ran again after an ordinary close
 // while one retry took long.
-func TestNothingRunsAgainThatIsSettledAboveASlowRetry(t *testing.T) {
+func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	const inFlight, n = 10, 1000
-	p := keyOffset{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxInFlight: inFlight, DrainTimeout: 200 * time.Millisecond}
 	first, ev := open(t, cfg)
 	if err := first.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -72,7 +72,7 @@ func TestNothingRunsAgainThatIsSettledAboveASlowRetry(t *testing.T) {
 func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := keyOffset{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	msg := message.NewMessage("later", []byte("later"))
 	delay.Message(msg, delay.For(100*time.Millisecond))

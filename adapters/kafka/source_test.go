@@ -11,7 +11,7 @@ import (
 )
 
 // weighed reads a record into a source.
-func weighed(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
+func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
 	s.addBytes(m)
 	return m
@@ -30,10 +30,10 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 		if many.isHeavy() {
 			t.Fatalf("%d bytes are too many", many.bytesAhead)
 		}
-		all = append(all, weighed(many, of(1<<20)))
+		all = append(all, parseRecord(many, of(1<<20)))
 	}
-	small := weighed(few, of(minAheadBytes-1))
-	last := weighed(many, of(1<<20))
+	small := parseRecord(few, of(minAheadBytes-1))
+	last := parseRecord(many, of(1<<20))
 	if !many.isHeavy() || many.isLight() {
 		t.Errorf("a source with %d of %d bytes reads on", many.bytesAhead, r.bytesAhead.Load())
 	}
@@ -55,19 +55,19 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 
 // A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and 4,096 of them
 // were read ahead.
-func TestHeadersWeigh(t *testing.T) {
+func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	s := &source{r: &reader{}}
 	headers := make([]*sarama.RecordHeader, 400_000)
 	for i := range headers {
 		headers[i] = &sarama.RecordHeader{}
 	}
 	for range 2 {
-		weighed(s, &sarama.ConsumerMessage{Headers: headers})
+		parseRecord(s, &sarama.ConsumerMessage{Headers: headers})
 	}
 	if !s.isHeavy() {
 		t.Errorf("a source with %d bytes of two such records reads on", s.bytesAhead)
 	}
-	one := weighed(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
+	one := parseRecord(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
 	if n := s.track.record(one.Seq).bytes; n != headerBytes+8 {
 		t.Errorf("a header of 8 bytes weighs %d", n)
 	}
@@ -77,7 +77,7 @@ func TestHeadersWeigh(t *testing.T) {
 func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), crashes: &crashGate{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: countingLane(func() { posted++ }), crashes: &crashGate{}}
 	next := func() *driver.Message[*sarama.ConsumerMessage] {
 		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
 	}
@@ -108,10 +108,10 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 }
 
 // Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
-func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
+func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
+	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: countingLane(func() { posted++ })}
 	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitMeta{suspects: map[int64]int{0: 0}}}
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
 	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
@@ -123,7 +123,7 @@ func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
 }
 
 // The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
-func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
+func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
 	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
 	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
@@ -136,10 +136,10 @@ func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
 
 // A partition pauses while one message takes long and a span of others is settled above it. It stayed paused when that one was
 // settled at last: the lane had as much room as before, so nothing had the source look again.
-func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
+func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
-	group := &pauses{}
-	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), crashes: &crashGate{}}
+	group := &pauseRecorder{}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crashGate{}}
 	s.Accept(readAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {
@@ -162,18 +162,18 @@ func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
 }
 
 // pauses is a group that knows whether its partition is paused.
-type pauses struct {
+type pauseRecorder struct {
 	sarama.ConsumerGroup
 	paused bool
 }
 
-func (p *pauses) Pause(map[string][]int32)  { p.paused = true }
-func (p *pauses) Resume(map[string][]int32) { p.paused = false }
+func (p *pauseRecorder) Pause(map[string][]int32)  { p.paused = true }
+func (p *pauseRecorder) Resume(map[string][]int32) { p.paused = false }
 
 // postOffice is a lane that only takes what is posted.
-type postOffice func()
+type countingLane func()
 
-func (p postOffice) Post(func()) bool                                                { p(); return true }
-func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
-func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
-func (p postOffice) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}
+func (p countingLane) Post(func()) bool                                                { p(); return true }
+func (p countingLane) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
+func (p countingLane) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
+func (p countingLane) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}

@@ -15,7 +15,7 @@ import (
 )
 
 // Where there is no room for them a dead letter goes without.
-func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
+func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{
@@ -34,7 +34,7 @@ func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
 	const n = 8
 	for i := range n { // from one that has room enough to one that has hardly any
 		rec := order("orders", fmt.Sprint(i))
-		rec.Value = noise(byte(i), most-1800+i*150)
+		rec.Value = randomBytes(byte(i), most-1800+i*150)
 		write(t, addrs, rec)
 	}
 	ev.await(t, n, is[redeliver.DeadLettered])
@@ -49,7 +49,7 @@ func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
 	}
 }
 
-func TestWhereADLQIsOursNothingElseIsNamed(t *testing.T) {
+func TestForeignOptionsAreRefusedForOurDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})

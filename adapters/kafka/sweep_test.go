@@ -11,7 +11,7 @@ import (
 )
 
 // deleter is a cluster that knows of one commit for all partitions.
-type deleter struct {
+type fakeAdmin struct {
 	sarama.ClusterAdmin
 	committed int64
 	refuses   string // topic
@@ -19,7 +19,7 @@ type deleter struct {
 	deleted   map[string]int64
 }
 
-func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+func (d *fakeAdmin) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	res := &sarama.OffsetFetchResponse{}
 	for topic, partitions := range of {
 		for _, p := range partitions {
@@ -33,7 +33,7 @@ func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sa
 	return res, nil
 }
 
-func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
+func (d *fakeAdmin) DeleteRecords(topic string, below map[int32]int64) error {
 	if topic == d.refuses {
 		return errors.New("not authorized")
 	}
@@ -43,7 +43,7 @@ func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
 	return nil
 }
 
-func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
+func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
 	if err := r.deleteSettled(topicIDs{"1s": "a", "2s": "b"}, r.owned.byTopic()); (err != nil) != (d.refuses+d.unknown != "") {
@@ -56,8 +56,8 @@ func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
 
 // What the group has committed may be from another life of the topic: one that
 // was deleted and made anew has records below it that nobody has read yet.
-func TestSweepStaysBelowWhatItsOwnLaneHasMarked(t *testing.T) {
-	d := &deleter{committed: 100}
+func TestSweepDeletesOnlySettledRecords(t *testing.T) {
+	d := &fakeAdmin{committed: 100}
 	r := &reader{
 		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
 		levels: map[string]waitLevel{"1s": {}, "2s": {}},

@@ -19,7 +19,7 @@ import (
 )
 
 // makeTopics creates topics with settings, as somebody else than redeliver does.
-func makeTopics(t *testing.T, p keyOffset, settings map[string]string, topics ...string) {
+func makeTopics(t *testing.T, p fixture, settings map[string]string, topics ...string) {
 	t.Helper()
 	configs := make(map[string]*string, len(settings))
 	for name, value := range settings {
@@ -31,7 +31,7 @@ func makeTopics(t *testing.T, p keyOffset, settings map[string]string, topics ..
 }
 
 // Many tools write "for ever" as the largest integer. As nanoseconds it overflows.
-func TestOnKafkaARetentionOfTheLargestIntegerIsForever(t *testing.T) {
+func TestOnKafkaTheLargestRetentionIsUnlimited(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	forever := map[string]string{"retention.ms": strconv.FormatInt(math.MaxInt64, 10), "max.message.bytes": "3000000"}
@@ -81,7 +81,7 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 }
 
 // Twice the limit of such an origin is more than Kafka's integers hold.
-func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
+func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	limit := strconv.Itoa(math.MaxInt32)
@@ -152,12 +152,12 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 
 // With PerKey a level with another number of partitions cannot be read in order. It waits,
 // loudly, and the others go on.
-func TestAnOldLevelThatCannotBeReadInOrderRefusesNoStart(t *testing.T) {
+func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	old := kafka.DelayTopic(p.topic, p.group, time.Second)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 2, map[string]*string{}, old)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond)})
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)})
 	route(t, c, p.topic, failFirst(0))
 	put(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")

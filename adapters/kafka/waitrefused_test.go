@@ -22,7 +22,7 @@ import (
 const large = 1_500_000
 
 // narrow makes the levels of a place.
-func narrow(t *testing.T, p keyOffset) {
+func createLevels(t *testing.T, p fixture) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
@@ -38,7 +38,7 @@ func putLarge(t *testing.T, addrs []string, recs ...*kgo.Record) error {
 	return cl.ProduceSync(t.Context(), recs...).FirstErr()
 }
 
-func buried(id string) func(redeliver.Event) bool {
+func isDeadLettered(id string) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		d, ok := e.(redeliver.DeadLettered)
 		return ok && d.State.ID == id
@@ -46,14 +46,14 @@ func buried(id string) func(redeliver.Event) bool {
 }
 
 // inDLQ checks what was buried, and how.
-func inDLQ(t *testing.T, p keyOffset, ev *events, value []byte, id string, attempts int) {
+func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string, attempts int) {
 	t.Helper()
-	d, _ := ev.await(t, 1, buried(id))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered(id))[0].(redeliver.DeadLettered)
 	if d.State.Reason != redeliver.ReasonUnschedulable || d.State.Attempts != attempts || d.Where != p.ours("dlq") || d.State.Error == "" {
 		t.Errorf("dead-lettered in %s as %+v, want it unschedulable after %d attempts", d.Where, d.State, attempts)
 	}
 	rec := read(t, p.addrs, p.ours("dlq"), 1)[0]
-	if _, ours := block(rec.Headers); !bytes.Equal(rec.Value, value) || ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderID] != id {
+	if _, ours := splitBlock(rec.Headers); !bytes.Equal(rec.Value, value) || ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderID] != id {
 		t.Errorf("the DLQ has %d bytes with %v", len(rec.Value), ours)
 	}
 	for _, f := range all[redeliver.PublishFailed](ev) {
@@ -63,12 +63,12 @@ func inDLQ(t *testing.T, p keyOffset, ev *events, value []byte, id string, attem
 
 // A level that refused a message for good was asked again for ever. It is buried, its
 // place on the level it came from is committed, and those behind it in its key go on.
-func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
+func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": waitsBehind(100 * time.Millisecond)} {
+	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": perKeyPolicy(100 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			p := onKafka(t)
-			narrow(t, p)
+			createLevels(t, p)
 			var mu sync.Mutex
 			var ran []string
 			ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
@@ -78,13 +78,13 @@ func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
 				return nil
 			})
 			at := time.Now().Truncate(time.Millisecond)
-			first := left(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at)
-			first.Value = noise(1, large)
+			first := leftOnLevel(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at)
+			first.Value = randomBytes(1, large)
 			first.Timestamp = at.Add(-time.Hour) // its level is over
 			if err := putLarge(t, p.addrs, first); err != nil {
 				t.Fatal(err)
 			}
-			inDLQ(t, p, ev, first.Value, "first", 1)
+			wantDeadLetter(t, p, ev, first.Value, "first", 1)
 			eventually(t, "its place is committed", func() bool {
 				return unacked(t, p.addrs, p.group, kafka.DelayTopic(p.topic, p.group, 3*time.Second), 0) == 1
 			})
@@ -107,13 +107,13 @@ func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
 }
 
 // The same for a message that is to wait behind one of its key: it has made no attempt.
-func TestOnKafkaWhatIsRefusedWhereItIsToWaitIsBuried(t *testing.T) {
+func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	narrow(t, p)
-	ev, _ := consume(t, p, kafka.Config{Policy: waitsBehind(100 * time.Millisecond)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	createLevels(t, p)
+	ev, _ := consume(t, p, kafka.Config{Policy: perKeyPolicy(100 * time.Millisecond)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
 	at := time.Now().Truncate(time.Millisecond)
-	put(t, p.addrs, left(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at))
+	put(t, p.addrs, leftOnLevel(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at))
 	ev.await(t, 1, is[redeliver.Hopped])
 	size := "2000000"
 	if _, err := kadm.NewClient(independent(t, p.addrs)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &size}}, p.topic); err != nil {
@@ -122,11 +122,11 @@ func TestOnKafkaWhatIsRefusedWhereItIsToWaitIsBuried(t *testing.T) {
 	again := keyed(p, "key", "first")
 	again.Timestamp = at
 	second := keyed(p, "key", "second")
-	second.Value = noise(2, large)
+	second.Value = randomBytes(2, large)
 	put(t, p.addrs, again)
 	eventually(t, "the origin takes it", func() bool { return putLarge(t, p.addrs, second) == nil })
 	put(t, p.addrs, keyed(p, "key", "third"), keyed(p, "another key", "other"))
-	inDLQ(t, p, ev, second.Value, "second", 0)
+	wantDeadLetter(t, p, ev, second.Value, "second", 0)
 	ev.awaitEnds(t, "other")
 	eventually(t, "the origin is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == 4 })
 	if n := len(all[redeliver.Attempted](ev)); n != 1 {

@@ -20,17 +20,17 @@ const crashEnv = "REDELIVER_TEST_KAFKA_CRASH"
 
 // crashConfig is what the parent tells its children, by that variable.
 type crashConfig struct {
-	Addrs       []string        `json:"addrs"`
-	Topic       string          `json:"topic"`
-	Group       string          `json:"group"`
-	Journal     string          `json:"journal"`
-	Order       redeliver.Order `json:"order"`
-	MaxInFlight int             `json:"in_flight"`
-	Takes       time.Duration   `json:"takes"`     // each handler
-	Killer      string          `json:"killer"`    // the message that kills the process
-	KillsAt     int             `json:"kills_at"`  // which attempt; before that it fails
-	Exit        bool            `json:"exit"`      // by os.Exit, not SIGKILL
-	Wandering   bool            `json:"wandering"` // no static member, so that a killed one is missed after its session
+	Addrs         []string        `json:"addrs"`
+	Topic         string          `json:"topic"`
+	Group         string          `json:"group"`
+	Journal       string          `json:"journal"`
+	Order         redeliver.Order `json:"order"`
+	MaxInFlight   int             `json:"in_flight"`
+	Takes         time.Duration   `json:"takes"`          // each handler
+	Killer        string          `json:"killer"`         // the message that kills the process
+	KillsAt       int             `json:"kills_at"`       // which attempt; before that it fails
+	Exit          bool            `json:"exit"`           // by os.Exit, not SIGKILL
+	DynamicMember bool            `json:"dynamic_member"` // no static member, so that a killed one is missed after its session
 }
 
 // crashChild consumes until it gets SIGTERM, or dies. All processes append to one
@@ -59,7 +59,7 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 			}
 		}),
 	}
-	if cfg.Wandering {
+	if cfg.DynamicMember {
 		config.InstanceID = ""
 	}
 	return consume(ctx, cfg.Addrs, 3*time.Second, config, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {

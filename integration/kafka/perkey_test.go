@@ -160,12 +160,12 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 		}
 	}
 	t.Logf("report: %d messages of %d keys, %d attempts repeated by %d kills", j.n, perKeyKeys, j.repeats, kills)
-	cfg.deadInOrder(t)
+	cfg.checkDeadLetters(t)
 }
 
 // deadInOrder reads the DLQ: the letters of a key stand in the order of the origin,
 // and are those that fail for good. A kill may have written one twice.
-func (c perKeyConfig) deadInOrder(t *testing.T) {
+func (c perKeyConfig) checkDeadLetters(t *testing.T) {
 	t.Helper()
 	dlq := fmt.Sprintf("%s.%s.dlq", c.Topic, c.Group)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

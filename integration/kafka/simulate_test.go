@@ -43,7 +43,7 @@ func scenario(outages ...simulate.Outage) simulate.Scenario {
 
 // way is what becomes of one message: when each attempt begins, counted from the first
 // message, how long it waits behind each, and how it ends.
-type way struct {
+type outcome struct {
 	began  []time.Duration
 	waits  []time.Duration
 	places []string // on which it waits
@@ -53,9 +53,9 @@ type way struct {
 
 // alone plays one message as package simulate does, but for itself: attempts take no
 // time, and none waits for another.
-func alone(s *simulate.Scenario, id int) (w way) {
+func playAlone(s *simulate.Scenario, id int) (w outcome) {
 	epoch := time.Unix(0, 0).UTC()
-	at := arrives(s, id)
+	at := arrival(s, id)
 	st := redeliver.State{ID: strconv.Itoa(id), Source: redeliver.Source{Known: true, Timestamp: epoch.Add(at)}}
 	for {
 		w.began = append(w.began, at)
@@ -69,19 +69,19 @@ func alone(s *simulate.Scenario, id int) (w way) {
 	}
 }
 
-func arrives(s *simulate.Scenario, id int) time.Duration {
+func arrival(s *simulate.Scenario, id int) time.Duration {
 	return time.Duration(math.Round(float64(id) / s.Rate * float64(time.Second)))
 }
 
 // sum is what all ways come to, in the words of a Result.
-type sum struct {
+type totals struct {
 	attempts, retries, atOnce, succeeded int
 	deadBy                               map[redeliver.Reason]int
 	recovered                            []time.Duration
 }
 
-func sumOf(s *simulate.Scenario, ways []way) sum {
-	all := sum{deadBy: make(map[redeliver.Reason]int)}
+func totalsOf(s *simulate.Scenario, ways []outcome) totals {
+	all := totals{deadBy: make(map[redeliver.Reason]int)}
 	for id, w := range ways {
 		all.attempts += len(w.began)
 		all.retries += len(w.began) - 1
@@ -93,14 +93,14 @@ func sumOf(s *simulate.Scenario, ways []way) sum {
 			all.succeeded++
 		default:
 			all.succeeded++
-			all.recovered = append(all.recovered, w.began[len(w.began)-1]-arrives(s, id))
+			all.recovered = append(all.recovered, w.began[len(w.began)-1]-arrival(s, id))
 		}
 	}
 	slices.Sort(all.recovered)
 	return all
 }
 
-func (s *sum) dead() (n int) {
+func (s *totals) dead() (n int) {
 	for _, d := range s.deadBy {
 		n += d
 	}
@@ -113,25 +113,25 @@ func quantile(all []time.Duration, q float64) time.Duration {
 }
 
 // rehearsal is a scenario on a real Kafka, through middleware.Retry.
-type rehearsal struct {
+type realRun struct {
 	*testing.T
 	s     simulate.Scenario
 	began time.Time
 
 	mu      sync.Mutex
 	warmed  bool
-	ways    []way
+	ways    []outcome
 	left    int
 	changes []redeliver.Event // what a run that does not end has to say
 	ended   chan struct{}
 }
 
 // rehearse runs a scenario and returns the ways of its messages.
-func rehearse(t *testing.T, s simulate.Scenario) []way {
+func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
 	n := int(s.For.Seconds() * s.Rate)
-	r := &rehearsal{T: t, s: s, ways: make([]way, n), left: n, ended: make(chan struct{})}
+	r := &realRun{T: t, s: s, ways: make([]outcome, n), left: n, ended: make(chan struct{})}
 	topic := "simulated-" + strings.ToLower(rand.Text()[:8])
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
 	if err != nil {
@@ -167,14 +167,14 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 			}
 		})
 	}
-	r.warm(put)
+	r.warmUp(put)
 	tick := time.NewTicker(time.Second / time.Duration(s.Rate))
 	defer tick.Stop()
 	r.mu.Lock()
 	r.began = time.Now()
 	r.mu.Unlock() // nobody looks at it before the first message
 	for id := 0; id < n; {
-		for id < n && arrives(&s, id) <= time.Since(r.began) { // a tick may have been missed
+		for id < n && arrival(&s, id) <= time.Since(r.began) { // a tick may have been missed
 			put(strconv.Itoa(id))
 			id++
 		}
@@ -199,14 +199,14 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 }
 
 // warmer is the id of messages that are no part of the scenario.
-const warmer = "before"
+const warmUpID = "before"
 
 // warm returns when the group reads, so that the first messages are not late by that.
-func (r *rehearsal) warm(put func(id string)) {
+func (r *realRun) warmUp(put func(id string)) {
 	tick, over := time.NewTicker(100*time.Millisecond), time.After(2*time.Minute)
 	defer tick.Stop()
 	for reads := false; !reads; {
-		put(warmer)
+		put(warmUpID)
 		select {
 		case <-tick.C:
 		case <-over:
@@ -218,7 +218,7 @@ func (r *rehearsal) warm(put func(id string)) {
 	}
 }
 
-func (r *rehearsal) handle(msg *message.Message) error {
+func (r *realRun) handle(msg *message.Message) error {
 	now := time.Now()
 	st, _ := redeliver.FromContext(msg.Context())
 	r.mu.Lock()
@@ -237,7 +237,7 @@ func (r *rehearsal) handle(msg *message.Message) error {
 	return r.s.Fails(uint32(id), st.Attempt(), at)
 }
 
-func (r *rehearsal) event(e redeliver.Event) {
+func (r *realRun) event(e redeliver.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := func(id string, reason redeliver.Reason) {
@@ -276,17 +276,17 @@ func (r *rehearsal) event(e redeliver.Event) {
 
 // simulated is what package simulate says, which must be what its messages come to
 // when each is played alone.
-func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []way) {
+func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) {
 	t.Helper()
 	res, err := simulate.Run(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ways := make([]way, res.Messages)
+	ways := make([]outcome, res.Messages)
 	for id := range ways {
-		ways[id] = alone(&s, id)
+		ways[id] = playAlone(&s, id)
 	}
-	all := sumOf(&s, ways)
+	all := totalsOf(&s, ways)
 	if all.attempts != res.Attempts || all.retries != res.Retries || all.atOnce != res.AtOnce || all.succeeded != res.Succeeded || !maps.Equal(all.deadBy, res.DeadBy) {
 		t.Fatalf("the messages alone come to %+v, together to %+v", all, res)
 	}
@@ -296,11 +296,11 @@ func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []way) {
 // Where nothing depends on the time, a real run is what was simulated: every message has
 // the same attempts, the same waits to the nanosecond, on the same levels, and the same
 // end.
-func TestASimulationIsWhatARealRunDoes(t *testing.T) {
+func TestARealRunMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	s := scenario()
 	res, want := simulated(t, s)
-	got := rehearse(t, s)
+	got := runReal(t, s)
 	for id := range want {
 		if len(got[id].began) != len(want[id].began) || !slices.Equal(got[id].waits, want[id].waits) || got[id].reason != want[id].reason {
 			t.Errorf("message %d had %d attempts, waited %v, and ended %q; simulated are %d, %v, %q",
@@ -348,7 +348,7 @@ func TestASimulationIsWhatARealRunDoes(t *testing.T) {
 }
 
 // lateness is by how much real attempts began behind the simulated ones, but for one of a hundred.
-func lateness(got, want []way) time.Duration {
+func lateness(got, want []outcome) time.Duration {
 	var behind []time.Duration
 	for id, w := range got {
 		for i := range min(len(w.began), len(want[id].began)) {
@@ -362,24 +362,24 @@ func lateness(got, want []way) time.Duration {
 // With an outage the time counts: an attempt that a broker delivers late may begin behind
 // it. So the real run must lie between what is simulated without lateness and with as
 // much as was measured, within a fiftieth of the messages.
-func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
+func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	outage := simulate.Outage{From: 2 * time.Second, To: 4 * time.Second}
 	s := scenario(outage)
 	res, want := simulated(t, s)
-	ways := rehearse(t, s)
+	ways := runReal(t, s)
 	late := lateness(ways, want)
 	// On a machine that stood still for the outage nobody met it, and there is nothing to compare.
 	for again := 0; late > 500*time.Millisecond && again < 4; again++ {
 		t.Logf("rehearsed again, with a lateness of %s", late)
-		ways = rehearse(t, s)
+		ways = runReal(t, s)
 		late = lateness(ways, want)
 	}
-	got := sumOf(&s, ways)
+	got := totalsOf(&s, ways)
 	// An attempt that is late meets an outage that is earlier: the beginning of it by as
 	// much as the machine was late then, and its end by as much as it was late then.
 	const steps = 4
-	least, most := sumOf(&s, want), sumOf(&s, want)
+	least, most := totalsOf(&s, want), totalsOf(&s, want)
 	quick, slow := least.recovered, least.recovered
 	for from := range steps + 1 {
 		for to := range steps + 1 {
@@ -389,7 +389,7 @@ func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
 			}
 			shifted := scenario(earlier)
 			_, moved := simulated(t, shifted)
-			all := sumOf(&s, moved)
+			all := totalsOf(&s, moved)
 			least.attempts, most.attempts = min(least.attempts, all.attempts), max(most.attempts, all.attempts)
 			least.succeeded, most.succeeded = min(least.succeeded, all.succeeded), max(most.succeeded, all.succeeded)
 			least.atOnce, most.atOnce = min(least.atOnce, all.atOnce), max(most.atOnce, all.atOnce)

@@ -18,9 +18,9 @@ import (
 func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 	return func(tb testing.TB, origin, group string) (deadletter.Queue, func()) {
 		tb.Helper()
-		line := newLine(&guard{})
+		dialer := newKillableDialer(&produceGuard{})
 		sc := sarama.NewConfig()
-		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, dialer
 		sc.Metadata.Retry.Max, sc.Producer.Retry.Max = 1, 1 // the dead need not wait
 		c, err := kafka.Open(context.Background(), kafka.Config{
 			Brokers: addrs, Group: group, Sarama: sc, SendTimeout: 20 * time.Second,
@@ -34,6 +34,6 @@ func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		return q, line.cut
+		return q, dialer.cut
 	}
 }

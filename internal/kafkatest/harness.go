@@ -36,11 +36,11 @@ const partitions = 2
 
 // session is longer than a machine that runs many tests at once keeps a heartbeat
 // waiting: a member that lives must not be thrown out. Nobody waits for it, see bury.
-const session = 30 * time.Second
+const sessionTimeout = 30 * time.Second
 
 // dial is longer than such a machine keeps a broker from an answer that a service wants when it opens. A
 // connection that was cut fails at once.
-const dial = time.Minute
+const dialTimeout = time.Minute
 
 // Refuse makes the broker refuse records for the topics whose names begin so,
 // until restore is called. Where it is nil, who writes them loses its connection.
@@ -49,7 +49,7 @@ type Refuse func(prefix string) (restore func())
 // New is the harness for the Kafka at addrs. It must not outlive tb.
 func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}}
+	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	if refuse == nil {
 		refuse = k.guard.refuse
 	}
@@ -75,7 +75,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 
 type harness struct {
 	addrs  []string
-	guard  *guard
+	guard  *produceGuard
 	client *kgo.Client // knows nothing of redeliver
 	admin  *kadm.Client
 }
@@ -99,14 +99,14 @@ func (k *harness) origin(tb testing.TB, n int) (string, []string) {
 }
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	line := newLine(k.guard)
+	dialer := newKillableDialer(k.guard)
 	config := k.config(cfg)
-	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, through(line)
+	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, clientConfig(dialer)
 	c, err := kafka.Open(context.Background(), config)
 	if err != nil {
 		return nil, err
 	}
-	return service{c, func() { k.bury(cfg.Group, line) }}, nil
+	return service{c, func() { k.killMember(cfg.Group, dialer) }}, nil
 }
 
 // config is what a service has of the kit's configuration in any form.
@@ -118,20 +118,20 @@ func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 }
 
 // through is a client that reaches the broker by a line.
-func through(line *line) *sarama.Config {
+func clientConfig(dialer *killableDialer) *sarama.Config {
 	sc := sarama.NewConfig()
-	sc.ClientID = line.name
+	sc.ClientID = dialer.name
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, 500*time.Millisecond
-	sc.Net.DialTimeout = dial
-	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = sessionTimeout, 500*time.Millisecond
+	sc.Net.DialTimeout = dialTimeout
+	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, dialer
 	return sc
 }
 
 func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	line := newLine(k.guard)
+	dialer := newKillableDialer(k.guard)
 	return func(ctx context.Context) error {
-		client, err := sarama.NewClient(k.addrs, through(line))
+		client, err := sarama.NewClient(k.addrs, clientConfig(dialer))
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.Ba
 		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
-	}, func() { k.bury(cfg.Group, line) }
+	}, func() { k.killMember(cfg.Group, dialer) }
 }
 
 // marshaler refuses what the kit says no decoder takes.
@@ -159,12 +159,12 @@ func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, grou
 		tb.Helper()
 		const setting, small = "max.message.bytes", "65536"
 		// Not kadm's ListTopics: it may answer as of 5 s ago, when the subscriber had not made all topics.
-		there, err := kmsg.NewPtrMetadataRequest().RequestWith(tb.Context(), k.client)
+		metadata, err := kmsg.NewPtrMetadataRequest().RequestWith(tb.Context(), k.client)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		var topics []string
-		for _, t := range there.Topics {
+		for _, t := range metadata.Topics {
 			ours := func(s string) bool { return strings.HasPrefix(*t.Topic, origin+"."+group+"."+s) }
 			if slices.ContainsFunc(suffixes, ours) {
 				topics = append(topics, *t.Topic)
@@ -251,7 +251,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := dlq.ToEnd(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
+		err := dlq.ReadToEnd(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
 		if err != nil && ctx.Err() == nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			tb.Fatal(err)
 		}

@@ -11,9 +11,9 @@ import (
 // for good: as the broker sees it, its process is dead.
 func KillableConfig(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
 	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}}
+	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
-	line := newLine(k.guard)
-	return through(line), func() { k.bury(group, line) }
+	dialer := newKillableDialer(k.guard)
+	return clientConfig(dialer), func() { k.killMember(group, dialer) }
 }

@@ -38,12 +38,12 @@ func (r *Reader) Close() { r.client.Close() }
 
 // Poll waits until something comes and hands it on. An error says that ctx has ended, and
 // what went wrong until then.
-func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
+func (r *Reader) Poll(ctx context.Context, handle func(*kgo.Record)) error {
 	fetches := r.client.PollFetches(ctx)
 	fetches.EachRecord(func(rec *kgo.Record) {
 		r.next.AddOffset(rec.Topic, rec.Partition, rec.Offset+1, -1)
 		if !rec.Attrs.IsControl() {
-			take(rec)
+			handle(rec)
 		}
 	})
 	if err := ctx.Err(); err != nil {
@@ -57,7 +57,7 @@ func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
 
 // ToEnd hands on what has come since the last time, up to all that is written now. It waits for the end of open
 // transactions.
-func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
+func (r *Reader) ReadToEnd(ctx context.Context, handle func(*kgo.Record)) error {
 	ends, err := r.admin.ListEndOffsets(ctx, r.topics...)
 	if err = errors.Join(err, ends.Error()); err != nil {
 		return fmt.Errorf("asking for the end of %v: %w", r.topics, err)
@@ -78,7 +78,7 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 				if next.At >= end.At {
 					break
 				}
-				if err := r.Poll(ctx, take); err != nil {
+				if err := r.Poll(ctx, handle); err != nil {
 					return fmt.Errorf("%s/%d was read up to %d of %d: %w", topic, partition, next.At, end.At, err)
 				}
 			}
@@ -88,17 +88,17 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 }
 
 // Read hands on all that stands in topics now, as [Reader.ToEnd] does.
-func Read(ctx context.Context, addrs []string, take func(*kgo.Record), topics ...string) error {
+func Read(ctx context.Context, addrs []string, handle func(*kgo.Record), topics ...string) error {
 	r, err := NewReader(addrs, topics...)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return r.ToEnd(ctx, take)
+	return r.ReadToEnd(ctx, handle)
 }
 
 // First returns the beginning of a topic as soon as it has n records, or more.
-func First(ctx context.Context, addrs []string, topic string, n int) ([]*kgo.Record, error) {
+func ReadFirst(ctx context.Context, addrs []string, topic string, n int) ([]*kgo.Record, error) {
 	r, err := NewReader(addrs, topic)
 	if err != nil {
 		return nil, err

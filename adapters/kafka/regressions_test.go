@@ -44,7 +44,7 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	cfg.Consumer.Offsets.Initial = sarama.OffsetNewest
 	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: cfg})
 	route(t, cl, "orders", failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	fresh, ids := orders("orders", 20)
 	write(t, addrs, fresh...)
 	ev.awaitEnds(t, ids...)
@@ -53,7 +53,7 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 // A member with another policy put what remained on a level of its own ladder and
 // left the first policy's name on it; by that ladder the due time was a lie, and
 // the message ran early.
-func TestAHopIsJudgedByTheLadderThatChoseItsLevel(t *testing.T) {
+func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -69,11 +69,11 @@ func TestAHopIsJudgedByTheLadderThatChoseItsLevel(t *testing.T) {
 		entered <- time.Now()
 		return nil
 	})
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	// Where the machine stands still the hop is late, and what is left is too short for a level: then another one comes.
 	begin := time.Now()
 	for i := 0; i == 0 || count(t, addrs, "orders.billing.retry.200ms") == 0; i++ {
-		if i > 0 && time.Since(begin) > patience {
+		if i > 0 && time.Since(begin) > waitTimeout {
 			t.Fatalf("%d messages ran, and none of them hopped", i)
 		}
 		due := time.Now().Add(1900 * time.Millisecond).Truncate(time.Millisecond).UTC()
@@ -87,7 +87,7 @@ func TestAHopIsJudgedByTheLadderThatChoseItsLevel(t *testing.T) {
 			if at.Before(due) {
 				t.Errorf("early by %s", due.Sub(at))
 			}
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			t.Fatal("it never ran")
 		}
 	}
@@ -101,7 +101,7 @@ func TestAHopIsJudgedByTheLadderThatChoseItsLevel(t *testing.T) {
 }
 
 // A record that its level refuses for good goes to the DLQ and holds up nobody.
-func TestARecordThatItsLevelRefusesForGoodGoesToTheDLQ(t *testing.T) {
+func TestARecordRefusedByItsLevelGoesToTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()

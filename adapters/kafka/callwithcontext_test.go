@@ -11,7 +11,7 @@ import (
 
 // What takes no context is left behind when the context ends, and what it has made by
 // then is not lost: it is closed.
-func TestWhatTakesNoContextIsLeftBehind(t *testing.T) {
+func TestCallWithContextReturnsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errGone := errors.New("gone")
 		for name, c := range map[string]struct {

@@ -10,21 +10,23 @@ import (
 )
 
 // line is how a process reaches the broker. Cut, it stays cut.
-type line struct {
-	name  string // the process is known to the broker by it
-	guard *guard
-	mu    sync.Mutex
-	conns []net.Conn
-	dead  bool
+type killableDialer struct {
+	name   string // the process is known to the broker by it
+	guard  *produceGuard
+	mu     sync.Mutex
+	conns  []net.Conn
+	killed bool
 }
 
-func newLine(g *guard) *line { return &line{name: "process-" + rand.Text(), guard: g} }
+func newKillableDialer(g *produceGuard) *killableDialer {
+	return &killableDialer{name: "process-" + rand.Text(), guard: g}
+}
 
 var errKilled = errors.New("the process was killed")
 
 // Dial implements the dialer of sarama's Net.Proxy.
-func (l *line) Dial(network, addr string) (net.Conn, error) {
-	if l.isDead() {
+func (l *killableDialer) Dial(network, addr string) (net.Conn, error) {
+	if l.isKilled() {
 		return nil, errKilled
 	}
 	conn, err := net.Dial(network, addr) //nolint:noctx // the interface has none; the broker is on this machine
@@ -33,24 +35,24 @@ func (l *line) Dial(network, addr string) (net.Conn, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead {
+	if l.killed {
 		conn.Close()
 		return nil, errKilled
 	}
 	l.conns = append(l.conns, conn)
-	return wire{conn, l.guard}, nil
+	return guardedConn{conn, l.guard}, nil
 }
 
-func (l *line) isDead() bool {
+func (l *killableDialer) isKilled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dead
+	return l.killed
 }
 
-func (l *line) cut() {
+func (l *killableDialer) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dead = true
+	l.killed = true
 	for _, c := range l.conns {
 		c.Close()
 	}
@@ -59,12 +61,12 @@ func (l *line) cut() {
 // guard keeps records from topics: a request that has some for one of them loses
 // its connection. A single broker of Kafka 4 cannot be made to refuse them by
 // itself: it never asks for more in-sync replicas than a topic has.
-type guard struct {
+type produceGuard struct {
 	mu       sync.Mutex
 	prefixes map[string]bool // of topics' names; no test refuses one twice
 }
 
-func (g *guard) refuse(prefix string) (restore func()) {
+func (g *produceGuard) refuse(prefix string) (restore func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.prefixes == nil {
@@ -79,7 +81,7 @@ func (g *guard) refuse(prefix string) (restore func()) {
 }
 
 // refuses reports whether a request is a Produce with one of the topics in it.
-func (g *guard) refuses(request []byte) bool {
+func (g *produceGuard) refuses(request []byte) bool {
 	const size, produce = 4, 0
 	if len(request) < size+2 || binary.BigEndian.Uint16(request[size:]) != produce {
 		return false
@@ -95,12 +97,12 @@ func (g *guard) refuses(request []byte) bool {
 }
 
 // wire is one connection. sarama writes a request with one Write.
-type wire struct {
+type guardedConn struct {
 	net.Conn
-	guard *guard
+	guard *produceGuard
 }
 
-func (w wire) Write(request []byte) (int, error) {
+func (w guardedConn) Write(request []byte) (int, error) {
 	if w.guard.refuses(request) {
 		w.Conn.Close()
 		return 0, errors.New("the connection was lost")

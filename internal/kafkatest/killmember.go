@@ -13,14 +13,14 @@ import (
 // kill, and a session that is short enough to be waited for throws out who lives, on a
 // machine that stands still for seconds. Where the broker does not answer the session
 // does it at last.
-func (k *harness) bury(group string, line *line) {
-	line.cut()
-	_ = until(context.Background(), func(ctx context.Context) (gone bool, err error) {
+func (k *harness) killMember(group string, dialer *killableDialer) {
+	dialer.cut()
+	_ = retryUntil(context.Background(), func(ctx context.Context) (gone bool, err error) {
 		groups, err := k.admin.DescribeGroups(ctx, group)
 		leave := kmsg.NewPtrLeaveGroupRequest()
 		leave.Group = group
 		for _, m := range groups[group].Members {
-			if m.ClientID == line.name {
+			if m.ClientID == dialer.name {
 				one := kmsg.NewLeaveGroupRequestMember()
 				one.MemberID = m.MemberID
 				leave.Members = append(leave.Members, one)
