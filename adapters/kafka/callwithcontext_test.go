@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// What takes no context is left behind when the context ends, and what it has made by
-// then is not lost: it is closed.
+// A call that takes no context goes on when the context ends. Its late result is not lost: it is closed.
 func TestCallWithContextReturnsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errGone := errors.New("gone")

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A Close whose ctx had ended waited for as long as sarama tried: half a minute
-// for every request that a broker does not answer.
+// A Close whose ctx had ended used to wait as long as sarama tried: half a minute for each unanswered request.
 func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

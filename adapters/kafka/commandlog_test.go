@@ -45,7 +45,7 @@ func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 	}
 }
 
-// The clocks of whoever gave a command, of the broker and of the reader: the earliest counts.
+// The earliest of three clocks counts: the sender's, the broker's and the reader's.
 func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -88,7 +88,7 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 	}
 }
 
-// A newer version may say more of a command; more of a filter takes less.
+// A newer version may add fields to a command. An unknown field of a filter refuses the command.
 func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	var b commandLog

@@ -34,7 +34,7 @@ func TestCommitMetaRoundTrips(t *testing.T) {
 			t.Errorf("wrote %q, want %q", got, text)
 		}
 		got, want := parseMeta(text), c.note
-		// What is below the mark is not written.
+		// Offsets below the mark are not written.
 		want.window, want.suspects = maps.Clone(want.window), maps.Clone(want.suspects)
 		maps.DeleteFunc(want.window, func(o int64, _ bool) bool { return o < c.mark })
 		maps.DeleteFunc(want.suspects, func(o int64, _ int) bool { return o < c.mark })
@@ -51,8 +51,7 @@ func TestCommitMetaRoundTrips(t *testing.T) {
 	}
 }
 
-// Whatever others have written there, and whatever is cut or broken, says nothing. What
-// a later version adds is skipped.
+// Metadata of other programs, and truncated or broken metadata, is ignored. Fields of later versions are skipped.
 func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -72,7 +71,7 @@ func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 	}
 }
 
-// A broker takes 4096 bytes, and refuses the offset, too, when there are more.
+// A broker accepts 4096 bytes. It refuses longer metadata together with its offset.
 func TestCommitMetaIsNeverTooLong(t *testing.T) {
 	t.Parallel()
 	n := commitMeta{owner: newOwner(), state: stateCareful, end: math.MaxInt64 - 1, alone: math.MaxInt64 / 2, window: make(map[int64]bool), suspects: make(map[int64]int)}
@@ -88,7 +87,6 @@ func TestCommitMetaIsNeverTooLong(t *testing.T) {
 	}
 }
 
-// What the next owner makes of the last word of the one before.
 func TestInheritCommitMeta(t *testing.T) {
 	t.Parallel()
 	const mark, end, stretch = 100, 1000, 500
@@ -133,10 +131,10 @@ func FuzzCommitMeta(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, mark int64) {
 		n := parseMeta(text)
-		n.base = 0 // as it is written here
+		n.base = 0 // as the text has it
 		again := n.text(0)
 		if !n.known() || len(again) > maxSuspectsText {
-			return // it may have been cut
+			return // the text may have been cut
 		}
 		if got := parseMeta(again); !reflect.DeepEqual(got, n) {
 			t.Errorf("%q was read as %+v, written as %q, and read as %+v", text, n, again, got)

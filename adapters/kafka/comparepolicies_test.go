@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// told are the changes of this name so far.
+// changes returns the changes of this name so far.
 func (e *events) changes(change string) (found []redeliver.SubscriptionChanged) {
 	for _, c := range all[redeliver.SubscriptionChanged](e) {
 		if string(c.Change) == change {
@@ -22,8 +22,7 @@ func (e *events) changes(change string) (found []redeliver.SubscriptionChanged) 
 	return found
 }
 
-// Two members of a group with different policies: both say so, and when the other one
-// has gone, that all agree.
+// Two members of a group have different policies. Both report that, and when the other one has left, that all agree.
 func TestOnKafkaMembersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

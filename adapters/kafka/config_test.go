@@ -79,7 +79,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 
 func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: []string{addr}, Group: "billing", Sarama: sarama.NewConfig()}
 			cfg.Sarama.Net.DialTimeout = time.Second
-			cfg.Sarama.Net.ReadTimeout = time.Minute // it is not that which ends it
+			cfg.Sarama.Net.ReadTimeout = time.Minute // the dial timeout must end it, not this one
 			cfg.Sarama.Metadata.Retry.Max = 0
 			begin := time.Now()
 			_, err := kafka.Open(t.Context(), cfg)

@@ -20,7 +20,7 @@ import (
 
 type recordHandler = func(context.Context, *sarama.ConsumerMessage) error
 
-// native is the caller's own client, as a service has one that knows nothing of redeliver.
+// saramaClient returns a service's own client, without redeliver's settings.
 func saramaClient(t *testing.T, addrs []string) sarama.Client {
 	t.Helper()
 	client, err := sarama.NewClient(addrs, withLongTimeouts(nil))
@@ -36,7 +36,7 @@ func saramaClient(t *testing.T, addrs []string) sarama.Client {
 	return client
 }
 
-// consume calls h for the topic's records until stop is called, or the test ends.
+// consume calls h for the topic's records until stop is called or the test ends.
 func consume(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
@@ -56,8 +56,7 @@ func consume(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) (ev *ev
 	return ev, stop
 }
 
-// Every answer of a handler of records, and what becomes of the record then. Each
-// attempt sees it as it stood in its topic.
+// Each answer of a handler leads to the right end, and each attempt sees the record as it was in its topic.
 func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -149,7 +148,7 @@ func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// A retry at once does not leave the process, and counts.
+// An immediate retry is held in the process, and counts as an attempt.
 func TestConsumeHoldsAnImmediateRetry(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
@@ -185,10 +184,9 @@ func recordText(m *sarama.ConsumerMessage) string {
 	return b.String()
 }
 
-// A handler that does not finish within the drain timeout has made no attempt;
-// one that does has.
+// A handler that does not finish within the drain timeout has made no attempt. One that does has.
 func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
-	t.Parallel() // it waits until the drain timeout is over
+	t.Parallel() // it waits for the drain timeout
 	p := onKafka(t)
 	entered := make(chan string)
 	leave := make(chan struct{})
@@ -215,7 +213,7 @@ func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); stop() }()
 	select {
-	case leave <- struct{}{}: // one of them
+	case leave <- struct{}{}:
 	case <-ended:
 		t.Fatal("both were cut off")
 	}
@@ -243,7 +241,7 @@ func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	}
 }
 
-// Members come and go while a key's records must run one after another, once.
+// Members join and leave while the records of a key must run once, one after another.
 func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -311,7 +309,7 @@ func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	}
 }
 
-// All that is wrong with a call is said at once, and nothing is begun.
+// An error lists all problems of a call, and nothing is begun.
 func TestConsumeRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -13,8 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// still is a partition and its session, with records that are there already. They
-// end when all are marked.
+// staticClaim is a partition and its session with a fixed number of records. It ends when all are marked.
 type staticClaim struct {
 	sarama.ConsumerGroupSession
 	messages chan *sarama.ConsumerMessage
@@ -36,12 +35,12 @@ func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 	if n == s.upTo {
 		select {
 		case s.all <- struct{}{}:
-		default: // a lane that ends marks once more
+		default: // an ending lane marks once more
 		}
 	}
 }
 
-// run reads the partition, of which nothing is suspect, in a group that commits what is marked.
+// run reads the partition without suspects. Marked offsets count as committed.
 func (s *staticClaim) run(r *reader) {
 	commits := newCommitter(r, true)
 	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
@@ -51,13 +50,13 @@ func (s *staticClaim) run(r *reader) {
 	commits.stop(context.Background())
 }
 
-// restless is a group that does not pause.
+// noPauseGroup is a group that does not pause.
 type noPauseGroup struct{ sarama.ConsumerGroup }
 
 func (noPauseGroup) Pause(map[string][]int32)  {}
 func (noPauseGroup) Resume(map[string][]int32) {}
 
-// laneOf reads n records of a partition with a handler that succeeds.
+// laneOf returns a function that reads n records of a partition with a successful handler.
 func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerMessage) error) (run func()) {
 	tb.Helper()
 	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
@@ -89,9 +88,8 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 	}
 }
 
-// The way of a record from the claim through lane, worker and handler to the mark
-// allocates nothing of its own: what a lane makes for many at once, and once for
-// itself, is less than an allocation for twenty of them.
+// A record makes no allocations of its own between claim and mark. Allocations that a lane shares are fewer than one
+// per twenty records.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
@@ -101,7 +99,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 			return nil
 		})
 		per := 1.
-		for range 3 { // the runtime's own allocations come and go
+		for range 3 { // the runtime's own allocations vary
 			per = min(per, testing.AllocsPerRun(1, func() {
 				run()
 				for range n {

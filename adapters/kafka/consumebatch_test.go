@@ -18,7 +18,7 @@ import (
 
 type batchHandler = func(context.Context, *kafka.Batch) error
 
-// consumeBatch calls h for the topic's records until stop is called, or the test ends.
+// consumeBatch calls h for the topic's records until stop is called or the test ends.
 func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
@@ -40,8 +40,8 @@ func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfi
 
 type tracerKey struct{}
 
-// Records in batches: each with its own answer, attempts and end, and in every attempt as it stood in its topic. What
-// has gathered when the service ends is handled before.
+// Each record of a batch has its own answer, attempts and end, and is the same in every attempt. A partial batch is
+// handled when the service ends.
 func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -117,7 +117,7 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// All that is wrong with a call is said at once, and nothing is begun.
+// An error lists all problems of a call, and nothing is begun.
 func TestConsumeBatchRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	client := saramaClient(t, fake(t, "orders").ListenAddrs())
@@ -126,7 +126,7 @@ func TestConsumeBatchRefusesABadCall(t *testing.T) {
 		"handler BatchConfig.Size BatchConfig.Bytes BatchConfig.Concurrency BatchConfig.Timeout": func() error {
 			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: -1, Bytes: -1, Concurrency: -1, Timeout: -5}, nil)
 		},
-		"BatchConfig.Size": func() error { // more than the default can have in flight
+		"BatchConfig.Size": func() error { // above the default MaxInFlight
 			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: kafka.DefaultMaxInFlight + 1}, fine)
 		},
 		"topics BatchConfig.Size": func() error {

@@ -13,10 +13,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// The way of a record through lane and batch to the mark allocates nothing of its
-// own either: what a batch of a hundred needs is less than an allocation for three.
-// The clock stands still meanwhile: what has waited for its batch for long is watched,
-// and that allocates.
+// A record makes no allocations of its own between lane, batch and mark. Allocations of a batch of a hundred are fewer
+// than one per three records. The clock is stopped, because records that wait long for their batch are watched, which
+// allocates.
 func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
@@ -27,7 +26,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			nb := newBatch(b, all)
 			for i, m := range nb.Messages {
-				if i%2 == 0 && !m.Ack() { // the rest is done at the end
+				if i%2 == 0 && !m.Ack() { // the others are done at the end
 					t.Error("an ack does not count")
 				}
 			}
@@ -60,8 +59,8 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		if per > 1./3 {
 			t.Errorf("%.3f allocations for a record", per)
 		}
-		// Each record has a key of its own, so every batch is full. A worker that the scheduler holds up would hold up the later
-		// records of its key, and they would be in batches of their own.
+		// Each record has its own key, so every batch is full. With shared keys a slow worker would delay later records
+		// of its key, which would then be in other batches.
 		if handled != 2*n || batches != 2*n/size {
 			t.Errorf("%d records in %d batches", handled, batches)
 		}

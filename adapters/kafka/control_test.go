@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// release and cancel are commands by ann.
+// release and cancel make commands by ann.
 func release(levels ...string) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
 }
@@ -29,7 +29,7 @@ func cancel(f deadletter.Filter) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
 }
 
-// waiting opens what waits, with a client of its own.
+// waiting opens the waiting messages with its own client.
 func (p fixture) waiting(t *testing.T) *kafka.Waiting {
 	t.Helper()
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "ann's"})
@@ -41,7 +41,7 @@ func (p fixture) waiting(t *testing.T) *kafka.Waiting {
 	return w
 }
 
-// provision creates the topics of a subscription, before a member of it lives.
+// provision creates the topics of a subscription without starting a member.
 func (p fixture) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 	t.Helper()
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
@@ -61,13 +61,14 @@ func sendCommand(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadlette
 	return given
 }
 
-// forge writes a record to the control topic that no command of ours has written.
+// writeControl writes a record to the control topic that is not a command of ours.
 func (p fixture) writeControl(t *testing.T, key string, value any) {
 	t.Helper()
 	p.writeControlAt(t, time.Now(), key, value)
 }
 
-// forgeAt is forge by a clock that shows this time. The fake does not know LogAppendTime, so there the time is right.
+// writeControlAt is writeControl at a time. The in-process Kafka does not support LogAppendTime, so there the record
+// has the right time already.
 func (p fixture) writeControlAt(t *testing.T, at time.Time, key string, value any) {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -82,7 +83,7 @@ func (p fixture) writeControlAt(t *testing.T, at time.Time, key string, value an
 	put(t, p.addrs, &kgo.Record{Topic: p.ours("control"), Key: []byte(key), Value: text, Timestamp: at})
 }
 
-// depth is how many messages wait on all levels.
+// waitingCount returns the number of messages that wait on all levels.
 func waitingCount(t *testing.T, w *kafka.Waiting) (n int64) {
 	t.Helper()
 	levels, err := w.Levels(t.Context())
@@ -95,12 +96,12 @@ func waitingCount(t *testing.T, w *kafka.Waiting) (n int64) {
 	return n
 }
 
-// waitsFor is a policy whose first retry comes after d.
+// retryAfter returns a policy whose first retry comes after d.
 func retryAfter(d time.Duration) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
 }
 
-// clerk fails every message once: of two causes, by the number at the end of its id.
+// failOnce fails every message once. The number at the end of its id chooses one of two causes.
 func failOnce(msg *message.Message) error {
 	if st, _ := redeliver.FromContext(msg.Context()); st.Attempts > 0 {
 		return nil
@@ -122,7 +123,7 @@ func (e *events) count(what func(redeliver.Event) bool) (n int) {
 	return n
 }
 
-// cause is the fingerprint of the messages that wait and whose ids end in an odd digit.
+// cause returns the fingerprint of waiting messages whose ids end in an odd digit.
 func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 	t.Helper()
 	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
@@ -137,10 +138,9 @@ func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 	return odd
 }
 
-// A thousand messages wait for an hour, of two causes. One cause is canceled, then all is
-// released, and the consumer is killed three times while it works through them. Each
-// message of the one cause rests in the DLQ and did not run, each of the other ran, and
-// nothing waits any more.
+// A thousand messages wait for an hour, with two causes. One cause is cancelled, then everything is released. The
+// consumer is killed three times meanwhile. All messages of the one cause end in the DLQ without another attempt, all
+// of the other run, and none waits any more.
 func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const n, kills = 1000, 3
@@ -148,7 +148,7 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	p := onKafka(t)
-	ev := newEvents() // of all that live here
+	ev := newEvents() // of all consumers
 	live := func() (kill func()) {
 		sc, kill := kafkatest.KillableConfig(t, p.addrs, p.group)
 		own := newEvents()
@@ -171,7 +171,7 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	ev.await(t, n, is[redeliver.RetryScheduled])
 	w := p.waiting(t)
 	eventually(t, "all wait", func() bool { return waitingCount(t, w) == n })
-	// Until then a kill has them fail once more, after the release.
+	// Before the commit, a kill would make them fail again after the release.
 	eventually(t, "the origin is committed", func() bool {
 		var done int64
 		for partition := range int32(4) {
@@ -182,7 +182,7 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	canceled := sendCommand(t, w, cancel(deadletter.Filter{Fingerprints: []string{cause(t, w)}}))
 	sendCommand(t, w, release()) // on a slow machine some wait on the retry topic
 	for i := range kills {
-		// Of both causes some more, and then at any moment.
+		// First some of both causes, then at any moment.
 		ev.await(t, 40*(i+1)+random.IntN(60), is[redeliver.Committed])
 		ev.await(t, 40*(i+1)+random.IntN(60), is[redeliver.DeadLettered])
 		<-time.After(time.Duration(random.IntN(100)) * time.Millisecond)
@@ -221,8 +221,8 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Logf("report: %d kills, %d duplicates", kills, twice)
 }
 
-// A release takes the levels that it names, wherever a message stands on them: behind more
-// than a lane holds, and where it would hop. Messages on other levels keep their due times.
+// A release takes whole levels: messages beyond what a lane holds, and messages that would hop. Messages on other
+// levels keep their due times.
 func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	t.Parallel()
 	const n = 6000
@@ -264,8 +264,8 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	ev.awaitEnds(t, "other")
 }
 
-// A release counts by the broker's clock: one whose sender's clock is ten minutes ahead
-// does not release what fails after it, and a restarted member does not either.
+// A release counts by the broker's clock. If the sender's clock is ten minutes ahead, it does not release later
+// failures, even for a member that restarts.
 func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -278,8 +278,7 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 		}
 		return errDeclined
 	}
-	// Behind all that waits in each partition a message is due: when it has run, the lanes
-	// have read the others.
+	// In each partition a message behind all waiting ones is due. When it has run, the lanes have read the others.
 	readAll := func(c *kafka.Client, ev *events, round int) {
 		t.Helper()
 		var recs []*kgo.Record
@@ -292,7 +291,7 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 		}
 		put(t, p.addrs, recs...)
 		ev.awaitEnds(t, ids...)
-		if err := c.Close(t.Context()); err != nil { // and what runs beside them has ended
+		if err := c.Close(t.Context()); err != nil { // and handlers have returned
 			t.Fatal(err)
 		}
 	}
@@ -323,14 +322,14 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 		if id == "late" {
 			want = 1
 		}
-		if n != want && !strings.HasPrefix(id, "due") { // which stand above what waits, so they run again
+		if n != want && !strings.HasPrefix(id, "due") { // they are above waiting ones, so they run again
 			t.Errorf("%s ran %d times, want %d", id, n, want)
 		}
 	}
 }
 
-// Whoever may write to the control topic cannot make messages vanish: older versions noted
-// there which records are settled, and such a note has no effect.
+// A program that may write to the control topic cannot make messages vanish. Older versions wrote there which records
+// are settled; such a record has no effect.
 func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -357,8 +356,8 @@ func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	}
 }
 
-// A message that is canceled does not run when it comes due, also when the command is older
-// than the consumer. What fails after the command runs.
+// A cancelled message does not run when it is due, even if the command is older than the consumer. Messages that fail
+// after the command do run.
 func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	const n, wait = 40, 2 * time.Second
@@ -392,7 +391,6 @@ func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 	}
 }
 
-// A cancel that is withdrawn does nothing any more, and one that has expired does not either.
 func TestAWithdrawnOrExpiredCancelHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -18,7 +18,7 @@ import (
 
 const control = "orders.billing.control"
 
-// changed reports whether an event is a change of the subscription, with an error that has the text.
+// isChangeWithError matches a change of the subscription whose error contains the text.
 func isChangeWithError(change, text string) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
@@ -28,7 +28,7 @@ func isChangeWithError(change, text string) func(redeliver.Event) bool {
 
 var notRead = isChangeWithError("commands are not read", "")
 
-// faulty is a place on a Kafka whose faults the test makes, with its topics.
+// onFaultyKafka returns a fixture on a Kafka whose faults the test injects, with its topics.
 func onFaultyKafka(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, fixture, kafka.Config) {
 	t.Helper()
 	cluster := fake(t, "orders")
@@ -79,7 +79,7 @@ func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	}
 }
 
-// Without a control topic everything else goes on. Where it may not be created, whoever gives a command gets an error.
+// Without a control topic messages run. If it cannot be created, the sender of a command gets an error.
 func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	t.Parallel()
 	cluster, p, cfg := onFaultyKafka(t, quick(1))
@@ -115,8 +115,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	}
 }
 
-// A command is refused where the topic would not keep it, or where the broker's clock would
-// not count.
+// A command is refused if the topic would not keep it, or if the broker's clock would not count.
 func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -125,7 +124,7 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	sendCommand(t, w, cancel(deadletter.Filter{}))
 	setConfig(t, p, "cleanup.policy", "delete")
 	setConfig(t, p, "message.timestamp.type", "CreateTime")
-	eventually(t, "both are refused", func() bool { // brokers learn of settings one after another
+	eventually(t, "both are refused", func() bool { // brokers learn of settings at different times
 		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
 	})
@@ -138,8 +137,7 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	}
 }
 
-// The control topic cannot be read for a while: the lanes go on without it, and the commands
-// are obeyed when it is back.
+// While the control topic cannot be read the lanes go on, and later they obey the commands.
 func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	t.Parallel()
 	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))
@@ -155,7 +153,7 @@ func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	ev.awaitEnds(t, id)
 }
 
-// Members that run find the control topic that the first command creates.
+// Running members find the control topic that the first command creates.
 func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -167,9 +165,8 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	ev.awaitEnds(t, "order-0001")
 }
 
-// Where keys wait for their failures nothing is released: the command is refused, and the
-// members do not obey one that is there all the same. What is canceled goes to the DLQ when it
-// is due, and what stands behind it goes on.
+// With the order PerKey a release is refused, and members ignore one that exists. A cancelled message goes to the DLQ
+// when it is due, and the messages behind it run.
 func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -180,7 +177,7 @@ func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 	w := p.waiting(t)
 	forged := release()
 	forged.ID, forged.Created, forged.Expires = "forged", time.Now().Add(time.Minute), time.Now().Add(time.Hour)
-	began := time.Now().Truncate(time.Millisecond) // as headers have it
+	began := time.Now().Truncate(time.Millisecond) // headers have milliseconds
 	put(t, p.addrs, leftOnLevel(p, wait, "k", "key-0", 0, 1, wait, began), leftOnLevel(p, wait, "k", "key-1", 1, 0, wait, began))
 	p.writeControl(t, "command/forged", forged)
 	sendCommand(t, w, cancel(deadletter.Filter{IDs: []string{"key-0"}}))
@@ -207,8 +204,8 @@ func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 	}
 }
 
-// A member that may not read a delay topic is in the group and does the rest: nothing
-// else says that what is there waits for ever.
+// A member without the right to read a delay topic stays in the group and reads the others. Nothing else shows that the
+// messages there wait.
 func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))

@@ -19,8 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// leave commits, as the last owner of a partition of orders that died, offset 0 and
-// a note.
+// commitAsDeadOwner commits offset 0 with the metadata of an owner that died.
 func commitAsDeadOwner(t *testing.T, addrs []string, partition int32, metadata string) {
 	t.Helper()
 	var offsets kadm.Offsets
@@ -30,7 +29,7 @@ func commitAsDeadOwner(t *testing.T, addrs []string, partition int32, metadata s
 	}
 }
 
-// noted is what stands beside the group's offset of a partition of orders.
+// committedMeta returns the metadata of the group's offset of a partition of orders.
 func committedMeta(t *testing.T, addrs []string, partition int32) string {
 	t.Helper()
 	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), "billing")
@@ -41,8 +40,7 @@ func committedMeta(t *testing.T, addrs []string, partition int32) string {
 	return o.Metadata
 }
 
-// fill writes n records to each of some partitions of orders; p0-0 is the first of
-// partition 0.
+// fillPartitions writes n records to each of some partitions of orders. p0-0 is the first of partition 0.
 func fillPartitions(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
@@ -57,11 +55,11 @@ func fillPartitions(t *testing.T, addrs []string, n int, partitions ...int32) (i
 	return ids
 }
 
-// company sees which messages run side by side.
+// overlapRecorder records which messages run at the same time.
 type overlapRecorder struct {
 	mu     sync.Mutex
 	runs   []string
-	beside map[string][]string // who ran while it did
+	beside map[string][]string // the messages that ran at the same time
 	now    map[string]bool
 }
 
@@ -97,8 +95,8 @@ func (c *overlapRecorder) ran(id string) (n int) {
 	return n
 }
 
-// What stood in the window that a process died in runs alone, in no company of its own
-// partition, of others, or of other subscriptions of its client.
+// Suspects from the window of a dead process run alone: no message of their partition, of other partitions or of other
+// subscriptions of the client runs beside them.
 func TestSuspectsRunAlone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "refunds")
@@ -135,8 +133,8 @@ func TestSuspectsRunAlone(t *testing.T) {
 	}
 }
 
-// The one that was alone when the process died is charged, and no other; charged too
-// often it is buried with its bytes, unrun.
+// Only the suspect that was alone when the process died is charged. After too many crashes it is dead-lettered
+// unchanged and without another attempt.
 func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -163,8 +161,7 @@ func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	}
 }
 
-// A process that is alive was not killed: a suspect whose session is lost, again and
-// again, is charged nothing.
+// A live process was not killed: a suspect that loses its session repeatedly is not charged.
 func TestALostSessionChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const losses = 3
@@ -189,7 +186,7 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	})
 	for range losses {
 		<-entered
-		// Its commits are refused, too: the last word is that it runs.
+		// Its commits are refused, too, so the last metadata says that it runs.
 		refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.UnknownMemberID, Count: -1})
 		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1})
 		if err := refused.Wait(t.Context(), 1); err != nil {
@@ -203,8 +200,7 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// The handler of a suspect that does not end in time, because the subscriber closes,
-// is not taken for a crash.
+// If the subscriber closes before a suspect's handler ends, that counts as no crash.
 func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -232,7 +228,7 @@ func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	}
 }
 
-// A subscriber that ends in order leaves no doubt, and metadata of others is no note.
+// An orderly end leaves no suspects, and metadata of other programs is ignored.
 func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -262,8 +258,8 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	}
 }
 
-// A broker that takes no metadata stops nobody: crashes are not counted then, which is
-// told once, and offsets are committed all the same.
+// If the broker refuses metadata, messages run. Crashes are not counted then, which is reported once, and offsets are
+// committed.
 func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -297,8 +293,7 @@ func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	}
 }
 
-// Where a message that has failed keeps its place and is waited for, a suspect runs
-// alone each time, and holds up nobody while it waits.
+// With Blocking, a failed suspect runs alone in each attempt, and holds up no other partition while it waits.
 func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -312,7 +307,7 @@ func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	route(t, c, "orders", func(msg *message.Message) error {
 		with.begin(msg.UUID)
 		defer with.end(msg.UUID)
-		if msg.UUID == "p1-0" { // while the suspect waits in its place
+		if msg.UUID == "p1-0" { // while the suspect waits
 			close(between)
 		}
 		if msg.UUID != "p0-0" {
@@ -326,7 +321,7 @@ func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 		case <-between:
 			return nil
 		default:
-			return errDeclined // once more: nobody had a chance
+			return errDeclined // fail once more: no other message has run yet
 		}
 	})
 	<-failed

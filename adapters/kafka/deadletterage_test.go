@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// How long a DLQ keeps its records, what else drops them, and how old the oldest is:
-// by the topic as it is now, and of what is not settled.
+// The reported retention is that of the topic now, and the oldest record is the oldest unsettled one.
 func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
@@ -35,7 +34,7 @@ func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Holes, and whole partitions of nothing but holes.
+	// Gaps in the log, and whole partitions of gaps.
 	purge(deadletter.Removal{Filter: deadletter.Filter{IDs: ids[:19]}})
 	if last := oldest(); last.Before(first) {
 		t.Errorf("the last is of %s, the first of %s", last, first)

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A group that has committed nothing used to have dealt with nothing, so that all was
-// replayed, and one whose offsets are those of an older topic hid all that lies there.
+// A group that had committed nothing used to leave out nothing, so everything was replayed. A group with offsets of an
+// older topic hid all records.
 func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-retry", "empty-retry").ListenAddrs()
@@ -74,9 +74,9 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	}
 }
 
-// Every group reads the origin, in the order of its keys. A header that names a partition
-// which the origin does not have was taken modulo their number; one that it has is where
-// the message stood, wherever we would put its key.
+// All groups read the origin in the order of its keys. A header with a partition that the origin does not have used to
+// be taken modulo the number of partitions. If the origin has the partition, the message returns to it, whatever
+// partition its key would choose.
 func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()

@@ -12,8 +12,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// What was marked of records that the broker has dropped by itself is forgotten, though
-// nothing is left that a runner could give back.
+// Marks of records that the broker has deleted are forgotten, even if there is nothing left to delete.
 func TestOnKafkaMarksOfDeletedRecordsAreForgotten(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))

@@ -19,10 +19,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// A replay of 2,000 dead letters whose runner is killed again and again, wherever
-// it is: its connections are cut, and nothing is released. Every message ends
-// committed, none is left in the DLQ or anywhere between, and the kills have left
-// no more duplicates than a window each.
+// The runner of a replay of 2,000 dead letters is killed repeatedly at random: its connections are cut, and its lease
+// is not released. Every message is committed in the end, and each kill causes at most a window of duplicates.
 func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, window, kills = 2000, 25, 6
@@ -46,7 +44,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	mended.Store(true)
 
 	started, killed := kafkatest.DeadLetters(addrs, time.Second), 0
-	ended := 0 // in the middle: killed, or without a broker for longer than the lease
+	ended := 0 // killed in the middle, or without a broker for longer than the lease
 	var task string
 	for done := false; !done; {
 		q, kill := started(t, p.topic, p.group)
@@ -73,7 +71,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 		done = err == nil && got.Status == deadletter.StatusDone
 		switch {
 		case errors.Is(err, deadletter.ErrHeld):
-			<-time.After(50 * time.Millisecond) // until the claim of the one before runs out
+			<-time.After(50 * time.Millisecond) // until the last claim expires
 		case !done:
 			ended++
 		}

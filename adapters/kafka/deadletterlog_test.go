@@ -21,14 +21,14 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// mortuary is a group whose handler fails everything until it is mended.
+// failingGroup is a group whose handler fails every message until it is fixed.
 type failingGroup struct {
 	fixture
 	c      *kafka.Client
 	ev     *events
 	mended atomic.Bool
 	mu     sync.Mutex
-	seen   []*message.Message // by the mended handler
+	seen   []*message.Message // by the fixed handler
 }
 
 func newFailingGroup(t *testing.T, p fixture) *failingGroup {
@@ -64,7 +64,7 @@ func (m *failingGroup) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadlette
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = q.Close() }) // perhaps before
+	t.Cleanup(func() { _ = q.Close() }) // it may be closed already
 	return q
 }
 
@@ -103,7 +103,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 60)
 	q := m.queue(t, kafka.DeadLetterConfig{})
-	// The first message of each partition stays: nothing may be deleted.
+	// The first message of each partition stays, so nothing may be deleted.
 	kept := ann
 	first := make(map[byte]bool)
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(msg *deadletter.Message) bool {
@@ -139,7 +139,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 		t.Errorf("the DLQ begins at %d of %d after all is settled", from, end)
 	}
 	eventually(t, "all are handled", func() bool { return m.handled() == 60 })
-	// What became of records that are gone is forgotten.
+	// Outcomes of deleted records are forgotten.
 	latest := make(map[string][]byte)
 	state := m.ours("dlq") + ".state"
 	for _, r := range read(t, m.addrs, state, int(count(t, m.addrs, state))) {
@@ -155,14 +155,13 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	}
 }
 
-// A DLQ was deleted and made anew: what its companion says of the offsets of the
-// old one must settle nothing, and let nothing be deleted.
+// A DLQ was deleted and created again. The outcomes of the old one must settle nothing, and delete nothing.
 func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 40)
 	q := m.queue(t, kafka.DeadLetterConfig{})
-	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // makes the companion
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // it creates the state topic
 	if err = errors.Join(err, c.Release(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +183,8 @@ func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	}
 }
 
-// Spring Kafka fills a DLQ, in transactions one of which is aborted. Its markers
-// are no messages, and the log ends with one.
+// Spring Kafka fills a DLQ in transactions, one of which is aborted. Markers of transactions are no messages, and the
+// log ends with one.
 func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
@@ -226,7 +225,7 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	transact(kgo.TryAbort, "never")
 	transact(kgo.TryCommit, "c")
 	transact(kgo.TryAbort, "never either")
-	if err := cl.BeginTransaction(); err != nil { // one is still open: nobody reads past it
+	if err := cl.BeginTransaction(); err != nil { // one is still open: readers stop before it
 		t.Fatal(err)
 	}
 	if err := cl.ProduceSync(t.Context(), spring("undecided")).FirstErr(); err != nil {
@@ -283,7 +282,7 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		t.Cleanup(func() { _ = q.Close() }) // the claim runs out
+		t.Cleanup(func() { _ = q.Close() }) // the claim expires
 	}
 	close(begin)
 	all.Wait()
@@ -292,8 +291,7 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	}
 }
 
-// A runner that was stopped for longer than its lease finds the DLQ in other hands,
-// and may write nothing more, however long it lives.
+// A runner that was stopped for longer than its lease loses the DLQ to another one, and can never write again.
 func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	t.Parallel() // it waits until the lease is renewed
 	m := newFailingGroup(t, onKafka(t))

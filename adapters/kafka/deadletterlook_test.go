@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// grave is a DLQ of four partitions, with so many records on each.
+// filledDLQ makes a DLQ of four partitions with records on each.
 func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	t.Helper()
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
@@ -35,7 +35,7 @@ func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	return q, ev
 }
 
-// The list of the cluster's topics, which may be long, was asked for three times. Its own are three.
+// The cluster's topics, of which there may be many, used to be listed three times. A claim needs only three topics.
 func TestAClaimListsTopicsOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -49,7 +49,7 @@ func TestAClaimListsTopicsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	claim() // it makes the companion
+	claim() // it creates the state topic
 	var lists, looks atomic.Int64
 	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -67,8 +67,7 @@ func TestAClaimListsTopicsOnce(t *testing.T) {
 	}
 }
 
-// What is known of the DLQ's partitions was thrown away while it was asked anew: who
-// counted at that moment missed some of them.
+// A refresh used to drop the known partitions for a moment, so that a concurrent Count missed some of them.
 func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	const each, looks = 5, 60
@@ -99,13 +98,12 @@ func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	}
 }
 
-// Records of the companion that nobody here can have written are passed over, and each
-// is told of once.
+// Records of the state topic that redeliver cannot have written are skipped, and each is reported once.
 func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := filledDLQ(t, p, 1)
-	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it makes the companion
+	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it creates the state topic
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// leaf is a page of n dead letters, from an offset on.
+// letterPage returns a page of n dead letters, from an offset on.
 func letterPage(n int, from int64) []fetchedRecord {
 	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
 	page := make([]fetchedRecord, n)
@@ -31,7 +31,7 @@ func letterPage(n int, from int64) []fetchedRecord {
 	return page
 }
 
-// leafing is a scan of partition 1; claimed it is a runner's.
+// newScan returns a scan of partition 1, of a runner if claimed.
 func newScan(claimed bool) *deadReader {
 	q := &deadQueue{ledger: newLedger(), info: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}
 	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
@@ -41,7 +41,7 @@ func newScan(claimed bool) *deadReader {
 	return s
 }
 
-// sift turns to a page and takes one in so many of it.
+// scanPage scans a page and wants every oneIn-th message.
 func (s *deadReader) scanPage(t *testing.T, page []fetchedRecord, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
@@ -57,7 +57,7 @@ func (s *deadReader) scanPage(t *testing.T, page []fetchedRecord, oneIn int) (go
 	return got
 }
 
-// spoil overwrites what a page has in the response of its fetch.
+// overwritePage overwrites the bytes of a page, as the next fetch may.
 func overwritePage(page []fetchedRecord) {
 	for i := range page {
 		room := [][]byte{page[i].key, page[i].value}
@@ -72,7 +72,7 @@ func overwritePage(page []fetchedRecord) {
 	}
 }
 
-// What somebody keeps of a page is his own.
+// Returned messages have copies of what they need.
 func TestReturnedMessagesDoNotAliasTheirPage(t *testing.T) {
 	page := letterPage(100, 100)
 	got := newScan(true).scanPage(t, page, 1)
@@ -84,8 +84,7 @@ func TestReturnedMessagesDoNotAliasTheirPage(t *testing.T) {
 	}
 }
 
-// Of a message that nobody wants two things are made: its place, and one text of all that
-// its state has.
+// The two allocations of an unwanted message are its position and the text of its state.
 func TestAnUnwantedMessageCostsTwoAllocations(t *testing.T) {
 	s, page := newScan(true), letterPage(1, 0)
 	filter := deadletter.Filter{ErrorText: "no such card"}

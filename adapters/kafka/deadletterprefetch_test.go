@@ -16,11 +16,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// While who looks is busy with a page, the next one is read: nobody waits for the
-// broker who need not. Closing waits for that, and asks for nothing more.
+// While the caller processes a page, the next one is read. Close waits for that read, and starts no other.
 func TestAScanReadsOnePageAhead(t *testing.T) {
 	t.Parallel()
-	const n, pages = 12, 6 // two of them fit into what is asked for at once
+	const n, pages = 12, 6 // two of them fit into one request
 	cluster := fake(t, "orders")
 	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
@@ -31,10 +30,10 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	for i := range n {
 		rec := order(p.ours("dlq"), fmt.Sprint(i))
 		rec.Partition, rec.Value = 0, make([]byte, 900<<10)
-		_, _ = rand.Read(rec.Value) // so that nobody makes it smaller
+		_, _ = rand.Read(rec.Value) // so that it cannot be compressed
 		recs = append(recs, rec)
 	}
-	for _, rec := range recs { // each in a batch of its own
+	for _, rec := range recs { // each in its own batch
 		put(t, p.addrs, rec)
 	}
 	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: p.topic})

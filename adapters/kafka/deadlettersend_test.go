@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// producers counts the producers that begin on a cluster; with refused they are refused.
+// countProducers counts the producers that begin on a cluster. If refused, they get an error.
 func countProducers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	var n atomic.Int64
 	cluster.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -26,8 +26,8 @@ func countProducers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	return &n
 }
 
-// Many messages are handed to a producer that gathers them, which is made once in a claim.
-// Few are not worth it, and where it cannot be made they all go as few do.
+// A large replay has a producer that batches, made once in a claim. A small replay uses the client's. So does a large
+// one if that producer cannot be made.
 func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// With Discard there is no DLQ. What is not retried is reported, and committed.
+// With Discard there is no DLQ: a message that is not retried is reported and committed.
 func TestDiscardMakesNoDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

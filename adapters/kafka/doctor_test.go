@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// patient is a group on a Kafka, and the policy that it is said to run.
+// doctorCase is a group on a Kafka, and the policy that Doctor gets.
 type doctorCase struct {
 	fixture
 	policy redeliver.Policy
@@ -27,7 +27,7 @@ func (p *doctorCase) config(policy redeliver.Policy) kafka.Config {
 	return kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
 }
 
-// member has somebody read the topic with a policy.
+// member starts a member of the group with a policy.
 func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*kafka.Client, *events) {
 	t.Helper()
 	c, ev := open(t, p.config(policy))
@@ -37,7 +37,7 @@ func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*kafka.Clien
 	return c, ev
 }
 
-// provision makes the topics of a policy, which nobody reads.
+// provision creates the topics of a policy without a member.
 func (p *doctorCase) provision(t *testing.T, policy redeliver.Policy) {
 	t.Helper()
 	c, _ := open(t, p.config(policy))
@@ -46,7 +46,7 @@ func (p *doctorCase) provision(t *testing.T, policy redeliver.Policy) {
 	}
 }
 
-// waits puts a message on a level, due at a time.
+// putWaiting writes a message to a level.
 func (p *doctorCase) putWaiting(t *testing.T, level string, due time.Time) {
 	t.Helper()
 	put(t, p.addrs, ours(p.ours("retry."+level), "waits", redeliver.State{
@@ -67,8 +67,7 @@ func (p *doctorCase) examine(t *testing.T, how doctor.Examination) *doctor.Diagn
 	return d
 }
 
-// has fails the test unless the symptoms are these and no others: each is "kind place
-// part of the text".
+// wantSymptoms fails the test unless the diagnosis has exactly these symptoms, each as "kind place part of the text".
 func wantSymptoms(t *testing.T, d *doctor.Diagnosis, want ...string) {
 	t.Helper()
 	for i, s := range d.Symptoms {
@@ -96,7 +95,7 @@ func TestOnKafkaDoctorFindsNothingInAHealthyGroup(t *testing.T) {
 		d := p.examine(t, how)
 		wantSymptoms(t, d)
 		checked, unchecked := 6, 0
-		if how.AnyPolicy { // levels of older policies are not
+		if how.AnyPolicy { // levels of older policies are not checked
 			checked, unchecked = 5, 1
 		}
 		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
@@ -130,7 +129,7 @@ func TestOnKafkaDoctorFindsLateMessages(t *testing.T) {
 	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), nobody)
 }
 
-// A level that a policy has left is found, whether anything waits on it or not.
+// Levels of an older policy are found, whether messages wait on them or not.
 func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
@@ -140,8 +139,8 @@ func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	p.member(t, p.policy)
 	empty, left := "orphan "+p.ours("retry.10m")+" and empty: delete it", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
 	wantSymptoms(t, p.examine(t, doctor.Examination{}), empty, left)
-	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot tell
-	// One that comes when the members have looked is read by nobody for a while.
+	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot know
+	// A level that is created after the members' check has no reader for a while.
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Hour), Levels: []time.Duration{2 * time.Hour}})
 	p.putWaiting(t, "2h", time.Now().Add(time.Hour))
 	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
@@ -155,7 +154,7 @@ func TestOnKafkaDoctorFindsMembersWithDifferentPolicies(t *testing.T) {
 	_, first := p.member(t, p.policy)
 	wantSymptoms(t, p.examine(t, doctor.Examination{}))
 	p.member(t, other)
-	first.awaitJoined(t, 2) // after the rebalance the first one says it again
+	first.awaitJoined(t, 2) // after the rebalance it reports its assignment again
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		wantSymptoms(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
 	}
@@ -188,7 +187,7 @@ func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {
 	}
 }
 
-// What waits for a group whose members have another name now is read by nobody, which the doctor once did not find.
+// Messages of a group that was renamed have no reader. Doctor once did not find them.
 func TestDoctorFindsRetriesOfARenamedGroup(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

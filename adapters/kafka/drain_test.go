@@ -14,8 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A retry that ends with its member may stand above others that wait: the next owner has these, and not the one that was
-// settled.
+// A retry that settles in a drain may be above others that wait. The next owner reads those, and not the settled one.
 func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -59,11 +58,11 @@ func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	}
 }
 
-// drains is a drain timeout that does not end by itself.
+// longDrain is a drain timeout that no test reaches.
 const longDrain = 50 * time.Second
 
-// taken subscribes by hand to a partition with the records a0, a1, b and c, of
-// which the first two have one key, and takes all but a1, which stands behind a0.
+// receiveThree subscribes to a partition with the records a0, a1, b and c, and receives all but a1. The first two share
+// a key, so a1 waits for a0.
 func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
 	t.Helper()
 	c, _ = open(t, cfg)
@@ -88,7 +87,7 @@ func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *kafka.Client, o
 	return c, out, msgs
 }
 
-// closing begins to close a client and returns when the drain of msg's lane has begun.
+// beginClose begins to close a client, and returns when the drain of msg's lane has begun.
 func beginClose(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
 	t.Helper()
 	closed := make(chan error, 1)
@@ -98,7 +97,7 @@ func beginClose(t *testing.T, c *kafka.Client, msg *message.Message) <-chan erro
 	return closed
 }
 
-// One that takes no more holds up nobody.
+// A subscriber that receives no more messages does not block the drain.
 func TestOnKafkaADrainReturnsUnreceivedMessages(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -119,8 +118,7 @@ func TestOnKafkaADrainReturnsUnreceivedMessages(t *testing.T) {
 	}
 }
 
-// What is nacked at the end comes back uncounted, and the next of its key must
-// not run before it.
+// A message that is nacked in a drain is returned without counting, and the next one of its key must not run before it.
 func TestOnKafkaADrainBeginsNoMessageBehindAReturnedOne(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -142,8 +140,8 @@ func TestOnKafkaADrainBeginsNoMessageBehindAReturnedOne(t *testing.T) {
 	}
 }
 
-// A record that waits at the end is below one that was settled without a handler, for example a copy of a record that had gone
-// further. The copy must not come again: with PerKey nothing would say that it is a copy.
+// A record that still waits at the end is below one that was settled without a handler, such as a copy that was out of
+// date. The copy must not run again, because with PerKey nothing would show that it is a copy.
 func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -169,7 +167,7 @@ func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 		t.Errorf("ran %v", ran)
 	}
 	after, stop := consume(t, p, cfg, succeeds)
-	put(t, p.addrs, keyed(p, "twice", "last")) // a copy that came again would run before it
+	put(t, p.addrs, keyed(p, "twice", "last")) // a copy would run before it
 	after.awaitEnds(t, "last")
 	stop()
 	if ran := after.attempts(); len(ran) != 1 {

@@ -13,10 +13,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// enough is how long a test waits for what the fault prevents.
+// failureWait is how long a test waits for an event that the fault prevents.
 const failureWait = 15 * time.Second
 
-// holdsWithin reports whether ok holds within enough.
+// holdsWithin reports whether ok holds within failureWait.
 func holdsWithin(ok func() bool) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -48,8 +48,8 @@ func TestExpectedFailurePerKeyANewPartitionStopsAllPartitions(t *testing.T) {
 	}
 }
 
-// Each Subscribe is a member of the group. So each topic that a process subscribes to, starts or stops rebalances all
-// other topics of all processes.
+// Each Subscribe is a member of the group. So a process that starts or stops reading one topic rebalances all other
+// topics of all processes.
 func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 	t.Parallel()
 	topics := []string{"orders", "refunds", "returns"}
@@ -65,7 +65,7 @@ func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 	}
 }
 
-// membersOf returns a function that asks how many members a group has.
+// membersOf returns a function that asks for the number of members of a group.
 func membersOf(t *testing.T, p fixture) func() int {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))

@@ -17,14 +17,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// quick is a policy with one level of 100 ms, and a rest that is too short for it: a write that is some tens of milliseconds
-// late still goes there.
+// quick is a policy with one level of 100 ms, which also fits a write that is some tens of milliseconds late.
 func quick(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
-// unacked is the lowest offset of a partition that the group has not committed;
-// 0 when it has committed nothing.
+// unacked returns the lowest uncommitted offset of a partition. It is 0 if the group has committed nothing.
 func unacked(t *testing.T, addrs []string, group, topic string, partition int32) int64 {
 	t.Helper()
 	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), group)
@@ -57,7 +55,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 				t.Fatal(err)
 			}
 			refuse := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: c.topic, Err: kerr.NotEnoughReplicas, Count: -1}
-			due := refuse // where it would go once its time is over
+			due := refuse // the next topic of the message
 			due.Topic = "orders.billing.retry"
 			fault := cluster.Fault(refuse, due)
 			var runs atomic.Int32
@@ -85,7 +83,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 			if changes("intake paused") != 1 || changes("intake resumed") != 0 {
 				t.Error("the intake is not paused, or was told so more than once")
 			}
-			put(t, addrs, order("orders", "b")) // comes while the intake is paused
+			put(t, addrs, order("orders", "b")) // it comes while the intake is paused
 			ev.await(t, 3, is[redeliver.PublishFailed])
 			if n := runs.Load(); n != 1 {
 				t.Errorf("%d handlers ran while the intake was paused", n)
@@ -111,8 +109,8 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 	}
 }
 
-// The broker has the record and says that it timed out: the idempotent producer
-// sends the same again, and the broker knows it.
+// The broker has the record but reports a timeout. The idempotent producer sends it again, and the broker recognizes
+// it.
 func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.dlq"} {
@@ -207,7 +205,7 @@ func TestGroupErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// tells reports whether an event is a change of the subscription.
+// isChange matches a change of the subscription.
 func isChange(to redeliver.Change) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
@@ -215,8 +213,8 @@ func isChange(to redeliver.Change) func(redeliver.Event) bool {
 	}
 }
 
-// A try that has no answer within SendTimeout may still succeed, and a second one
-// beside it would be a second copy, which climbs the ladder on its own.
+// A write without an answer within SendTimeout may still succeed. A second write beside it would be a second copy with
+// its own retries.
 func TestASlowWriteIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for topic, taken := range map[string]func(redeliver.Event) bool{

@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// strange are records that a map of strings cannot hold.
+// unusualRecords returns records that a map of strings cannot represent.
 func unusualRecords(topic, group string) []*kgo.Record {
 	born := time.UnixMilli(1_600_000_000_123)
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
@@ -32,7 +32,7 @@ func unusualRecords(topic, group string) []*kgo.Record {
 			{Key: "z", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "z", Value: []byte("3")},
 			{Key: "binary", Value: binary}, {Key: "null", Value: nil}, {Key: "empty", Value: []byte{}}, {Key: "", Value: []byte("no name")},
 		}},
-		// A service that copies headers onward.
+		// A service that copies headers.
 		{Topic: topic, Partition: 3, Timestamp: born, Key: []byte("copied"), Value: []byte("v"), Headers: []kgo.RecordHeader{
 			{Key: "mine", Value: []byte("1")}, {Key: redeliver.HeaderAttempt, Value: []byte("77")}, {Key: redeliver.HeaderGroup, Value: []byte(group)},
 			{Key: redeliver.HeaderDue, Value: []byte("9999-01-01T00:00:00Z")}, {Key: redeliver.HeaderReason, Value: []byte("exhausted")}, {Key: "last", Value: []byte("2")},
@@ -40,7 +40,7 @@ func unusualRecords(topic, group string) []*kgo.Record {
 	}
 }
 
-// picture is all that a record says, nil and empty told apart.
+// recordPicture formats all parts of a record. It distinguishes nil from empty.
 func recordPicture(key, value []byte, headers []kgo.RecordHeader) string {
 	show := func(b []byte) string {
 		if b == nil {
@@ -85,7 +85,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		payloads[msg.UUID] = append(payloads[msg.UUID], slices.Clone(msg.Payload))
 		metadata[msg.UUID] = append(metadata[msg.UUID], maps.Clone(msg.Metadata))
 		mu.Unlock()
-		// What a handler does to its message is not what is retried.
+		// A handler's changes to its message must not be retried.
 		for i := range msg.Payload {
 			msg.Payload[i] = '!'
 		}
@@ -120,7 +120,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		}
 	}
 	written := 0
-	for topic, least := range map[string]int{ // a write that is late goes to a lower level, or needs none
+	for topic, least := range map[string]int{ // a late write goes to a lower level, or needs none
 		p.ours("retry"): 0, p.ours("retry.100ms"): 0, p.ours("retry.300ms"): len(originals), p.ours("dlq"): len(originals),
 	} {
 		n := max(least, int(count(t, addrs, topic)))
@@ -160,7 +160,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	}
 }
 
-// broken refuses records in all the ways that a marshaler can.
+// broken refuses records in all ways that a marshaler can.
 type broken struct{ kafka.DefaultMarshaler }
 
 func (b broken) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
@@ -199,7 +199,7 @@ func TestOnKafkaAnUndecodableRecordIsDeadLetteredUnchanged(t *testing.T) {
 	hs := []kgo.RecordHeader{{Key: "a", Value: []byte{0xff}}, {Key: "a", Value: nil}}
 	var bad []*kgo.Record
 	for _, how := range []string{"error", "panic", "nothing"} {
-		// Of one key with what comes after them.
+		// They share a key with later records.
 		bad = append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte(how + "\x00\xff"), Headers: hs})
 	}
 	put(t, addrs, append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte("fine")})...)

@@ -53,8 +53,8 @@ func TestGarbageOnADelayTopicRunsOrIsDeadLettered(t *testing.T) {
 	cases := []struct {
 		name  string
 		spoil func(*kgo.Record)
-		fine  bool // nothing to find
-		runs  int  // of a handler that always fails, with two retries
+		fine  bool // there are no findings
+		runs  int  // attempts of a handler that always fails, with two retries
 	}{
 		{"as written", func(*kgo.Record) {}, true, 2},
 		{"no block", func(r *kgo.Record) { r.Headers = r.Headers[:1] }, false, 3},
@@ -153,8 +153,8 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 	}
 }
 
-// The retention was shortened while a message waited, or a policy with longer
-// waits wrote it: its hop was refused for ever, with the intake paused.
+// A wait may exceed the retention, because that was shortened meanwhile or a policy with longer waits wrote the
+// message. Its hop used to be refused for ever, with the intake paused.
 func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -174,7 +174,7 @@ func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		switch e := e.(type) {
 		case redeliver.Hopped:
-			return true // it waits on
+			return true // it waits
 		case redeliver.DeadLettered:
 			return e.State.Reason == redeliver.ReasonUnschedulable
 		case redeliver.PublishFailed:

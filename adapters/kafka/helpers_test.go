@@ -19,7 +19,7 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// order is a record whose id is its key, its value and its message UUID.
+// order makes a record whose id is its key, its value and its message UUID.
 func order(topic, id string) *kgo.Record {
 	return &kgo.Record{
 		Topic: topic, Key: []byte(id), Value: []byte(id),
@@ -35,7 +35,7 @@ func orders(topic string, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// independent is a client that knows nothing of redeliver.
+// independent makes a client without redeliver.
 func independent(t *testing.T, addrs []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addrs...)}, opts...)...)
@@ -55,7 +55,7 @@ func put(t *testing.T, addrs []string, recs ...*kgo.Record) {
 	}
 }
 
-// read returns the first n records of a topic, or more, as an independent client sees them.
+// read returns at least the first n records of a topic, as an independent client sees them.
 func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
@@ -67,7 +67,7 @@ func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
 	return recs
 }
 
-// count is the number of records that were ever written to a topic.
+// count returns the number of records that were ever written to a topic.
 func count(t *testing.T, addrs []string, topic string) int64 {
 	t.Helper()
 	ends, err := kadm.NewClient(independent(t, addrs)).ListEndOffsets(t.Context(), topic)
@@ -79,7 +79,7 @@ func count(t *testing.T, addrs []string, topic string) int64 {
 	return n
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -147,11 +147,10 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 	}
 }
 
-// noneEarly checks every attempt against the due time that was decided for it,
-// before any header was written or read. Two copies of a message have two: which
-// one it is says the copy itself. A write whose confirmation is late is told of
-// after its copy has run, and one whose session ended meanwhile as abandoned:
-// then the copy's own due time must do.
+// noneEarly checks every attempt against the due time that was decided for it, before any header was written or read.
+// Two copies of a message have two due times, and the copy itself says which one counts. The report of a slow write may
+// come after its copy has run, and a write whose session ended meanwhile is reported as abandoned: then the copy's own
+// due time counts.
 func (e *events) noneEarly(t *testing.T, before ...*events) {
 	t.Helper()
 	type decided struct {
@@ -185,7 +184,7 @@ func (e *events) noneEarly(t *testing.T, before ...*events) {
 		}
 		for !known[decided{a.State.ID, a.State.Attempts, a.State.Due.UnixMilli()}] && !abandoned[a.State.ID] {
 			select {
-			case <-tick.C: // it may be told to any of them
+			case <-tick.C: // the report may go to any of them
 				known, abandoned = look()
 			case <-deadline:
 				t.Fatalf("attempt %d of %s, due %s, was never scheduled", a.State.Attempt(), a.State.ID, a.State.Due)
@@ -211,7 +210,7 @@ func (e *events) attempts() map[string]int {
 	return n
 }
 
-// joined waits until the client's n-th assignment.
+// awaitJoined waits until the client's n-th assignment.
 func (e *events) awaitJoined(t *testing.T, n int) {
 	t.Helper()
 	e.await(t, n, func(ev redeliver.Event) bool {
@@ -232,7 +231,7 @@ func text(hs []kgo.RecordHeader) string {
 	return b.String()
 }
 
-// block parts a record's headers into the user's and redeliver's.
+// splitBlock separates a record's headers into the user's and redeliver's.
 func splitBlock(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
 	i := len(hs)
 	for j, h := range slices.Backward(hs) {

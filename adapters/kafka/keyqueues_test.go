@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Whatever fails, comes twice or is killed: no record runs before those before it in
-// its line, none runs twice in a session, and none is lost or left behind.
+// Whatever fails, is duplicated or is killed: no record runs before the earlier ones of its key, none runs twice in a
+// session, and none is lost or left behind.
 func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
-	t.Parallel() // it reckons, while others wait
+	t.Parallel() // it computes, while others wait
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		if err := newQueueModel(1+r.IntN(20), 1+r.IntN(4), r.IntN).run(400); err != nil {
@@ -36,7 +36,7 @@ func FuzzKeyQueues(f *testing.F) {
 	})
 }
 
-// What a session expected on the origin, and compaction took away, is not waited for.
+// A session does not wait for records on the origin that compaction has deleted.
 func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 	var behind atomic.Int64
 	queues := newKeyQueues(&behind)

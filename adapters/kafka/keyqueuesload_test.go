@@ -15,11 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Of the origin only so much was read back as MaxParked allowed, to the end of the
-// fetch: what stood behind that was overtaken by what waits. All of it is read, over
-// many fetches; behind the first MaxParked it is kept only where something may overtake it.
+// The load used to stop after MaxParked records and the end of a fetch, so later records of the origin were overtaken.
+// It reads all records now. After MaxParked it keeps only those that may be overtaken.
 func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
-	const most, records = 3, 60 // of 100 KB: six times what a fetch brings
+	const most, records = 3, 60 // of 100 KB: six fetches
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +66,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	}
 }
 
-// What loadOrigin says of the memory that a record takes.
+// The memory of a record as the comment of loadOrigin says.
 func TestALoadedRecordTakes64Bytes(t *testing.T) {
 	if n := unsafe.Sizeof(queuedRecord{}) + unsafe.Sizeof(keyOffset{}); n > 64 {
 		t.Errorf("%d bytes", n)

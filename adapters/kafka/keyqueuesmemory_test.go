@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What docs/explanation/order.md and Config.MaxParked say of the memory of a message that waits: each of
-// a key of its own, which is the most that it can be.
+// The memory of a waiting message as docs/explanation/order.md and Config.MaxParked say: each has its own key, which is
+// the maximum.
 func BenchmarkWaitingRecordMemory(b *testing.B) {
 	const waiting = 100_000
 	heap := func() int64 {

@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// world is a partition of an origin and the levels behind it, with a reader that is
-// killed now and then, as lines sees it. What it does is drawn from a string of
-// bytes; what must never happen panics with a text.
+// queueModel is a partition of an origin with its levels, and a reader that is killed at times, as keyQueues sees them.
+// A string of bytes chooses the steps. A violated promise panics with a text.
 type queueModel struct {
 	draw    func(n int) int
 	keys    []uint64 // of the origin's records
-	settled []bool   // a record that was acked or dead-lettered once, in any session
+	settled []bool   // acked or dead-lettered in any session
 	copies  []*levelCopy
 	now     time.Time
 
-	// The session: what a kill forgets.
+	// The session, which a kill forgets.
 	queues      *keyQueues
 	next        int // of the origin
 	box         mailbox
 	settledHere []bool // settled in this session
 	running     []*recordCopy
-	waiting     []*recordCopy              // in hand
-	writing     []*recordCopy              // told to park
-	written     []*recordCopy              // a retry or a park is written, and not settled
-	refused     []*recordCopy              // hop, and are to be dead-lettered
-	then        map[*recordCopy]*levelCopy // what was written
+	waiting     []*recordCopy              // held copies that wait
+	writing     []*recordCopy              // copies that must be parked
+	written     []*recordCopy              // a retry or a parked copy is written, and the source is not settled
+	refused     []*recordCopy              // refused hops, which will be dead-lettered
+	then        map[*recordCopy]*levelCopy // the copy that was written
 	origin      map[int]bool               // acked
-	copyOf      map[*recordCopy]*levelCopy // the copy on a level that it stands for; nil for the origin's
+	copyOf      map[*recordCopy]*levelCopy // its copy on a level; nil for the origin's
 }
 
-// copied is a record on a level.
+// levelCopy is a copy on a level.
 type levelCopy struct {
 	offset, attempts int
 	due              time.Time
 	acked, taken     bool
-	atStart          bool // there when the session began
+	atStart          bool // it existed when the session began
 }
 
 const maxAttempts = 3
@@ -57,7 +56,7 @@ func (w *queueModel) restart() {
 	for w.next < len(w.keys) && w.origin[w.next] {
 		w.next++
 	}
-	for i := range w.origin { // only what is below the lowest was committed
+	for i := range w.origin { // only offsets below the lowest unsettled one were committed
 		if i > w.next {
 			delete(w.origin, i)
 		}
@@ -68,7 +67,7 @@ func (w *queueModel) restart() {
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
 	w.then, w.copyOf = make(map[*recordCopy]*levelCopy), make(map[*recordCopy]*levelCopy)
 	w.settledHere = make([]bool, len(w.keys))
-	// What was acked on a level last may not have been committed.
+	// The last ack on a level may not have been committed.
 	for _, c := range w.copies {
 		if c.acked && w.draw(8) == 0 {
 			c.acked = false
@@ -131,10 +130,10 @@ func (w *queueModel) step() {
 			if c := w.pick(func(c *levelCopy) bool { return c.due.After(w.now) }); c != nil {
 				w.hop(c)
 			}
-		case 3: // it waits too long for who takes long
+		case 3: // it waits too long for a slow handler
 			if c := pop(&w.waiting, w.draw); c != nil {
 				if !w.queues.stopWaiting(c) {
-					w.waiting = append(w.waiting, c) // a twin
+					w.waiting = append(w.waiting, c) // a duplicate
 					break
 				}
 				w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(levelRecheck)}
@@ -153,7 +152,7 @@ func (w *queueModel) step() {
 	w.settle()
 }
 
-// take has a lane read and ask for a copy on a level.
+// take makes a lane read and ask about a copy on a level.
 func (w *queueModel) take(c *levelCopy) {
 	own := w.recordCopy(c)
 	c.taken = true
@@ -161,7 +160,7 @@ func (w *queueModel) take(c *levelCopy) {
 	w.ask(&own)
 }
 
-// pick is a copy that waits, such as ok says.
+// pick chooses a waiting copy that matches ok.
 func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
 	var found []*levelCopy
 	for _, c := range w.copies {
@@ -185,7 +184,7 @@ func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
 	return c
 }
 
-// add is a record that is written to a level. A lane reads it at once, and keeps it.
+// add writes a copy to a level. A lane reads it at once, and holds it.
 func (w *queueModel) add(c levelCopy) *levelCopy {
 	c.acked, c.taken, c.atStart = false, false, false
 	w.copies = append(w.copies, &c)
@@ -233,7 +232,7 @@ func (w *queueModel) ask(c *recordCopy) {
 	}
 }
 
-// settle asks again for what was told to.
+// settle asks again about copies in the mailbox.
 func (w *queueModel) settle() {
 	for len(w.box.copies) > 0 {
 		for _, c := range w.queues.collect(&w.box) {
@@ -244,7 +243,7 @@ func (w *queueModel) settle() {
 	for _, queue := range w.queues.queues {
 		first := queue.first()
 		if first == nil {
-			continue // other copies of what is done are waited for
+			continue // other copies of settled records may be left
 		}
 		for _, it := range queue.records[queue.head:] {
 			if it.held != nil && it.held.waits && (first.held == nil || first.held.waits) {
@@ -302,22 +301,22 @@ func (w *queueModel) hop(c *levelCopy) {
 	}
 	w.add(*c)
 	if w.draw(3) == 0 {
-		return // its ack is not heard of
+		return // the report of its ack is lost
 	}
 	c.acked = true
 	w.queues.hopped(&own)
 }
 
-// bury is what no level takes: it is dead-lettered on its way there.
+// deadLetter dead-letters a copy that its level refuses.
 func (w *queueModel) deadLetter(c *recordCopy) {
 	inHand := func(o *recordCopy) bool { return o != c && o.keyOffset == c.keyOffset }
-	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // goes on
+	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // it continues
 	w.settled[c.offset], w.settledHere[c.offset] = true, w.settledHere[c.offset] || !another
 	w.ack(c)
 	w.queues.deadLetter(c)
 }
 
-// finish lets everything come to its end.
+// finish lets all records settle.
 func (w *queueModel) finish() {
 	for range 100_000 {
 		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&

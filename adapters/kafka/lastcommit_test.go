@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// runAgain is what was told of settled messages that run again.
+// runAgain returns the reports of settled messages that run again.
 func runAgain(evs ...*events) (found []redeliver.SubscriptionChanged) {
 	for _, ev := range evs {
 		for _, c := range all[redeliver.SubscriptionChanged](ev) {
@@ -33,7 +33,7 @@ func runAgain(evs ...*events) (found []redeliver.SubscriptionChanged) {
 
 var repeatText = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
 
-// howMany there may be of which such a change tells.
+// repeatsIn returns the number of messages in such a report.
 func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 	t.Helper()
 	found := repeatText.FindStringSubmatch(c.Detail)
@@ -47,10 +47,9 @@ func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 	return n
 }
 
-// excuses is how many settled messages members have told of that may run again, most at most. A
-// member that the group has gone on without, because the machine left it no time, cannot commit
-// what it has finished, and says so. Nothing else is repeated where every handler has time to
-// finish.
+// countRepeats returns how many settled messages may run again according to the members' reports, and fails above
+// maxRepeats. On a slow machine the group may remove a member, which then cannot commit what it has finished, and
+// reports that. Nothing else is repeated if every handler has time to finish.
 func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	t.Helper()
 	told := runAgain(evs...)
@@ -61,19 +60,19 @@ func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 			n += repeatsIn(t, c)
 		}
 	}
-	if n > maxRepeats { // that is no machine without time: hardly any last commit is taken
+	if n > maxRepeats { // even on a slow machine, most last commits succeed
 		t.Errorf("of %d settled messages it was told that they run again: %v", n, told)
 	}
 	return n
 }
 
-// What a member has handled and cannot commit any more when its partition moves runs
-// again. Nobody said so, and nobody knew why.
+// Messages that a member has handled and cannot commit run again when their partition moves. That used to be
+// unreported.
 func TestAFailedLastCommitIsReported(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		code *kerr.Error
-		err  error // 0: none came in time
+		err  error // 0: no answer in time
 	}{
 		"another generation has begun": {kerr.IllegalGeneration, sarama.ErrIllegalGeneration},
 		"the member is out":            {kerr.UnknownMemberID, sarama.ErrUnknownMemberId},
@@ -121,7 +120,7 @@ func TestAFailedLastCommitIsReported(t *testing.T) {
 	}
 }
 
-// Messages that are handled above one whose handler still runs are in the settlement set: the next owner passes over them.
+// Messages that settle above a running one are in the settlement set, so the next owner skips them.
 func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -160,9 +159,8 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// A cooperative group's generation rises before its members' lanes are told. A note that
-// was refused for that was not written again: its lane waited for ten seconds, and then
-// went on without counting crashes.
+// In a cooperative group the generation rises before the members' lanes know. Metadata refused for that reason used not
+// to be committed again: its lane waited for ten seconds, and then went on without counting crashes.
 func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -29,7 +29,7 @@ func (e *events) lastLoad() redeliver.Load {
 	return load()
 }
 
-// What handlers have is in flight; what waits on a level, and what is read ahead, is held.
+// Messages in handlers are in flight. Messages that wait on a level or are read ahead are held.
 func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Each member and each producer asked for the metadata of all topics of the cluster, when it began and every 30 s: on one
-// with thousands of topics most of what its brokers did.
+// Each member and each producer used to ask for all topics of the cluster when it began and every 30 s. With thousands
+// of topics that was most of the brokers' work.
 func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "stock")

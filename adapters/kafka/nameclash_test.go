@@ -27,7 +27,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	}
 }
 
-// Two subscriptions that shared a way back ran each other's messages.
+// Two subscriptions with one way back would run each other's messages.
 func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
 	one := &layout{origin: "one", topics: []ownTopic{{name: "retry"}, {name: "one.dlq"}}}
 	two := &layout{origin: "two", topics: []ownTopic{{name: "retry"}, {name: "two.dlq"}}}

@@ -16,7 +16,7 @@ func legal(name string) bool {
 	return len(name) > 0 && len(name) <= 249 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
 
-// Groups that look like escapes are what could collide.
+// Groups that look like escapes could collide.
 var group = rapid.OneOf(
 	rapid.StringOfN(rapid.RuneFrom([]rune("_ae0259f.-Z")), 1, 12, -1),
 	rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 20), func(b []byte) string { return string(b) }),
@@ -55,7 +55,7 @@ func TestSubscriptionsNeverShareATopic(t *testing.T) {
 				t.Fatalf("%s is read back from %s as %s, %t", l1, a, got, ok)
 			}
 		}
-		// The same bytes parted otherwise are the likeliest to collide.
+		// The same bytes divided differently are the likeliest to collide.
 		all := t1 + "." + g1
 		cut := rapid.IntRange(1, len(all)-1).Draw(t, "cut")
 		t2, g2 := all[:cut], strings.TrimPrefix(all[cut:], ".")

@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// Topic a.b with group c and topic a with group b_c make names that Kafka takes for one. The error names both topics and
-// the way out. The Kafka in memory takes them, so it is told to answer as a real one does.
+// Topic a.b with group c and topic a with group b_c make names that Kafka does not distinguish. The error names both
+// topics and the remedy. The in-process Kafka accepts such names, so it is made to answer as a real one does.
 func TestOnKafkaNamesThatCollideAreExplained(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

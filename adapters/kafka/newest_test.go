@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// newest is a client's configuration that has a new group begin at the end of the origin,
-// as sarama's default has, and that looks for new partitions often.
+// newest returns a configuration with which a new group begins at the end of the origin, as with sarama's default. It
+// looks for new partitions often.
 func newest() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetNewest
@@ -23,7 +23,7 @@ func newest() *sarama.Config {
 	return cfg
 }
 
-// on puts records on each of n partitions, and returns their ids.
+// putOnPartitions writes a record to each of n partitions, and returns their ids.
 func putOnPartitions(t *testing.T, p fixture, name string, n int) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
@@ -49,7 +49,7 @@ func addPartitions(t *testing.T, p fixture, n int) {
 	})
 }
 
-// onlyNew checks that nothing has run but ids.
+// wantOnlyAttempted checks that only these ids were attempted.
 func wantOnlyAttempted(t *testing.T, ev *events, ids ...string) {
 	t.Helper()
 	ran := ev.attempts()
@@ -61,8 +61,7 @@ func wantOnlyAttempted(t *testing.T, ev *events, ids ...string) {
 	}
 }
 
-// With Newest, sarama's default, what had been written to a new partition of the origin
-// before the group knew of it was skipped, and the offset committed behind it.
+// With Newest, records of a new partition from before the group knew it used to be skipped.
 func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	cfg := kafka.Config{Policy: quick(1), Sarama: newest()}
@@ -103,8 +102,7 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 	})
 }
 
-// The first start of a group is one, however many members it has, and whatever other
-// clients of the group have committed before.
+// A group starts once, however many members it has, and whatever other clients of the group have committed before.
 func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range map[string]sarama.BalanceStrategy{"eager": sarama.NewBalanceStrategyRange(), "cooperative": sarama.NewBalanceStrategyCooperativeSticky()} {

@@ -14,9 +14,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A deploy that is rolled back: the members of the older policy run on, and what
-// the newer one left on levels of its own waited for their next start. Those
-// levels may be deleted again, too.
+// A deploy is rolled back while members of the older policy run. Messages that the newer one left on its own levels
+// used to wait for the next start. Those levels may also be deleted.
 func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
@@ -57,7 +56,7 @@ func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 					t.Errorf("%s ran %s early", a.State.ID, due.Sub(a.Start))
 				}
 			}
-			// Nobody can join a group with a topic that is gone.
+			// Nobody can join a group with a deleted topic.
 			if _, err := kadm.NewClient(independent(t, addrs)).DeleteTopics(t.Context(), topic); err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +81,7 @@ func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 	}
 }
 
-// A level of an older policy that somebody deletes while a service starts does not keep it from starting.
+// A level of an older policy may be deleted while a service starts.
 func TestALevelDeletedDuringAStartIsNoProblem(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Without the right to delete records, delay topics keep all retries. When the group's offsets are gone, each of them
-// runs again, which nothing reported once.
+// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them
+// run again, which used to be unreported.
 func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -41,7 +41,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteGroup(t.Context(), p.group); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sarama = newest() // the origin does not repeat anything
+	cfg.Sarama = newest() // the origin repeats nothing
 	second, after := open(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	after.awaitJoined(t, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// keeps says of each old level "name: why it must stay", or "removed".
+// keepReasons returns for each old level "name: why it must stay", or "removed".
 func (p *doctorCase) keepReasons(all []doctor.OldLevel) (said []string) {
 	for _, o := range all {
 		why := o.Keep
@@ -28,7 +28,7 @@ func (p *doctorCase) keepReasons(all []doctor.OldLevel) (said []string) {
 	return said
 }
 
-// says fails the test unless what is said of old levels begins so.
+// wantReasons fails the test unless the results begin with these texts.
 func wantReasons(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
@@ -36,8 +36,7 @@ func wantReasons(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// Only a level on which nothing waits, of a policy that no member runs, is removed; and
-// the group goes on without it.
+// Only an empty level of a policy that no member runs is deleted, and the group goes on without it.
 func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
@@ -60,7 +59,7 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	}
 	wantReasons(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it") // there are no members
 
-	// While somebody runs the older policy, nothing is.
+	// While a member runs the older policy, none is deleted.
 	older, oldEv := open(t, p.config(was))
 	route(t, older, p.topic, failFirst(0))
 	oldEv.awaitJoined(t, 1)
@@ -98,9 +97,8 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 }
 
-// A controller deletes in its time, and a broker lists for a while what the controller
-// has deleted: it tells nobody the offsets of it. All of that was an error, after which
-// the other levels stayed.
+// A controller takes its time to delete a topic. A broker lists a deleted topic for a while, and has no offsets of it.
+// Both used to be errors, after which the other levels stayed.
 func TestALevelThatIsDeletedSlowlyIsRemoved(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -115,7 +113,7 @@ func TestALevelThatIsDeletedSlowlyIsRemoved(t *testing.T) {
 		one := kmsg.NewDeleteTopicsResponseTopic()
 		one.Topic = asked.Topics[0].Topic
 		switch {
-		case *one.Topic == gone: // somebody else was faster
+		case *one.Topic == gone: // another client was faster
 			one.ErrorCode = kerr.UnknownTopicOrPartition.Code
 		case answers.Add(1) == 1:
 			one.ErrorCode = kerr.RequestTimedOut.Code

@@ -13,18 +13,18 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// place is a topic of four partitions and a group that no other test has.
+// fixture has a topic of four partitions and a group that no other test uses.
 type fixture struct {
 	addrs        []string
 	topic, group string
-	real         bool           // not inside the test
-	cluster      *kfake.Cluster // the one inside the test
+	real         bool           // a real broker
+	cluster      *kfake.Cluster // the in-process one
 }
 
-// ours is the name of a topic of redeliver's: "retry.10s", "dlq".
+// ours returns the name of a topic of redeliver's, such as "retry.10s" or "dlq".
 func (p fixture) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
 
-// topics lists the topics of ours that are there, as ours names them.
+// topics lists our existing topics, by their suffixes.
 func (p fixture) topics(t *testing.T) (suffixes []string) {
 	t.Helper()
 	existing, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
@@ -39,9 +39,8 @@ func (p fixture) topics(t *testing.T) (suffixes []string) {
 	return suffixes
 }
 
-// onKafka gives a place on a Kafka inside the test, or, where REDELIVER_TEST_KAFKA
-// names one, on a real one. make test runs the tests that begin with TestOnKafka
-// both ways: those whose subject is what the broker does as much as what we do.
+// onKafka makes a fixture on an in-process Kafka or, if REDELIVER_TEST_KAFKA names one, on a real one. make test runs
+// tests whose names begin with TestOnKafka both ways: they depend on the broker's behaviour as much as on ours.
 func onKafka(t *testing.T) fixture {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:8])

@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A partition of a Blocking policy waits for its failure, whatever the keys behind
-// it; the other partitions do not.
+// A partition with a Blocking policy waits for its failure, whatever the keys. Other partitions do not.
 func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -37,7 +36,7 @@ func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 			if st.Attempts < 2 {
 				return errDeclined
 			}
-			select { // it may go on only when the other partition is through
+			select { // it may go on only when the other partition is done
 			case <-others:
 			case <-time.After(waitTimeout):
 				t.Error("the other partition waited too")

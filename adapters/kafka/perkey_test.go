@@ -17,13 +17,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// waitsBehind is a policy whose failing keys wait.
+// perKeyPolicy returns a policy whose failing keys wait.
 func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
-// later messages of a failing key wait behind it, those of other keys do not, and
-// what waits behind another has made no attempt.
+// Later messages of a failing key wait behind it, and those of other keys do not. Waiting is no attempt.
 func TestOnKafkaAFailingKeyWaitsAndOthersRun(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -76,8 +75,7 @@ func TestOnKafkaAFailingKeyWaitsAndOthersRun(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// A retry that takes long holds up its own key and no other, although a later message
-// of its key stands before them in the partition.
+// A slow retry holds up only its own key, even if a later message of that key is before other keys in the partition.
 func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -111,16 +109,15 @@ func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	ev.awaitEnds(t, "slow", "behind")
 }
 
-// inLine checks what PerKey promises over all members: no attempt of a message
-// begins before all earlier ones of its key are settled. What was settled may run
-// again, where that is allowed, and is passed over.
+// keyOrderChecker checks the promise of PerKey over all members: no attempt of a message begins before all earlier ones
+// of its key are settled. A settled message may run again, if that is allowed, and is not checked.
 type keyOrderChecker struct {
 	mu      sync.Mutex
 	settled map[string][]bool // by key and number
 	open    int
 	repeats int
 	wrong   []string
-	done    chan struct{} // closed when nothing is open
+	done    chan struct{} // closed when all are settled
 }
 
 func newKeyOrderChecker(keys, each int) *keyOrderChecker {
@@ -131,7 +128,7 @@ func newKeyOrderChecker(keys, each int) *keyOrderChecker {
 	return s
 }
 
-// begin is called when an attempt begins, and tells whether it is a repeat.
+// begin is called when an attempt begins.
 func (s *keyOrderChecker) begin(rec *sarama.ConsumerMessage, attempt int) {
 	key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
 	s.mu.Lock()
@@ -173,8 +170,7 @@ func (s *keyOrderChecker) check(t *testing.T) {
 	}
 }
 
-// Whatever fails and whoever comes and goes, with levels of its own, the keys keep
-// their order.
+// Keys keep their order whatever fails and whatever members, with other levels, join and leave.
 func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	const keys, each, retries = 40, 25, 3

@@ -16,14 +16,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// keyed is a record of a key on partition 0.
+// keyed makes a record of a key on partition 0.
 func keyed(p fixture, key, id string) *kgo.Record {
 	rec := order(p.topic, id)
 	rec.Key = []byte(key)
 	return rec
 }
 
-// left is what a member that was killed has left of a record on a level.
+// leftOnLevel makes a record on a level as a killed member would leave it.
 func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
 	st := redeliver.State{
 		ID: id, Group: p.group, Origin: p.topic, Attempts: attempts, Due: time.Now().Add(wait),
@@ -37,9 +37,9 @@ func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, a
 	return rec
 }
 
-// What a kill leaves behind in every half-done state is put in order again before
-// anything runs: what waits is found wherever it is, what is there twice runs once,
-// as the copy that has gone furthest, and what was not yet written runs in its turn.
+// A kill may leave any half-done state, and the next member restores the order before anything runs. It finds waiting
+// records wherever they are, runs duplicates once as the newest copy, and runs records that were not written yet in
+// order.
 func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -63,10 +63,10 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 		// It came back, failed again, and only its next retry was written.
 		leftOnLevel(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
 		leftOnLevel(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
-		// What stood behind the failure was written before what stood before it.
+		// A record behind the failure was written before an earlier one.
 		leftOnLevel(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
 		leftOnLevel(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
-		// The origin was deleted and made anew: another record had this place.
+		// The origin was deleted and created again: another record had this offset.
 		leftOnLevel(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
 	)
 	var mu sync.Mutex
@@ -100,8 +100,7 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	eventually(t, "all is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
 }
 
-// When as much waits as there may be, the origin stands still, and goes on when
-// there is less. Nothing is reordered for it.
+// At MaxParked the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
 func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const messages, most, inFlight = 600, 50, 5
@@ -166,10 +165,9 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	}
 }
 
-// What waits on a level may have come there before something of its key that a kill
-// left on the origin alone: several are written at once. It is not to run first,
-// although it is read first: the origin's only slot is taken. Nor does the origin
-// stand still, although as much waits as there may be: that waits for the origin.
+// A record on a level may have been written there before an earlier one of its key, which a kill left on the origin,
+// because several are written at once. It must not run first, although it is read first: the origin's only slot is
+// taken. The origin must not pause at MaxParked, because the waiting records wait for it.
 func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -184,8 +182,8 @@ func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	wantOrder(t, p, cfg)
 }
 
-// inTurn checks that other, first and second run in this order, while other holds the only
-// place. What is large stands between them.
+// wantOrder checks that other, first and second run in this order, while other holds the only slot. Large records are
+// between them.
 func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	t.Helper()
 	var mu sync.Mutex
@@ -217,8 +215,8 @@ func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	}
 }
 
-// However far before what waits the others of its key stand, and however few may wait:
-// the origin was read back up to MaxParked, and to the end of a fetch.
+// All earlier records of a key run first, however far apart they are and however small MaxParked is. The load used to
+// stop at MaxParked and the end of a fetch.
 func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
@@ -240,8 +238,8 @@ func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	wantOrder(t, p, cfg)
 }
 
-// What a session reads back may be more than there may be: then the origin stands
-// still from the start, and what is only there twice does not.
+// A session may load more than MaxParked records. Then the origin is paused from the start. Duplicates alone do not
+// pause it.
 func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 	t.Parallel()
 	const messages, most = 300, 50

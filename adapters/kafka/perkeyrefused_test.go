@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// What the order of keys could not be kept with is refused, with the field.
+// Settings that the order PerKey does not allow are refused, with the field.
 func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -73,8 +73,8 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	}
 }
 
-// With PerKey every topic on which messages wait has as many partitions as the
-// origin, and the DLQ no more than otherwise.
+// With PerKey every topic on which messages wait has as many partitions as the origin, and the DLQ has as many as
+// usual.
 func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
@@ -100,8 +100,8 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	}
 }
 
-// An origin that gets more partitions than its levels have is not read: a message
-// could not wait where its partition's owner looks. When they have as many, all goes on.
+// An origin with more partitions than its levels is not read: a message could not wait where its partition's owner
+// reads. When the numbers are equal, the group goes on.
 func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

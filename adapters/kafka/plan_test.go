@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
+// The expected plans are in testdata. REDELIVER_GOLDEN=1 writes them.
 func TestPlanListsTopicsAndDelays(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]redeliver.Policy{

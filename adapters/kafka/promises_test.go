@@ -44,7 +44,7 @@ func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 	}
 }
 
-// A static member keeps its place while it is away: the group is not rebalanced.
+// A static member that restarts causes no rebalance.
 func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -82,7 +82,7 @@ func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 	}
 }
 
-// What is settled is committed every 200 ms, or as often as the caller says.
+// Settled records are committed every 200 ms, or at the caller's interval.
 func TestCommitsFollowTheConfiguredInterval(t *testing.T) {
 	t.Parallel()
 	for name, every := range map[string]time.Duration{"by default": 0, "the caller's": time.Hour} {
@@ -103,7 +103,7 @@ func TestCommitsFollowTheConfiguredInterval(t *testing.T) {
 				eventually(t, "it is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 1 })
 				return
 			}
-			<-time.After(time.Second) // five times our own
+			<-time.After(time.Second) // five times redeliver's own
 			if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
 				t.Errorf("committed up to %d before %s are over", off, every)
 			}
@@ -136,7 +136,7 @@ func TestTopicsWithoutCreatePermissionAreNamed(t *testing.T) {
 	}
 }
 
-// A group that cannot be joined is tried again and again, and said once.
+// A member tries to join a group again and again, and reports that once.
 func TestALostGroupIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

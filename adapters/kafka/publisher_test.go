@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A delayed publish is let go by the publishing group's own members: while none
-// subscribes to the topic it stays where it waits, and it is late, not lost.
+// Members of the publishing group release a delayed publish. While none subscribes to the topic, the message waits
+// longer, and is not lost.
 func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -27,7 +27,7 @@ func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	if err := billing.Publisher().Publish("orders", msg); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Until(due) + 200*time.Millisecond) // for the time when it is due
+	<-time.After(time.Until(due) + 200*time.Millisecond) // until it is due
 	if n := count(t, addrs, "orders"); n != 0 {
 		t.Errorf("%d records on the origin, although no member of billing runs", n)
 	}

@@ -67,8 +67,7 @@ func (s *sequence) done() int {
 	return s.total
 }
 
-// With everything on a busy machine this repeated a part of a partition, and out
-// of order, now and then: see TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer.
+// On a busy machine this once repeated a part of a partition, out of order.
 func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	const keys = 1000
@@ -93,8 +92,8 @@ func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 			a, evA := join("a")
 			stop, written := make(chan struct{}), make(chan int, 1)
 			go func() {
-				// A round after the other, little ahead of the handlers, so that
-				// each of those who come and go does so in the middle of work.
+				// Round after round, a little ahead of the handlers, so that members join and leave in the middle of
+				// work.
 				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 				look := time.NewTicker(time.Millisecond)
 				defer look.Stop()

@@ -24,7 +24,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// alter changes a setting of topics, and returns when the brokers say so.
+// alterSetting changes a setting of topics, and returns when the brokers report it.
 func alterSetting(t *testing.T, p fixture, setting, value string, topics ...string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
@@ -51,7 +51,7 @@ func alterSetting(t *testing.T, p fixture, setting, value string, topics ...stri
 	})
 }
 
-// putHuge writes one record to a topic, as soon as that takes it.
+// putHuge writes one record to a topic, as soon as the topic accepts it.
 func putHuge(t *testing.T, p fixture, rec *kgo.Record, codec kgo.CompressionCodec) {
 	t.Helper()
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(400<<20),
@@ -59,8 +59,7 @@ func putHuge(t *testing.T, p fixture, rec *kgo.Record, codec kgo.CompressionCode
 	eventually(t, "a large record is taken", func() bool { return cl.ProduceSync(t.Context(), rec).FirstErr() == nil })
 }
 
-// stubbed checks that a record of the DLQ stands for a message of which only the body's
-// length and hash are known, and where it was.
+// wantStub checks that a record of the DLQ is a stub: it has only the body's length and hash, and its origin.
 func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) {
 	t.Helper()
 	users, ours := splitBlock(rec.Headers)
@@ -74,8 +73,8 @@ func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) 
 	}
 }
 
-// The broker takes no batch that is larger than a segment, whatever max.message.bytes is.
-// A record above 16 MiB stopped the whole subscription.
+// A broker accepts no batch larger than a segment, whatever max.message.bytes is. A record above 16 MiB used to stop
+// the whole subscription.
 func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -97,8 +96,7 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	ev.awaitEnds(t, "small")
 }
 
-// Where the level and the DLQ refuse a message for good, a stub says where it is, and
-// everything else goes on.
+// If the level and the DLQ refuse a message, a stub says where it is, and other messages go on.
 func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	t.Parallel()
 	for setting, name := range map[string]string{"max.message.bytes": "too large for the topic", "segment.bytes": "too large for a segment"} {
@@ -136,8 +134,7 @@ func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	}
 }
 
-// A record of some kilobytes may be larger, uncompressed, than the client writes. It
-// stopped the subscription for ever.
+// A record of some kilobytes may be larger, uncompressed, than the client writes. It used to stop the subscription.
 func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	p := onKafka(t)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
@@ -170,7 +167,7 @@ func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	}
 }
 
-// peakHeap watches the heap. The function that it returns ends that, and returns how many bytes the heap grew by at most.
+// peakHeap watches the heap. The returned function stops that, and returns the largest growth in bytes.
 func peakHeap(t *testing.T) func() uint64 {
 	t.Helper()
 	runtime.GC()
@@ -195,8 +192,8 @@ func peakHeap(t *testing.T) func() uint64 {
 	return func() uint64 { close(done); return <-peak }
 }
 
-// A record that is read ahead weighs, and pauses its partition. It does not weigh any more
-// when its handler runs, however long that takes.
+// A record that is read ahead counts and may pause its partition. It no longer counts when its handler runs, however
+// long that takes.
 func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -213,15 +210,14 @@ func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	large := order(p.topic, "large")
 	large.Value = make([]byte, 40<<20)
 	putHuge(t, p, large, kgo.ZstdCompression())
-	for i := range 3 { // what is fetched along with the large one runs in any case
+	for i := range 3 { // records that are fetched with the large one run in any case
 		id := fmt.Sprint("next-", i)
 		put(t, p.addrs, order(p.topic, id))
 		ev.awaitEnds(t, id)
 	}
 }
 
-// A batch is answered as a whole: one record that the broker does not take must not have
-// its neighbours dead-lettered.
+// A batch is answered as a whole: a refused record must not send its neighbours to the DLQ.
 func TestARefusedRecordDoesNotFailItsBatch(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]*kerr.Error{"invalid": kerr.InvalidRecord, "unknown": kerr.UnknownServerError, "larger than a segment": kerr.RecordListTooLarge} {
@@ -257,8 +253,7 @@ func TestARefusedRecordDoesNotFailItsBatch(t *testing.T) {
 	}
 }
 
-// An error that nobody knows stopped the subscription for ever. While others are written to
-// the same topic it is taken for the message's own.
+// An unknown error used to stop the subscription. If other writes to the topic succeed, it concerns one message.
 func TestAnUnknownErrorOfOneMessageStopsNoOther(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -271,7 +266,7 @@ func TestAnUnknownErrorOfOneMessageStopsNoOther(t *testing.T) {
 	put(t, p.addrs, bad)
 	var over atomic.Bool
 	done := make(chan struct{})
-	go func() { // neighbours, until it is settled
+	go func() { // neighbours, until the message is settled
 		defer close(done)
 		cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		for i := 0; !over.Load(); i++ {

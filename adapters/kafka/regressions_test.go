@@ -16,8 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A group that reads from Newest and comes back when its offset is out of range
-// ended every session at once, and read nothing any more.
+// A group that starts at Newest and finds its offset out of range used to end every session at once.
 func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -50,14 +49,13 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 }
 
-// A member with another policy put what remained on a level of its own ladder and
-// left the first policy's name on it; by that ladder the due time was a lie, and
-// the message ran early.
+// A member with another policy used to put the rest of a wait on a level of its own ladder, under the first policy's
+// name. By that ladder the due time was wrong, and the message ran early.
 func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	// The member that reads has no level between 200 ms and 1 s; who wrote has.
+	// The reading member has no level between 200 ms and 1 s, and the writer has.
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", RetryPartitions: 1,
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{200 * time.Millisecond, time.Second}}}
 	cl, ev := open(t, cfg)
@@ -70,7 +68,7 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 		return nil
 	})
 	ev.awaitJoined(t, 1)
-	// Where the machine stands still the hop is late, and what is left is too short for a level: then another one comes.
+	// On a slow machine the hop is late, and the rest is too short for a level. Then try another one.
 	begin := time.Now()
 	for i := 0; i == 0 || count(t, addrs, "orders.billing.retry.200ms") == 0; i++ {
 		if i > 0 && time.Since(begin) > waitTimeout {
@@ -100,7 +98,7 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	}
 }
 
-// A record that its level refuses for good goes to the DLQ and holds up nobody.
+// A record that its level refuses goes to the DLQ and holds up no other.
 func TestARecordRefusedByItsLevelGoesToTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -20,7 +20,7 @@ type sinkOf func(redeliver.Event)
 
 func (f sinkOf) Event(e redeliver.Event) { f(e) }
 
-// offline is a reader that has no broker.
+// offlineReader returns a reader without a broker.
 func offlineReader(sink redeliver.Sink) *reader {
 	cfg := Config{Group: "billing"}.withDefaults()
 	cfg.Sink = sink
@@ -45,7 +45,7 @@ func TestGroupErrorsAreReported(t *testing.T) {
 		for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrIllegalGeneration, sarama.ErrNotLeaderForPartition, net.ErrClosed} {
 			say("a", err)
 		}
-		r.handleGroupError(sarama.ErrTopicAuthorizationFailed) // of nothing
+		r.handleGroupError(sarama.ErrTopicAuthorizationFailed) // it has no topic
 		if len(told) > 0 {
 			t.Fatalf("told: %+v", told)
 		}
@@ -75,7 +75,7 @@ func TestGroupErrorsAreReported(t *testing.T) {
 	})
 }
 
-// It was told once, and the subscription stood still for days without another word.
+// A lost group used to be reported once, and the subscription then stopped for days in silence.
 func TestALostGroupIsReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,12 +100,12 @@ func TestALostGroupIsReportedAgain(t *testing.T) {
 	})
 }
 
-// broken is a cluster that does not say where a partition begins.
+// broken is a cluster that cannot say where a partition begins.
 type broken struct{ sarama.Client }
 
 func (broken) GetOffset(string, int32, int64) (int64, error) { return 0, sarama.ErrOutOfBrokers }
 
-// unplaced is a partition for which nothing was committed.
+// noOffsetClaim is a partition without a committed offset.
 type noOffsetClaim struct{ *staticClaim }
 
 func (noOffsetClaim) InitialOffset() int64 { return sarama.OffsetOldest }

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// watchful is a client's configuration that soon sees what becomes of topics.
+// fastMetadataConfig returns a configuration that notices changes of topics soon.
 func fastMetadataConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -30,8 +30,8 @@ func lost(where string) func(redeliver.Event) bool {
 	}
 }
 
-// A topic of ours that somebody deletes stopped all members of the group: none could join
-// any more, and a message that never fails did not run either.
+// A deleted topic of ours used to stop all members of the group: none could join, and messages that never fail did not
+// run either.
 func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for suffix, handler := range map[string]message.NoPublishHandlerFunc{
@@ -59,8 +59,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// Where topics are not created, the others are read all the same, and the missing one as
-// soon as it is there.
+// Without provisioning the other topics are read, and the missing one as soon as it exists.
 func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -97,8 +96,8 @@ func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	}
 }
 
-// What the group has committed says nothing of a topic that was deleted and created again
-// under the same name: what is written there would be skipped.
+// The group's offsets do not apply to a topic that was deleted and created again. With them, new records would be
+// skipped.
 func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -117,8 +116,7 @@ func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	ev.await(t, 1, lost(level))
 }
 
-// Only the janitor deletes on our topics, and only what is settled. What else is gone was
-// lost without a word.
+// Only the janitor deletes records of our topics, and only settled ones. Other deletions used to be unreported.
 func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -20,10 +20,10 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// rungs are the levels above the default policy's, as their topics are called.
+// rungs are the topics of the levels above the default policy's.
 var rungs = []string{"retry.15s", "retry.1m", "retry.10m", "retry.1h"}
 
-// comesBack fails every message once, and asks for a wait that the policy does not plan.
+// failOnceAskingFor fails every message once, and asks for a wait that the policy does not plan.
 func failOnceAskingFor(after time.Duration) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
@@ -78,8 +78,8 @@ func TestOnKafkaTheDefaultPolicyStartsWithFiveTopics(t *testing.T) {
 	}
 }
 
-// Two members need a rung at the same time. Both may create it, all messages get there, the group joins anew as one, and
-// what one of them wrote is read when it has gone.
+// Two members need a rung at the same time. Both may create it, all messages get there, the group rejoins as one, and
+// messages that one member wrote are read after it has left.
 func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
@@ -149,7 +149,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 	}
 }
 
-// One need of a rung makes each member join anew once.
+// When a rung is needed, each member rejoins once.
 func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -160,7 +160,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 		ev.awaitJoined(t, 1)
 		members = append(members, ev)
 	}
-	// The first has seen three members come, the last one itself.
+	// The first member has seen three others join, the last one only itself.
 	for i, ev := range members {
 		ev.awaitJoined(t, len(members)-i)
 	}
@@ -177,7 +177,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	}
 }
 
-// In a service's own loop it is as with Subscribe: the session ends, and Topics has the rungs.
+// A service's own loop works like Subscribe: the session ends, and Topics has the rungs.
 func TestOnKafkaWrapReadsRungs(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -196,8 +196,7 @@ func TestOnKafkaWrapReadsRungs(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// A broker may refuse to create what a message needs. The message hops over the levels that are there until an
-// administrator has created the rungs.
+// If a broker refuses to create rungs, a message hops over the existing levels until an administrator has created them.
 func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -231,7 +230,8 @@ func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 	ev.awaitEnds(t, "a")
 }
 
-// What another process has created and written to while a member runs is read: the writer may have died before it joined.
+// A running member reads rungs that another process created and wrote to, because that process may have died before it
+// joined.
 func TestOnKafkaARungOfAnotherProcessIsRead(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -244,7 +244,7 @@ func TestOnKafkaARungOfAnotherProcessIsRead(t *testing.T) {
 	ev.awaitEnds(t, "left")
 }
 
-// A newer version has created rungs otherwise than this one would, and is rolled back.
+// A newer version has created rungs with other settings, and is rolled back.
 func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -269,7 +269,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	if scheduled.Where != p.ours("retry.4s") || count(t, p.addrs, p.ours("retry.1m")) != before {
 		t.Errorf("it was written to %s, and %d records to the rung that cannot hold it", scheduled.Where, count(t, p.addrs, p.ours("retry.1m"))-before)
 	}
-	// A policy without such levels reads what is there, too.
+	// A policy without these levels reads them, too.
 	older, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group + "-2", Policy: quick(1)})
 	second := fixture{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
 	makeTopics(t, second, map[string]string{"retention.ms": "-1"}, second.ours("retry.1m"))
@@ -278,7 +278,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	ev.awaitEnds(t, "left")
 }
 
-// A rung that is in use is a topic like the others: where somebody deletes it, that is reported, and it is created again.
+// A rung in use is a topic like the others: if it is deleted, that is reported, and it is created again.
 func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -301,7 +301,7 @@ func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	ev.awaitEnds(t, "b")
 }
 
-// Where redeliver creates nothing, all topics are needed at start, and the error says how to create them.
+// With NoProvisioning all topics are needed at start, and the error says how to create them.
 func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -320,7 +320,7 @@ func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	}
 }
 
-// What would lose messages is refused at a start. Where it comes later, it is reported.
+// Settings that would lose messages are refused at a start, and reported later.
 func TestOnKafkaChangedSettingsAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

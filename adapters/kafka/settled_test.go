@@ -7,10 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTrackerMarksOnlyTheSettledPrefix compares the tracker with the obvious
-// model: after any order of reads and settlements the mark stands one above the
-// last record before the lowest unsettled one, gaps between offsets or not. What is
-// settled above it is read as it was written.
+// TestTrackerMarksOnlyTheSettledPrefix compares the tracker with a simple model. After any order of reads and
+// settlements, the mark is one above the last record before the lowest unsettled one, with or without gaps. The settled
+// records above it are read as they were written.
 func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type row struct {
@@ -74,7 +73,7 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 	})
 }
 
-// Of a set that finds no room those are left out that have the highest offsets.
+// If a set does not fit, the highest offsets are left out.
 func TestASettlementSetIsBounded(t *testing.T) {
 	t.Parallel()
 	var everyThird, far []offsetRun
@@ -84,7 +83,7 @@ func TestASettlementSetIsBounded(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		all   []offsetRun
-		least int // that are read
+		least int // the number of offsets that must fit
 		whole bool
 	}{
 		"many runs, as bits":  {everyThird[:sureSpan/3], sureSpan / 3, true},

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// retries are n records on a level, due now, after one attempt.
+// retries makes n records on a level, due now, after one attempt.
 func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("retry-%04d", i)
@@ -31,8 +31,8 @@ func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// A level had no bound of what is settled above its lowest unsettled record, and all of that ran again after an ordinary close
-// while one retry took long.
+// On a level, the records settled above the lowest unsettled one used to be unbounded. While one retry was slow, all of
+// them ran again after an ordinary close.
 func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	const inFlight, n = 10, 1000
@@ -67,8 +67,8 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// A delayed publish that was due and may not be written to the origin stopped all other messages of the subscription. It goes
-// to the DLQ, unschedulable.
+// A delayed publish that may not be written to the origin used to stop all other messages. It goes to the DLQ,
+// unschedulable.
 func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -18,15 +18,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// noise is bytes that no compression makes smaller.
+// randomBytes returns bytes that cannot be compressed.
 func randomBytes(seed byte, n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b) // never fails
 	return b
 }
 
-// The limit of the topic is for a whole batch: records that are written at once
-// must not be put into one that the broker refuses.
+// The limit of the topic applies to a batch: concurrent records must not share one that the broker refuses.
 func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -55,7 +54,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	ready := make(chan struct{})
 	go func() { defer close(ready); together.Wait() }()
 	var slow sync.Once
-	// While the broker is busy with the first write the others gather.
+	// While the broker is busy with the first write, the others gather.
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		slow.Do(func() {
 			cluster.SleepControl(func() {

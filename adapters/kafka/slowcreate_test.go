@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// makesNone is the answer of a broker that makes none of the topics it is asked for.
+// refuseCreateTopics answers a request to create topics with an error for each.
 func refuseCreateTopics(req kmsg.Request, why *kerr.Error) kmsg.Response {
 	res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 	for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
@@ -21,8 +21,8 @@ func refuseCreateTopics(req kmsg.Request, why *kerr.Error) kmsg.Response {
 	return res
 }
 
-// Brokers that do not make a topic within the client's patience, or do not know all of it
-// yet, are asked again: a service that started beside a busy Kafka could not subscribe.
+// Brokers that do not create a topic in time, or do not know all of it yet, are asked again. A service beside a busy
+// Kafka used to fail to subscribe.
 func TestASlowTopicCreationIsRetried(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

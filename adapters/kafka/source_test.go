@@ -10,15 +10,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// weighed reads a record into a source.
+// parseRecord parses a record with a source.
 func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
 	s.addBytes(m)
 	return m
 }
 
-// Partitions were read ahead by the number of records alone: 4,096 of 1 MiB in each would have been all of a process's
-// memory.
+// Only the number of records used to be bounded: 4,096 records of 1 MiB for each partition would fill the memory.
 func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	r := &reader{}
 	of := func(size int) *sarama.ConsumerMessage {
@@ -40,7 +39,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	if few.isHeavy() {
 		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytesAhead, r.bytesAhead.Load())
 	}
-	// A record is lifted once: when it begins, or when it is settled without that.
+	// A record is subtracted once: when it begins, or when it is settled without that.
 	for range 2 {
 		many.removeBytes(last)
 		few.removeBytes(small)
@@ -53,8 +52,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	}
 }
 
-// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and 4,096 of them
-// were read ahead.
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. Its headers used to count nothing.
 func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	s := &source{r: &reader{}}
 	headers := make([]*sarama.RecordHeader, 400_000)
@@ -73,7 +71,7 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	}
 }
 
-// However long one message takes: what is settled above it finds room in a commit.
+// However long one message takes, the settled records above it fit into a commit.
 func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	posted := 0
@@ -97,7 +95,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	if posted != 1 || s.Begin(far) != engine.Begins {
 		t.Errorf("it was asked to ask again %d times", posted)
 	}
-	// Nor what is not so far ahead, when the last commit could not hold what is settled.
+	// Within the span, no more may begin while the set does not fit into a commit.
 	for range sureSpan {
 		s.Settle(next())
 	}
@@ -107,7 +105,8 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	}
 }
 
-// Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
+// Suspects run like other messages while metadata cannot be committed, and then they need slots. All of them used to
+// begin at once.
 func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	t.Parallel()
 	posted := 0
@@ -122,7 +121,8 @@ func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	}
 }
 
-// The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
+// The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
+// never made.
 func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
 	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
@@ -134,8 +134,8 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	}
 }
 
-// A partition pauses while one message takes long and a span of others is settled above it. It stayed paused when that one was
-// settled at last: the lane had as much room as before, so nothing had the source look again.
+// A partition pauses while one message is slow and a span of others is settled above it. It used to stay paused when
+// the slow one was settled, because the lane's room had not changed.
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
@@ -161,7 +161,7 @@ func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	}
 }
 
-// pauses is a group that knows whether its partition is paused.
+// pauseRecorder is a group that records whether its partition is paused.
 type pauseRecorder struct {
 	sarama.ConsumerGroup
 	paused bool
@@ -170,7 +170,7 @@ type pauseRecorder struct {
 func (p *pauseRecorder) Pause(map[string][]int32)  { p.paused = true }
 func (p *pauseRecorder) Resume(map[string][]int32) { p.paused = false }
 
-// postOffice is a lane that only takes what is posted.
+// countingLane is a lane that calls a function for each Post.
 type countingLane func()
 
 func (p countingLane) Post(func()) bool                                                { p(); return true }

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Where there is no room for them a dead letter goes without.
+// A dead letter without room for Spring's headers is written without them.
 func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -32,7 +32,7 @@ func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	}
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
 	const n = 8
-	for i := range n { // from one that has room enough to one that has hardly any
+	for i := range n { // from one with enough room to one with hardly any
 		rec := order("orders", fmt.Sprint(i))
 		rec.Value = randomBytes(byte(i), most-1800+i*150)
 		write(t, addrs, rec)

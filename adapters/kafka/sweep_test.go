@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// deleter is a cluster that knows of one commit for all partitions.
+// fakeAdmin is a cluster with one committed offset for all partitions.
 type fakeAdmin struct {
 	sarama.ClusterAdmin
 	committed int64
@@ -54,8 +54,7 @@ func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 	}
 }
 
-// What the group has committed may be from another life of the topic: one that
-// was deleted and made anew has records below it that nobody has read yet.
+// The committed offset may belong to an earlier topic of the same name. Then records below it are unread.
 func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d := &fakeAdmin{committed: 100}
 	r := &reader{
@@ -70,7 +69,7 @@ func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d.expect(t, r, map[string]int64{}) // once is enough
 	r.owned.setMark("1s", 0, 42)
 	r.owned.setMark("2s", 0, 142)
-	d.refuses = "1s" // and the other one gets what is its due
+	d.refuses = "1s" // and the other topic is swept
 	d.expect(t, r, map[string]int64{"2s": 100})
 	d.refuses = ""
 	d.expect(t, r, map[string]int64{"1s": 42})
@@ -80,8 +79,8 @@ func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d.unknown = ""
 	r.owned.setMark("1s", 0, 43)
 	release()
-	d.expect(t, r, map[string]int64{}) // not ours any more
+	d.expect(t, r, map[string]int64{}) // no longer ours
 	r.owned.add("1s", "an older one", 0, 43)
 	defer r.releaseOwned("1s", 0)()
-	d.expect(t, r, map[string]int64{}) // what was settled lay on a topic that is gone
+	d.expect(t, r, map[string]int64{}) // the settled records were on a deleted topic
 }

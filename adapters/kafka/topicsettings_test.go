@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// makeTopics creates topics with settings, as somebody else than redeliver does.
+// makeTopics creates topics with settings, as an administrator would.
 func makeTopics(t *testing.T, p fixture, settings map[string]string, topics ...string) {
 	t.Helper()
 	configs := make(map[string]*string, len(settings))
@@ -30,7 +30,7 @@ func makeTopics(t *testing.T, p fixture, settings map[string]string, topics ...s
 	}
 }
 
-// Many tools write "for ever" as the largest integer. As nanoseconds it overflows.
+// Many tools write the largest integer for unlimited retention. As nanoseconds it overflows.
 func TestOnKafkaTheLargestRetentionIsUnlimited(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -46,8 +46,8 @@ func TestOnKafkaTheLargestRetentionIsUnlimited(t *testing.T) {
 	}
 }
 
-// A due time is rounded up to the millisecond. That must not make the policy's longest
-// wait longer than the retention allows.
+// A due time is rounded up to the millisecond. That must not make the policy's longest wait longer than the retention
+// allows.
 func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	t.Parallel()
 	const wait = 60 * time.Hour // a quarter of the retention
@@ -64,8 +64,7 @@ func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	}
 }
 
-// A retention that is too short for the longest wait by less than a millisecond made each
-// failure a dead letter.
+// A retention that was less than a millisecond too short for the longest wait used to make each failure a dead letter.
 func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	t.Parallel()
 	const wait = 60*time.Hour + time.Nanosecond
@@ -80,7 +79,7 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	refused(t, err, "topic "+topic+" retention.ms", ms)
 }
 
-// Twice the limit of such an origin is more than Kafka's integers hold.
+// Twice the limit of such an origin exceeds Kafka's integers.
 func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -113,9 +112,8 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	}
 }
 
-// Levels of older policies counted, and were looked at, as if the policy needed them: the
-// fifth policy of a service could not start, and neither could the first when the second
-// was rolled back.
+// Levels of older policies used to count, and to be checked, as if the policy needed them. The fifth policy of a
+// service could not start, and neither could the first when the second was rolled back.
 func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -150,8 +148,8 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	ev.awaitEnds(t, "a")
 }
 
-// With PerKey a level with another number of partitions cannot be read in order. It waits,
-// loudly, and the others go on.
+// With PerKey a level with another number of partitions cannot be read in order. It is not read, which is reported, and
+// the others go on.
 func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

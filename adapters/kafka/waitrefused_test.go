@@ -17,11 +17,10 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// large is more than the level of 100 ms takes, and less than the level of 3 s, which an
-// older policy has left, and the DLQ do.
+// large is more than the level of 100 ms accepts, and less than the DLQ and the level of 3 s of an older policy do.
 const large = 1_500_000
 
-// narrow makes the levels of a place.
+// createLevels creates the levels.
 func createLevels(t *testing.T, p fixture) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
@@ -31,7 +30,7 @@ func createLevels(t *testing.T, p fixture) {
 	}
 }
 
-// putLarge is put for records that are large; it tells whether the broker took them.
+// putLarge is put for large records. It reports whether the broker accepted them.
 func putLarge(t *testing.T, addrs []string, recs ...*kgo.Record) error {
 	t.Helper()
 	cl := independent(t, addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(3_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
@@ -45,7 +44,7 @@ func isDeadLettered(id string) func(redeliver.Event) bool {
 	}
 }
 
-// inDLQ checks what was buried, and how.
+// wantDeadLetter checks a message in the DLQ.
 func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string, attempts int) {
 	t.Helper()
 	d, _ := ev.await(t, 1, isDeadLettered(id))[0].(redeliver.DeadLettered)
@@ -61,8 +60,8 @@ func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string
 	}
 }
 
-// A level that refused a message for good was asked again for ever. It is buried, its
-// place on the level it came from is committed, and those behind it in its key go on.
+// A level that refused a message used to be asked again for ever. The message is dead-lettered, its record on the last
+// level is committed, and later messages of its key go on.
 func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": perKeyPolicy(100 * time.Millisecond)} {
@@ -91,7 +90,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 			if policy.Order != redeliver.PerKey {
 				return
 			}
-			// A kill had left it on the origin, too.
+			// A kill left it on the origin, too.
 			again := keyed(p, "key", "first")
 			again.Timestamp = at
 			put(t, p.addrs, again, keyed(p, "key", "second"))
@@ -106,7 +105,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	}
 }
 
-// The same for a message that is to wait behind one of its key: it has made no attempt.
+// The same applies to a message that must wait behind one of its key. It has made no attempt.
 func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// running is a consumer group that a service runs itself.
+// ownGroup makes a consumer group that a service runs itself.
 func ownGroup(t *testing.T, addrs []string, name string) (sarama.Client, sarama.ConsumerGroup) {
 	t.Helper()
 	cfg := withLongTimeouts(nil)
@@ -71,7 +71,7 @@ func wrap(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) *events {
 	return ev
 }
 
-// In the service's own loop it is as with Consume.
+// A service's own loop works like Consume.
 func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -106,7 +106,7 @@ func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// Several topics, each with a policy of its own, in one member or in one each.
+// Several topics with different policies, in one member or in one each.
 func TestDropInsReadManyTopics(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "refunds").ListenAddrs()
@@ -138,7 +138,7 @@ func TestDropInsReadManyTopics(t *testing.T) {
 			dead := make(map[string]int)
 			for _, e := range ev.await(t, 2, func(e redeliver.Event) bool {
 				d, ok := e.(redeliver.DeadLettered)
-				return ok && d.State.ID == name // and not the other's
+				return ok && d.State.ID == name // and not the other topic's
 			}) {
 				d, _ := e.(redeliver.DeadLettered)
 				dead[d.Where] = d.State.Attempts
@@ -154,8 +154,7 @@ func TestDropInsReadManyTopics(t *testing.T) {
 	}
 }
 
-// A level that an older policy left comes to be seen while the session runs: the
-// next one reads it.
+// A level of an older policy appears while the session runs: the next one reads it.
 func TestWrapReadsNewLevels(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
@@ -197,7 +196,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	}
 }
 
-// What would lose messages, or could not work, is refused before anything runs.
+// Settings that would lose messages, or cannot work, are refused before anything runs.
 func TestWrapRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}

@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// ward follows children over their deaths.
+// crashRun follows a series of child processes that crash.
 type crashRun struct {
 	crashConfig
 	ids    []string
@@ -28,7 +28,7 @@ type crashRun struct {
 	starts int
 }
 
-// newWard writes n messages to a topic of four partitions.
+// newCrashRun writes n messages to a topic of four partitions.
 func newCrashRun(t *testing.T, cfg crashConfig, n int) *crashRun {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:10])
@@ -82,16 +82,16 @@ func (w *crashRun) explain(t *testing.T) {
 	}
 }
 
-// log is the file in which the nth process writes.
+// journalPath returns the log file of the nth process.
 func (w *crashRun) journalPath(n int) string {
 	return filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", n))
 }
 
-// chronicle is what the journal says so far.
+// crashJournal is a summary of the journal.
 type crashJournal struct {
 	runs    int
 	commits map[string]int
-	charged map[string]int // the most attempts that a commit was charged
+	charged map[string]int // largest number of attempts that a commit was charged
 	dead    map[string]redeliver.Reason
 }
 
@@ -101,7 +101,7 @@ func (w *crashRun) read(t *testing.T) crashJournal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // one may be half written
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
 	c := crashJournal{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
 	for line := range strings.Lines(string(text)) {
 		var what, id string
@@ -123,7 +123,7 @@ func (w *crashRun) read(t *testing.T) crashJournal {
 	return c
 }
 
-// await returns when ok says so of the journal, or, with false, when p has ended.
+// await returns true when ok accepts the journal, or false when p has ended.
 func (w *crashRun) await(t *testing.T, p child, what string, ok func(crashJournal) bool) bool {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -142,9 +142,8 @@ func (w *crashRun) await(t *testing.T, p child, what string, ok func(crashJourna
 	return true
 }
 
-// finish ends a process in order, once it has settled everything: what ran before and was
-// not committed runs again, and may be the last to do so. It is false when the process has
-// died before: kills leave copies, of the killer, too.
+// finish ends a process in order when it has settled everything. Uncommitted messages run again, so earlier runs do not
+// count. It returns false if the process died before, because kills leave copies, of the killer, too.
 func (w *crashRun) finish(t *testing.T, p child) bool {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -167,7 +166,7 @@ func (w *crashRun) finish(t *testing.T, p child) bool {
 	return true
 }
 
-// settled checks what all of it came to, but for the killer.
+// checkSettled checks the ends of all messages but the killer.
 func (w *crashRun) checkSettled(t *testing.T) {
 	t.Helper()
 	c := w.read(t)
@@ -176,7 +175,7 @@ func (w *crashRun) checkSettled(t *testing.T) {
 			t.Errorf("%s was committed %d times, and charged %d attempts; want at least once, and none", id, c.commits[id], c.charged[id])
 		}
 	}
-	// The last one ended in order, and has left no suspicion of anybody.
+	// The last process ended in order, and left no suspects.
 	offsets, err := kadm.NewClient(w.client).FetchOffsets(t.Context(), w.Group)
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +195,8 @@ func (w *crashRun) checkSettled(t *testing.T) {
 	}
 }
 
-// One message kills its process, with 500 others in flight on several partitions: it
-// ends in the DLQ, alone, and nobody else is charged.
+// One message kills its process, with 500 others in flight on several partitions. Only that message ends in the DLQ,
+// and no other is charged.
 func TestAMessageThatKillsItsProcess(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]crashConfig{
@@ -213,7 +212,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 			cfg.Killer, cfg.MaxInFlight, cfg.Takes = "m0250", 500, 5*time.Millisecond
 			w := newCrashRun(t, cfg, 600)
 			for over := false; !over; {
-				if w.starts > 20 { // each copy of the killer takes some
+				if w.starts > 20 { // each copy of the killer needs some
 					w.explain(t)
 					t.Fatalf("%d processes died", w.starts)
 				}
@@ -235,8 +234,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 	}
 }
 
-// A process that is killed without a fault of a message, again and again and under load, sends no message to the
-// DLQ.
+// A process that is killed repeatedly under load, through no fault of a message, sends no message to the DLQ.
 func TestKillsDeadLetterNothing(t *testing.T) {
 	t.Parallel()
 	const kills, messages = 5, 12_000

@@ -14,11 +14,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A consumer in a process of its own, which a message or its parent kills: this
-// binary, started again with crashEnv set.
+// A consumer in its own process, which a message or its parent kills. It is this binary, started with crashEnv set.
 const crashEnv = "REDELIVER_TEST_KAFKA_CRASH"
 
-// crashConfig is what the parent tells its children, by that variable.
+// crashConfig is the configuration of a child, in that variable.
 type crashConfig struct {
 	Addrs         []string        `json:"addrs"`
 	Topic         string          `json:"topic"`
@@ -28,13 +27,13 @@ type crashConfig struct {
 	MaxInFlight   int             `json:"in_flight"`
 	Takes         time.Duration   `json:"takes"`          // each handler
 	Killer        string          `json:"killer"`         // the message that kills the process
-	KillsAt       int             `json:"kills_at"`       // which attempt; before that it fails
+	KillsAt       int             `json:"kills_at"`       // at which attempt; before that it fails
 	Exit          bool            `json:"exit"`           // by os.Exit, not SIGKILL
-	DynamicMember bool            `json:"dynamic_member"` // no static member, so that a killed one is missed after its session
+	DynamicMember bool            `json:"dynamic_member"` // no static member, so the group notices a kill after the session
 }
 
-// crashChild consumes until it gets SIGTERM, or dies. All processes append to one
-// journal, each line with one write: what an event says outlives who told it.
+// crashChild consumes until it gets SIGTERM or dies. All processes append to one journal, each line with one write, so
+// that it survives a kill.
 func crashChild(ctx context.Context, cfg crashConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 	"github.com/redeliver/redeliver/simulate"
 )
 
-// scenario is a few seconds of an hour: 300 messages, some of them poison, and an
-// attempt in ten with bad luck.
+// scenario returns a few seconds of an hour: 300 messages, some of which always fail, and one random failure in ten
+// attempts.
 func scenario(outages ...simulate.Outage) simulate.Scenario {
 	return simulate.Scenario{
 		Policy: redeliver.Policy{
@@ -41,18 +41,18 @@ func scenario(outages ...simulate.Outage) simulate.Scenario {
 	}
 }
 
-// way is what becomes of one message: when each attempt begins, counted from the first
-// message, how long it waits behind each, and how it ends.
+// outcome is what happens to one message: when each attempt begins, counted from the first message, how long it waits
+// after each, and how it ends.
 type outcome struct {
 	began  []time.Duration
 	waits  []time.Duration
-	places []string // on which it waits
+	places []string // where it waits
 	reason redeliver.Reason
 	ended  bool
 }
 
-// alone plays one message as package simulate does, but for itself: attempts take no
-// time, and none waits for another.
+// playAlone simulates one message as package simulate does, but by itself: attempts take no time, and none waits for
+// another.
 func playAlone(s *simulate.Scenario, id int) (w outcome) {
 	epoch := time.Unix(0, 0).UTC()
 	at := arrival(s, id)
@@ -73,7 +73,7 @@ func arrival(s *simulate.Scenario, id int) time.Duration {
 	return time.Duration(math.Round(float64(id) / s.Rate * float64(time.Second)))
 }
 
-// sum is what all ways come to, in the words of a Result.
+// totals sums all outcomes, in the terms of a Result.
 type totals struct {
 	attempts, retries, atOnce, succeeded int
 	deadBy                               map[redeliver.Reason]int
@@ -107,12 +107,12 @@ func (s *totals) dead() (n int) {
 	return n
 }
 
-// quantile of sorted times.
+// quantile returns a quantile of sorted times.
 func quantile(all []time.Duration, q float64) time.Duration {
 	return all[max(0, int(math.Ceil(q*float64(len(all))))-1)]
 }
 
-// rehearsal is a scenario on a real Kafka, through middleware.Retry.
+// realRun is a scenario on a real Kafka, through middleware.Retry.
 type realRun struct {
 	*testing.T
 	s     simulate.Scenario
@@ -122,11 +122,11 @@ type realRun struct {
 	warmed  bool
 	ways    []outcome
 	left    int
-	changes []redeliver.Event // what a run that does not end has to say
+	changes []redeliver.Event // for the report of a run that does not end
 	ended   chan struct{}
 }
 
-// rehearse runs a scenario and returns the ways of its messages.
+// runReal runs a scenario and returns the outcomes of its messages.
 func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
@@ -172,7 +172,7 @@ func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	defer tick.Stop()
 	r.mu.Lock()
 	r.began = time.Now()
-	r.mu.Unlock() // nobody looks at it before the first message
+	r.mu.Unlock() // not used concurrently before the first message
 	for id := 0; id < n; {
 		for id < n && arrival(&s, id) <= time.Since(r.began) { // a tick may have been missed
 			put(strconv.Itoa(id))
@@ -198,10 +198,10 @@ func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	return r.ways
 }
 
-// warmer is the id of messages that are no part of the scenario.
+// warmUpID is the id of messages outside the scenario.
 const warmUpID = "before"
 
-// warm returns when the group reads, so that the first messages are not late by that.
+// warmUp returns when the group reads, so that the first messages are not late.
 func (r *realRun) warmUp(put func(id string)) {
 	tick, over := time.NewTicker(100*time.Millisecond), time.After(2*time.Minute)
 	defer tick.Stop()
@@ -224,7 +224,7 @@ func (r *realRun) handle(msg *message.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id, err := strconv.Atoi(msg.UUID)
-	if err != nil { // of warm
+	if err != nil { // of warmUp
 		r.warmed = true
 		return nil
 	}
@@ -274,8 +274,7 @@ func (r *realRun) event(e redeliver.Event) {
 	}
 }
 
-// simulated is what package simulate says, which must be what its messages come to
-// when each is played alone.
+// simulated returns the result of package simulate, and checks it against playing each message alone.
 func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) {
 	t.Helper()
 	res, err := simulate.Run(t.Context(), s)
@@ -293,9 +292,8 @@ func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) 
 	return res, ways
 }
 
-// Where nothing depends on the time, a real run is what was simulated: every message has
-// the same attempts, the same waits to the nanosecond, on the same levels, and the same
-// end.
+// If nothing depends on the time, a real run matches its simulation exactly: every message has the same attempts, the
+// same waits to the nanosecond, on the same levels, and the same end.
 func TestARealRunMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	s := scenario()
@@ -315,14 +313,13 @@ func TestARealRunMatchesItsSimulation(t *testing.T) {
 	if res.Dead == 0 || res.Retries < res.Messages/10 {
 		t.Errorf("nothing to see: %d dead, %d retries", res.Dead, res.Retries)
 	}
-	// A message that was a moment late for its level waits on a shorter one. Their number depends on the
-	// machine.
+	// A message that was slightly too late for its level waits on a shorter one. Their number depends on the machine.
 	ladder := delayqueue.NewLadder(s.Policy)
 	passed, exactly, all := make(map[string]int), 0, 0
 	for id, w := range got {
 		for i, place := range w.places {
 			name := place[strings.LastIndexByte(place, '.')+1:]
-			level, _ := delayqueue.ParseLevel(name) // 0 of the way back
+			level, _ := delayqueue.ParseLevel(name) // 0 for the way back
 			passed[name]++
 			if i >= len(want[id].waits) {
 				continue
@@ -347,7 +344,7 @@ func TestARealRunMatchesItsSimulation(t *testing.T) {
 		res.Messages, res.Attempts, res.Dead, strings.Join(levels, ", "), exactly, all)
 }
 
-// lateness is by how much real attempts began behind the simulated ones, but for one of a hundred.
+// lateness returns how late real attempts began compared with the simulated ones, ignoring one percent.
 func lateness(got, want []outcome) time.Duration {
 	var behind []time.Duration
 	for id, w := range got {
@@ -359,9 +356,8 @@ func lateness(got, want []outcome) time.Duration {
 	return max(0, quantile(behind, 0.99))
 }
 
-// With an outage the time counts: an attempt that a broker delivers late may begin behind
-// it. So the real run must lie between what is simulated without lateness and with as
-// much as was measured, within a fiftieth of the messages.
+// An outage depends on the time: a late attempt may begin after it. So the real run must lie between a simulation
+// without lateness and one with the measured lateness, within a fiftieth of the messages.
 func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	outage := simulate.Outage{From: 2 * time.Second, To: 4 * time.Second}
@@ -369,15 +365,14 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	res, want := simulated(t, s)
 	ways := runReal(t, s)
 	late := lateness(ways, want)
-	// On a machine that stood still for the outage nobody met it, and there is nothing to compare.
+	// On a machine that stopped during the outage no message met it, so there is nothing to compare.
 	for again := 0; late > 500*time.Millisecond && again < 4; again++ {
 		t.Logf("rehearsed again, with a lateness of %s", late)
 		ways = runReal(t, s)
 		late = lateness(ways, want)
 	}
 	got := totalsOf(&s, ways)
-	// An attempt that is late meets an outage that is earlier: the beginning of it by as
-	// much as the machine was late then, and its end by as much as it was late then.
+	// A late attempt meets an outage earlier: its beginning and its end move by how late the machine was at each.
 	const steps = 4
 	least, most := totalsOf(&s, want), totalsOf(&s, want)
 	quick, slow := least.recovered, least.recovered

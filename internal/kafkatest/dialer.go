@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// line is how a process reaches the broker. Cut, it stays cut.
+// killableDialer dials the broker for one process, until it is cut.
 type killableDialer struct {
-	name   string // the process is known to the broker by it
+	name   string // the process's client id
 	guard  *produceGuard
 	mu     sync.Mutex
 	conns  []net.Conn
@@ -58,9 +58,8 @@ func (l *killableDialer) cut() {
 	}
 }
 
-// guard keeps records from topics: a request that has some for one of them loses
-// its connection. A single broker of Kafka 4 cannot be made to refuse them by
-// itself: it never asks for more in-sync replicas than a topic has.
+// produceGuard refuses records for topics: a Produce request for one of them loses its connection. A single broker of
+// Kafka 4 cannot be made to refuse them itself, because it never requires more in-sync replicas than a topic has.
 type produceGuard struct {
 	mu       sync.Mutex
 	prefixes map[string]bool // of topics' names; no test refuses one twice
@@ -80,7 +79,7 @@ func (g *produceGuard) refuse(prefix string) (restore func()) {
 	}
 }
 
-// refuses reports whether a request is a Produce with one of the topics in it.
+// refuses reports whether a request is a Produce for one of the topics.
 func (g *produceGuard) refuses(request []byte) bool {
 	const size, produce = 4, 0
 	if len(request) < size+2 || binary.BigEndian.Uint16(request[size:]) != produce {
@@ -96,7 +95,7 @@ func (g *produceGuard) refuses(request []byte) bool {
 	return false
 }
 
-// wire is one connection. sarama writes a request with one Write.
+// guardedConn is one connection. sarama writes a request with one Write.
 type guardedConn struct {
 	net.Conn
 	guard *produceGuard

@@ -8,11 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// bury cuts a process off and takes its member out of the group, as the broker does when
-// the session of one that was killed is over. To wait for that takes seconds for each
-// kill, and a session that is short enough to be waited for throws out who lives, on a
-// machine that stands still for seconds. Where the broker does not answer the session
-// does it at last.
+// killMember cuts off a process and removes its member from the group, as the broker does when the session of a killed
+// member ends. Waiting for that takes seconds for each kill, and a session that is short enough would remove live
+// members on a slow machine. If the broker does not answer, the session ends at last.
 func (k *harness) killMember(group string, dialer *killableDialer) {
 	dialer.cut()
 	_ = retryUntil(context.Background(), func(ctx context.Context) (gone bool, err error) {
@@ -28,7 +26,7 @@ func (k *harness) killMember(group string, dialer *killableDialer) {
 		}
 		if leave.Members != nil {
 			_, err = leave.RequestWith(ctx, k.client)
-			return false, err // whether it has gone the next look says
+			return false, err // the next try checks that it has left
 		}
 		why := groups[group].Err
 		return err == nil && (why == nil || errors.Is(why, kerr.GroupIDNotFound)), err

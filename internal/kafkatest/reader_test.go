@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// log is a topic of one partition, which a plain producer and a transactional one write.
+// topicLog is a topic of one partition with a plain and a transactional producer.
 type topicLog struct {
 	*testing.T
 	cluster   *kfake.Cluster
@@ -95,7 +95,7 @@ func (l *topicLog) want(err error, values ...string) {
 	l.read = nil
 }
 
-// Aborted records and transaction markers count for the end and are handed to nobody.
+// Aborted records and markers of transactions count for the end, but are not handled.
 func TestAReaderReachesTheLastCommittedRecord(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
@@ -111,7 +111,7 @@ func TestAReaderReachesTheLastCommittedRecord(t *testing.T) {
 	l.want(r.ReadToEnd(l.ctx, l.take), "c")
 }
 
-// The end of what is written is behind a transaction that is open.
+// The end is behind an open transaction.
 func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
@@ -119,7 +119,7 @@ func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	l.begin("b")
 	l.write(l.plain, "c")
 	r := l.reader()
-	// The end is known when the start is asked for, too.
+	// When the start is asked for, the end is known.
 	var asked atomic.Int32
 	known := make(chan struct{})
 	l.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -136,7 +136,7 @@ func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	l.want(<-read, "a", "b", "c")
 }
 
-// All of a topic may have been deleted: there is nothing to wait for.
+// If all of a topic is deleted, there is nothing to wait for.
 func TestAReaderSkipsDeletedRecords(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
@@ -155,7 +155,7 @@ func TestAReaderSkipsDeletedRecords(t *testing.T) {
 	l.want(r.ReadToEnd(l.ctx, l.take), "c")
 }
 
-// A reader may be there before its topic.
+// A reader may begin before its topic exists.
 func TestAReaderFindsATopicCreatedLater(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
