@@ -258,7 +258,7 @@ func isOpenBreaker(err error) (yes bool) {
 var plainError = reflect.TypeOf(errors.New(""))
 
 func wrapsBreakerError(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // it unwraps by itself
+	switch e := err.(type) { //nolint:errorlint // it has its own way to unwrap
 	case interface{ Unwrap() error }:
 		return wrapsBreakerError(e.Unwrap())
 	case interface{ Unwrap() []error }:

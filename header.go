@@ -210,7 +210,7 @@ func (p *parser) first(h Header) bool {
 		}
 		p.next = i + 1 // they are written in this order
 		if p.seen[i]++; p.seen[i] == 2 {
-			p.find(h, "stands twice; the first is taken")
+			p.find(h, "is there twice; the first is taken")
 		}
 		return p.seen[i] == 1
 	}

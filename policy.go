@@ -146,7 +146,7 @@ func (p Policy) WithDefaults() Policy {
 // retries is MaxRetries as a number: NoRetries is 0.
 func retries(n int) int { return max(0, n) }
 
-// Validate returns one [ConfigError] with all problems of the policy, or nil. prefix stands before the names of fields ("Policy",
+// Validate returns one [ConfigError] with all problems of the policy, or nil. prefix precedes the names of fields ("Policy",
 // `Topics["refunds"]`).
 func (p Policy) Validate(prefix string) error {
 	var ps Problems

@@ -145,7 +145,7 @@ func parseSchedule(text string) (s schedule, err error) {
 	for more {
 		var o string
 		if o, options, more = strings.Cut(options, ";"); o == "" || strings.Contains(seen, o[:1]) {
-			return s, fmt.Errorf("has an option that is empty or stands twice")
+			return s, fmt.Errorf("has an option that is empty or given twice")
 		}
 		seen += o[:1]
 		switch o[0] {
@@ -258,7 +258,7 @@ func (p *parser) policy(h Header) (fingerprint, schedule string) {
 	if len(h.Value) > fingerprintBytes && h.Value[fingerprintBytes] == ' ' && isFingerprint(h.Value[:fingerprintBytes]) {
 		fingerprint, schedule = h.Value[:fingerprintBytes], h.Value[fingerprintBytes+1:]
 		if err := checkSchedule(schedule); err != nil {
-			p.find(h, "its schedule "+err.Error()+"; the policy of whoever runs the message is taken")
+			p.find(h, "its schedule "+err.Error()+"; the running policy is taken")
 			schedule = ""
 		}
 		return fingerprint, schedule

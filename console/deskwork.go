@@ -170,7 +170,7 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Re
 func signature(who Actor) string { return who.Name + " (console)" }
 
 // errSlow is a task that has said nothing yet.
-var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
+var errSlow = errors.New("the task is being started, and the broker takes its time; look for it among the tasks")
 
 // start runs a task in the background, and returns its id as soon as it has one.
 func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {

@@ -21,7 +21,7 @@ const (
 )
 
 // visible makes text visible: control characters, those without a shape (zero
-// width, right-to-left overrides), and bytes that are no UTF-8 stand there as
+// width, right-to-left overrides), and bytes that are no UTF-8 become
 // escapes. Line ends and tabs stay.
 func visible(s string) string {
 	if !strings.ContainsFunc(s, unseen) {
@@ -45,8 +45,8 @@ func visible(s string) string {
 	return b.String()
 }
 
-// unseen tells what does not show by itself. A carriage return is one: it would hide
-// what stands before it.
+// unseen reports what shows nothing. A carriage return is one: it would hide
+// what precedes it.
 func unseen(r rune) bool {
 	switch r {
 	case '\n', '\t':

@@ -60,7 +60,7 @@ func takeReturn(m *Message, fallback func() string) {
 	m.Headers = users
 }
 
-// lastHeader is where the last of the user's headers of a name stands; -1 for nowhere.
+// lastHeader is where the last of the user's headers of a name is; -1 for nowhere.
 func lastHeader(m *Message, name string) int {
 	for i, h := range slices.Backward(m.Headers) {
 		if h.Name == name {

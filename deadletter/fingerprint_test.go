@@ -33,7 +33,7 @@ func TestOneCauseHasOneFingerprint(t *testing.T) {
 	}
 }
 
-// Fingerprints stand in what was recorded, in addresses and in scripts: they stay what they are.
+// Fingerprints are in what was recorded, in addresses and in scripts: they stay what they are.
 func TestAFingerprintIsFNVOfItsParts(t *testing.T) {
 	for i := range 100 {
 		m := &deadletter.Message{Handler: fmt.Sprint("handler", i)}

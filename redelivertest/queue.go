@@ -31,7 +31,7 @@ type queue struct {
 type item struct {
 	record
 	where  string
-	waits  bool          // it stands where messages wait
+	waits  bool          // it is where messages wait
 	level  time.Duration // 0 on the way back
 	offset int64
 	at     time.Time // when it was written
@@ -135,7 +135,7 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey reports whether something of an item's key that stood before it in the
+// waitsForKey reports whether something of an item's key that was before it in the
 // topic is not settled, wherever that is now.
 func (q *queue) waitsForKey(it *item) bool {
 	if it.key == nil || it.first < 0 {

@@ -133,7 +133,7 @@ func deliveredIn(ctx context.Context) *received {
 	return nil
 }
 
-// idOf is the id of a record that has stood at offset in a topic.
+// idOf is the id of a record that has been at offset in a topic.
 func (rec *record) idOf(topic string, offset int64) string {
 	if rec.uuid != "" {
 		return engine.GivenID(rec.uuid)

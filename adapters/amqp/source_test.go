@@ -449,3 +449,20 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 		})
 	}
 }
+
+// A queue without a majority answers nothing. Closing waited for it until the broker gave up, for minutes.
+func TestFlushEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFile(t, Config{}, nil)
+		s, in := f.source(false, "a")
+		s.Settle(parsed(s, in)[0])
+		f.wire.mute.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s.Flush(ctx)
+		if acks := f.wire.acks.Load(); acks != 1 {
+			t.Errorf("%d acks, want 1", acks)
+		}
+		_ = f.wire.there.Close() // the call in flight ends with the connection
+	})
+}

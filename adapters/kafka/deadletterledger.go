@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // The companion topic of a DLQ, "<dlq>.state", has the state of package deadletter, and the outcomes of the DLQ's

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // trimInterval is how often a working session deletes settled records.

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // What is to be remembered of a DLQ beside its messages is one message in a FIFO

@@ -220,7 +220,7 @@ func TestConsumeCannotBegin(t *testing.T) {
 	}
 }
 
-// Where one of several queues cannot be read, none is: what lies in the others is not
+// Where one of several queues cannot be read, none is: what is in the others is not
 // fetched, and what is wrong with each is in one error.
 func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	t.Parallel()

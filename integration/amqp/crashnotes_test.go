@@ -17,7 +17,7 @@ import (
 const crashesHeader = "redeliver-amqp-crashes"
 
 // A suspect that has its turn leaves the crashes of the other keys' suspects noted as they were: it took their notes away, and
-// they killed for ever. Where all messages stand in one line the others were settled, and their notes go.
+// they killed forever. Where all messages are in one line the others were settled, and their notes go.
 func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

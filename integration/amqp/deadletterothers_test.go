@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// others makes a DLQ that RabbitMQ fills by itself for the lab's queue, and opens it.
+// others makes a DLQ that RabbitMQ itself fills for the lab's queue, and opens it.
 func (d *failingService) others(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"

@@ -52,7 +52,7 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 }
 
 // A level is deleted and declared again, by somebody else, before its reader knows.
-// RabbitMQ 3.10 goes on with the new queue by itself, and sends its first messages
+// RabbitMQ 3.10 goes on with the new queue, and sends its first messages
 // to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 }
 
 // There is a channel for each queue that is read. A subscription that would need
-// more than the connection has is refused; it was tried again for ever.
+// more than the connection has is refused; it was tried again forever.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {

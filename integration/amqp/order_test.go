@@ -177,7 +177,7 @@ func (s *soldier) end() {
 	<-s.over
 }
 
-// With any failures, crashes and shutdowns, no message begins before all that stood before it, or of its key,
+// With any failures, crashes and shutdowns, no message begins before all that was before it, or of its key,
 // are settled. That is so on each kind of queue, because the end of a channel hands back what it had in order.
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
@@ -245,7 +245,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 }
 
 // Messages behind a failing one for half of the consumer timeout are not left there until the broker closes the
-// channel: that ends by itself, all comes back in order, and the failing message goes on as it was.
+// channel: that ends without help, all comes back in order, and the failing message goes on as it was.
 func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

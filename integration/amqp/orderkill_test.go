@@ -23,7 +23,7 @@ type orderJournal struct {
 	file    *os.File
 	rest    string       // of a line
 	keys    int          // lines that are kept apart
-	settled map[int]bool // by where a message stands in the queue
+	settled map[int]bool // by the place of a message in the queue
 	wrong   []string
 	repeats int
 	runs    int
@@ -66,7 +66,7 @@ func (j *orderJournal) read(t *testing.T) {
 	}
 }
 
-// orderAt is the id of the message that stands there in the queue.
+// orderAt is the id of the message at that place of the queue.
 func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 
 // With any failures, and kills in any state: the messages of a queue, or of a key, begin and are settled one
@@ -156,7 +156,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 	t.Logf("report: seed %d, %d messages, %d runs, %d attempts repeated by %d kills, %d dead letters", cfg.Seed, n, j.runs, j.repeats, kills, l.deadInOrder(j.keys))
 }
 
-// deadInOrder reads the DLQ: the letters of a key stand in the order of the queue. A
+// deadInOrder reads the DLQ: the letters of a key are in the order of the queue. A
 // kill may have written one twice. It returns how many there are.
 func (l *lab) deadInOrder(keys int) int {
 	l.Helper()

@@ -18,13 +18,14 @@ import (
 )
 
 // stall is for how long a busy disk takes nothing: longer than all that a client did before it let go of its channel.
-const stall = 3 * time.Second
+// A client that closes gives up waiting for it after two drain timeouts.
+const stall = 4 * time.Second
 
 // A quorum queue on a busy disk takes 32 acks of a channel, and the channel keeps the others until those are written. It was
 // closed before, and what it kept was lost: up to 117 of 150 acked messages came back.
 func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newLab(t, r, func(l *lab) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, time.Second })
+	l := newLab(t, r, func(l *lab) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, 3*time.Second })
 	l.declared()
 	all := ids(n)
 	slow := make(map[string]bool) // every second one, so the others are acked one by one

@@ -47,7 +47,7 @@ func isImpatient(t *testing.T, r *brokers.Rabbit) {
 }
 
 // liesBehind has handlers run one after another of which two take longer than the
-// broker waits: what lies behind one is handed back before, and comes again.
+// broker waits: messages behind one are handed back before, and comes again.
 func liesBehind(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutLab(t, r, func(*lab) {})
 	l.declared()

@@ -26,7 +26,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages that the client cannot read. Each ended the connection, and came back, for ever.
+// Messages that the client cannot read. Each ended the connection and came back forever.
 func unreadables() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8193 {

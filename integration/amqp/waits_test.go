@@ -62,7 +62,7 @@ func (l *lab) planned(n int) []time.Time {
 }
 
 // takes has somebody take the messages of a queue and die, again and again. A
-// broker that counts up to a limit moves them on by itself.
+// broker that counts up to a limit moves them on.
 func (l *lab) takes(queue string, n, times int) {
 	l.Helper()
 	for range times {
@@ -253,7 +253,7 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 
 // On one level are messages that leave it for a shorter one and others that are
 // due at its end, more than the prefetch: nobody waits for who was there before
-// but waits for longer. Those that moved on stood in the prefetch for a whole
+// but waits for longer. Those that moved on were in the prefetch for a whole
 // level, beginning when they came into it.
 func TestMixedWaits(t *testing.T) {
 	t.Parallel()

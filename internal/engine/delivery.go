@@ -166,7 +166,7 @@ func (d *Delivery) Task() Task { return d.task }
 // Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
 func (d *Delivery) Invalid() error { return d.check() }
 
-// Lost reports whether the message is no longer this process's to settle: it comes back by itself.
+// Lost reports whether the message is no longer this process's to settle: it comes back.
 func (d *Delivery) Lost() bool { return d.c.isLost() }
 
 // Session is the context of the partition or queue that the message was read from. Many messages share it.

@@ -574,7 +574,7 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 		over := make(chan struct{})
 		defer close(over)
 		b.refuse = func(to driver.Place, _ *record) error {
-			if to == driver.Level { // so that it does not hop for ever
+			if to == driver.Level { // so that it does not hop forever
 				return driver.ErrRefused
 			}
 			return nil

@@ -16,7 +16,7 @@ import (
 const DefaultSendTimeout = 30 * time.Second
 
 // ErrAbandoned is the answer for a message that this process lost before it could settle it. It must not be acked; it comes
-// back by itself.
+// back.
 var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
 // Subscription is one origin read by one group, with its policy. An adapter makes one; all fields are set before the first

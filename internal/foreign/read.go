@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
@@ -52,9 +52,9 @@ func fillerOf(name string) driver.Filler {
 	}
 }
 
-// Read reads the headers of another filler. The first whose header stands
-// there is taken, but for one of Spring's that may have come along: any other's is
-// believed before that. Its headers leave the user's, so that a replay is the message as
+// Read reads the headers of another filler. It takes the first filler
+// whose header it finds, except that it believes any other before a header of Spring's
+// that may have come along. Its headers leave the user's, so that a replay is the message as
 // it was.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {

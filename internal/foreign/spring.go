@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
 // retrytopic.RetryTopicHeaders. Its DeadLetterPublishingRecoverer writes kafka_dlt-*;
 // @RetryableTopic writes kafka_original-* and kafka_exception-* in their place, on its
-// retry topics and on its DLT, but the group stands in kafka_dlt-original-consumer-group
+// retry topics and on its DLT, but the group is in kafka_dlt-original-consumer-group
 // there, too. Numbers are big-endian bytes: 4 of a partition or a count, 8 of an offset or
 // a time, and retry_topic-*-timestamp as few as do (BigInteger.toByteArray).
 const (
@@ -66,7 +66,7 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		}
 		maps.DeleteFunc(said, func(name string, _ []byte) bool { return name != springGroup && isSpringLoose(name) })
 	}
-	// The retry topics' are the earlier ones of where it stood, and of what was wrong.
+	// The headers of the retry topics are older: about its place and its error.
 	original := func(what string) []byte {
 		if v, ok := said[springOriginal+what]; ok {
 			return v

@@ -107,7 +107,7 @@ func size(id string) int {
 	return n
 }
 
-// restored puts back what stands in the headers of a dead letter.
+// restored puts back what is in the headers of a dead letter.
 func restored(letter *wire) {
 	for name, v := range maps.Clone(letter.Headers) {
 		switch {

@@ -57,7 +57,7 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	})
 }
 
-// The point in the name of a level was once taken for what stands before a shard:
+// The point in the name of a level was once taken for what precedes a shard:
 // nobody knew then on which level a message had waited, and what was left of its
 // wait was called a lie and cut off.
 func TestALevelOfAFractionIsKnown(t *testing.T) {
@@ -303,7 +303,7 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 	})
 }
 
-// holds compares what lies in a queue.
+// holds compares what is in a queue.
 func (b *bench) holds(queue string, want int) {
 	b.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -21,7 +21,7 @@ const (
 	Throttled
 	// ExpiredCredentials is ExpiredTokenException, nothing done.
 	ExpiredCredentials
-	// Refused is AccessDeniedException, nothing done: an error that no client tries again by itself.
+	// Refused is AccessDeniedException, nothing done: an error that no client tries again.
 	Refused
 	// Cut ends the connection, nothing done.
 	Cut

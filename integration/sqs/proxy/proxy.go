@@ -1,4 +1,4 @@
-// Package proxy stands between an SQS client and a server that speaks SQS. It answers as SQS does on its bad days, it
+// Package proxy is between an SQS client and a server that speaks SQS. It answers as SQS does on its bad days, it
 // refuses what AWS documents as refused and the servers of the tests let through, and it counts requests, which is what
 // a user of SQS pays for.
 package proxy
