@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// waiting is what a source knows of a record that waits, or that has a place in a key queue.
-type waiting struct {
+// waitState is what a source knows of a record that waits, or that has a place in a key queue.
+type waitState struct {
 	written   int64       // when it was written to its level, in Unix milliseconds
 	lastStep  driver.Step // the step when it is due; it may hop before
 	queued    *recordCopy // its copy in a key queue, or nil
@@ -24,7 +24,7 @@ type waiting struct {
 // parseWaiting parses a record of a topic on which messages wait, and makes it what it was in its origin.
 func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
-	w := &waiting{written: rec.Timestamp.UnixMilli()}
+	w := &waitState{written: rec.Timestamp.UnixMilli()}
 	s.track.record(m.Seq).waiting = w
 	users, ours := splitHeaders(rec.Headers)
 	rec.Headers = users
@@ -90,10 +90,10 @@ func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHea
 }
 
 // isReleased reports whether a command makes a message due.
-func (s *source) isReleased(w *waiting) bool { return w.written <= s.released && s.released > 0 }
+func (s *source) isReleased(w *waitState) bool { return w.written <= s.released && s.released > 0 }
 
 // makeDue makes a message due at once.
-func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waiting, now time.Time) {
+func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitState, now time.Time) {
 	m.Step = w.lastStep
 	if now = redeliver.CeilMilli(now.UTC()); now.Before(m.State.Due) {
 		m.State.Due = now

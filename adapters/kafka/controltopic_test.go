@@ -209,7 +209,7 @@ func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))
-	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	level := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)

@@ -79,7 +79,7 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// maxRetention is the retention above which records count as kept for ever.
+// maxRetention is the retention above which records count as kept forever.
 const maxRetention = 100 * 365 * 24 * time.Hour
 
 // Drops implements [driver.DLQ]. It returns retention.bytes and compaction.

@@ -17,7 +17,7 @@ const (
 )
 
 // logReader reads a topic's partitions by offset, outside of any group. sarama's consumer cannot be used, because it
-// would wait for ever at an end that is a marker of a transaction and not a record.
+// would wait forever at an end that is a marker of a transaction and not a record.
 type logReader struct {
 	client sarama.Client
 	topic  string

@@ -87,6 +87,6 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(waitTimeout):
-		t.Error("closing a scan waits for ever")
+		t.Error("closing a scan waits forever")
 	}
 }

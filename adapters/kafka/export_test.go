@@ -7,15 +7,15 @@ func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
 
 // Names for tests.
 var (
-	Base          = baseName
-	EscapeGroup   = escapeGroup
-	UnescapeGroup = unescapeGroup
+	Base              = baseName
+	EscapeGroupName   = escapeGroup
+	UnescapeGroupName = unescapeGroup
 )
 
 const LongestBase = maxTopic - maxSuffix
 
-// DelayTopic returns the name of a delay topic. LevelOf reads its level.
-func DelayTopic(topic, group string, level time.Duration) string {
+// DelayTopicName returns the name of a delay topic. LevelOf reads its level.
+func DelayTopicName(topic, group string, level time.Duration) string {
 	return Names{}.delay(topic, group, level)
 }
 

@@ -154,7 +154,7 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 }
 
 // A wait may exceed the retention, because that was shortened meanwhile or a policy with longer waits wrote the
-// message. Its hop used to be refused for ever, with the intake paused.
+// message. Its hop used to be refused forever, with the intake paused.
 func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

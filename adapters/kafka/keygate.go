@@ -45,11 +45,11 @@ func (k *keyGate) placeFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		return
 	}
 	c := &recordCopy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &k.mailbox, message: m}
-	k.source.track.record(m.Seq).waiting = &waiting{queued: c}
+	k.source.track.record(m.Seq).waiting = &waitState{queued: c}
 }
 
 // placeWaiting queues the copy of a record that waits. m still has the offset on its level.
-func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *waiting, stay *delayqueue.Stay) {
+func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *waitState, stay *delayqueue.Stay) {
 	c, ok := orderedCopy(m.Record, stay, k.source.partition)
 	if !ok {
 		return
@@ -99,7 +99,7 @@ func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 }
 
 // park has a message written to a level until then, without an attempt.
-func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, until time.Time) engine.Word {
+func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waitState, until time.Time) engine.Word {
 	st := &redeliver.State{}
 	k.source.r.codec().State(m, st)
 	st.Due = until

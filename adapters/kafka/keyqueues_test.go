@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whatever fails, is duplicated or is killed: no record runs before the earlier ones of its key, none runs twice in a
+// No failure, duplicate or kill breaks the order: no record runs before the earlier ones of its key, none runs twice in a
 // session, and none is lost or left behind.
 func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
 	t.Parallel() // it computes, while others wait

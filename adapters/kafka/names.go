@@ -69,7 +69,7 @@ func (n Names) level(topic, group, name string) (time.Duration, bool) {
 }
 
 // check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ
-// would retry dead letters for ever.
+// would retry dead letters forever.
 func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	retry, dead := n.retry(topic, group), n.dlq(topic, group)
 	if n.Retry != nil {

@@ -25,8 +25,8 @@ var group = rapid.OneOf(
 func TestGroupsCanBeReadBackFromNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := group.Draw(t, "group")
-		name := kafka.EscapeGroup(g)
-		if back := kafka.UnescapeGroup(name); back != g {
+		name := kafka.EscapeGroupName(g)
+		if back := kafka.UnescapeGroupName(name); back != g {
 			t.Fatalf("%q is written %q and read back as %q", g, name, back)
 		}
 		if !legal(name) || strings.Contains(name, ".") {
@@ -42,7 +42,7 @@ func TestSubscriptionsNeverShareATopic(t *testing.T) {
 		if level == 0 {
 			return kafka.Base(topic, group) + ".retry"
 		}
-		return kafka.DelayTopic(topic, group, level)
+		return kafka.DelayTopicName(topic, group, level)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		t1, g1, l1 := topic.Draw(t, "topic"), group.Draw(t, "group"), level.Draw(t, "level")

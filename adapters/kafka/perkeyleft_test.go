@@ -32,7 +32,7 @@ func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, a
 	if attempts > 0 {
 		st.FirstFailed, st.LastFailed = time.Now(), time.Now()
 	}
-	rec := ours(kafka.DelayTopic(p.topic, p.group, level), id, st)
+	rec := ours(kafka.DelayTopicName(p.topic, p.group, level), id, st)
 	rec.Key = []byte(key)
 	return rec
 }

@@ -156,7 +156,7 @@ func deliverAnswer(m *sarama.ProducerMessage, err error) {
 	}
 }
 
-// handleFailure reports the failure of a posted record, unless it is written once more by itself.
+// handleFailure reports the failure of a posted record, unless retryAlone writes it again.
 func (c *pendingWrite) handleFailure(err error) {
 	retried, err := c.retryAlone(c.ctx, err)
 	if retried {
@@ -257,7 +257,7 @@ func unansweredError(ctx context.Context, topic string) error {
 	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnanswered, topic, ctx.Err())
 }
 
-// retryAlone writes a refused record again by itself and compressed, because a refusal applies to a whole batch. It
+// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. It
 // reports whether it did, or returns the final error.
 func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
 	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))

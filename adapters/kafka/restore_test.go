@@ -129,7 +129,7 @@ func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	ev.await(t, waiting, is[redeliver.RetryScheduled])
 	stop()
 	adm := kadm.NewClient(independent(t, p.addrs))
-	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	level := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	below := make(kadm.Offsets)
 	below.AddOffset(level, 0, deleted, -1)
 	if _, err := adm.DeleteRecords(t.Context(), below); err != nil {

@@ -44,8 +44,8 @@ type tracked struct {
 	offset   int64
 	bytes    int32 // in memory, until it begins
 	settled  bool
-	inWindow bool     // it waits in crashGate.waiting
-	waiting  *waiting // nil for a first delivery without a key queue
+	inWindow bool       // it waits in crashGate.waiting
+	waiting  *waitState // nil for a first delivery without a key queue
 }
 
 // add registers a record that was read and returns its number.
@@ -89,7 +89,7 @@ func (t *tracker) above() (all []offsetRun) {
 			continue
 		}
 		if last := len(all) - 1; last >= 0 && n > t.first && t.record(n-1).settled {
-			all[last].to = r.offset + 1 // no record lies between them
+			all[last].to = r.offset + 1 // there is no record between them
 		} else {
 			all = append(all, offsetRun{r.offset, r.offset + 1})
 		}

@@ -125,7 +125,7 @@ func (s *source) Messages() <-chan *sarama.ConsumerMessage { return s.claim.Mess
 // Lost implements [driver.Source]. It returns nil: the broker refuses commits of a session that is over.
 func (s *source) Lost() <-chan struct{} { return nil }
 
-// Stop implements [driver.Source]. It returns nil: the claim ends by itself.
+// Stop implements [driver.Source]. It returns nil: a claim needs no stop.
 func (s *source) Stop() <-chan struct{} { return nil }
 
 var seed = maphash.MakeSeed()
@@ -247,7 +247,7 @@ func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Durat
 	}
 }
 
-// Commit implements [driver.Source]. It does nothing: the committer looks for changes by itself.
+// Commit implements [driver.Source]. It does nothing: the committer polls for changes.
 func (s *source) Commit() {}
 
 // Flush implements [driver.Source].

@@ -54,7 +54,7 @@ func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	p := onKafka(t)
 	settings := map[string]string{"retention.ms": strconv.FormatInt((4 * wait).Milliseconds(), 10), "max.message.bytes": "3000000"}
 	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{wait}}
-	makeTopics(t, p, settings, kafka.DelayTopic(p.topic, p.group, wait), p.ours("retry"))
+	makeTopics(t, p, settings, kafka.DelayTopicName(p.topic, p.group, wait), p.ours("retry"))
 	ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })
 	recs, _ := orders(p.topic, 50)
 	put(t, p.addrs, recs...)
@@ -70,7 +70,7 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	const wait = 60*time.Hour + time.Nanosecond
 	p := onKafka(t)
 	const ms = "864000000"
-	topic := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	topic := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	makeTopics(t, p, map[string]string{"retention.ms": ms, "max.message.bytes": "3000000"}, topic)
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{time.Hour},
@@ -118,9 +118,9 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	for _, level := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopic(p.topic, p.group, level))
+		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
-	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the way back and the DLQ
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
@@ -153,7 +153,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 2, map[string]*string{}, old)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)})
 	route(t, c, p.topic, failFirst(0))

@@ -26,7 +26,7 @@ func createLevels(t *testing.T, p fixture) {
 	adm := kadm.NewClient(independent(t, p.addrs))
 	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
 		forever, size := "-1", strconv.Itoa(most)
-		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopic(p.topic, p.group, level))
+		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
 }
 
@@ -60,7 +60,7 @@ func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string
 	}
 }
 
-// A level that refused a message used to be asked again for ever. The message is dead-lettered, its record on the last
+// A level that refused a message used to be asked again forever. The message is dead-lettered, its record on the last
 // level is committed, and later messages of its key go on.
 func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 			}
 			wantDeadLetter(t, p, ev, first.Value, "first", 1)
 			eventually(t, "its place is committed", func() bool {
-				return unacked(t, p.addrs, p.group, kafka.DelayTopic(p.topic, p.group, 3*time.Second), 0) == 1
+				return unacked(t, p.addrs, p.group, kafka.DelayTopicName(p.topic, p.group, 3*time.Second), 0) == 1
 			})
 			if policy.Order != redeliver.PerKey {
 				return

@@ -51,7 +51,7 @@ type outcome struct {
 	ended  bool
 }
 
-// playAlone simulates one message as package simulate does, but by itself: attempts take no time, and none waits for
+// playAlone simulates one message as package simulate does, but alone: attempts take no time, and none waits for
 // another.
 func playAlone(s *simulate.Scenario, id int) (w outcome) {
 	epoch := time.Unix(0, 0).UTC()
