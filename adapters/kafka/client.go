@@ -174,15 +174,15 @@ func (c *Client) Close(ctx context.Context) error {
 	if wasClosed {
 		return nil
 	}
-	var left atomic.Int64 // subscribers that are still open
-	left.Store(int64(len(subs)))
+	var remaining atomic.Int64 // subscribers that are still open
+	remaining.Store(int64(len(subs)))
 	closeOne := func(s *Subscriber) {
 		_ = s.Close()
-		left.Add(-1)
+		remaining.Add(-1)
 	}
 	if err := engine.CloseAll(ctx, subs, closeOne, c.disconnect); err != nil {
 		pending := "the producer still waits for answers"
-		if n := left.Load(); n > 0 {
+		if n := remaining.Load(); n > 0 {
 			pending = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
 		}
 		return fmt.Errorf("kafka: closing: %w%s: %s; check whether brokers %v answer. It goes on in the background, and nothing is lost: unacked messages come back",

@@ -49,7 +49,7 @@ func (codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Heade
 }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (state *redeliver.State, created, expires time.Time) {
 	if m.State != nil {
 		return m.State, time.Time{}, time.Time{}
 	}

@@ -116,7 +116,7 @@ func (c *committer) run() {
 }
 
 // flush commits urgent changes or, if regular, all changes. left reports whether an urgent commit failed.
-func (c *committer) flush(regular bool) (left bool) {
+func (c *committer) flush(regular bool) (failed bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))
 	for s := range c.sources {
@@ -144,9 +144,9 @@ func (c *committer) flush(regular bool) (left bool) {
 		return false
 	}
 	for i, err := range c.admin.commit(c.group, sess, reqs) {
-		left = all[i].s.committedAs(all[i], err) || left
+		failed = all[i].s.committedAs(all[i], err) || failed
 	}
-	return left
+	return failed
 }
 
 // snapshot is a source's state at one moment.

@@ -40,22 +40,22 @@ func TestOnKafkaMembersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	third, last := member(other)
 	prints := []string{delayqueue.Fingerprint(p.policy), delayqueue.Fingerprint(other)}
 	for name, ev := range map[string]*events{"the first": first, "the second": second, "the other": last} {
-		eventually(t, name+" tells that policies differ", func() bool { return len(ev.changes("policies differ")) == 1 })
+		eventually(t, name+" reports that policies differ", func() bool { return len(ev.changes("policies differ")) == 1 })
 		c := ev.changes("policies differ")[0]
 		if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, prints[0]) || !strings.Contains(c.Detail, prints[1]) || c.Origin != p.topic || c.Group != p.group {
-			t.Errorf("%s told %+v", name, c)
+			t.Errorf("%s reported %+v", name, c)
 		}
 		if n := len(ev.changes("policies agree")); n > 0 {
-			t.Errorf("%s tells that they agree", name)
+			t.Errorf("%s reports that they agree", name)
 		}
 	}
 	if err := third.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, ev := range map[string]*events{"the first": first, "the second": second} {
-		eventually(t, name+" tells that policies agree", func() bool { return len(ev.changes("policies agree")) == 1 })
+		eventually(t, name+" reports that policies agree", func() bool { return len(ev.changes("policies agree")) == 1 })
 		if n := len(ev.changes("policies differ")); n != 1 {
-			t.Errorf("%s told %d times that policies differ", name, n)
+			t.Errorf("%s reported %d times that policies differ", name, n)
 		}
 	}
 }

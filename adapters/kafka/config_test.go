@@ -53,7 +53,7 @@ func TestABadConfigIsRefusedWithAllItsProblems(t *testing.T) {
 }
 
 func TestSingleBadFieldsAreNamed(t *testing.T) {
-	for field, spoil := range map[string]func(*kafka.Config){
+	for field, breakField := range map[string]func(*kafka.Config){
 		"Brokers":             func(c *kafka.Config) { c.Brokers = nil },
 		"Group":               func(c *kafka.Config) { c.Group = strings.Repeat("g", 256) },
 		"MaxRetriesInFlight":  func(c *kafka.Config) { c.MaxRetriesInFlight = -1 },
@@ -67,7 +67,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: []string{"127.0.0.1:1"}, Group: "billing"}
-			spoil(&cfg)
+			breakField(&cfg)
 			_, err := kafka.Open(t.Context(), cfg)
 			var bad *redeliver.ConfigError
 			if !errors.As(err, &bad) || !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool { return p.Field == field }) {

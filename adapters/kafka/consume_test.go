@@ -305,7 +305,7 @@ func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if repeats > excused {
-		t.Errorf("%d records ran again and %d were told of", repeats, excused)
+		t.Errorf("%d records ran again and %d were reported", repeats, excused)
 	}
 }
 

@@ -156,23 +156,23 @@ func (c *control) report(err error) {
 
 // update publishes the commands that have not expired, and reports new ones.
 func (c *control) update(now time.Time) {
-	was, is := c.current.Load(), &commands{}
+	previous, current := c.current.Load(), &commands{}
 	for _, cmd := range c.log.commands {
 		if now.Before(cmd.Expires) {
-			is.all = append(is.all, cmd)
+			current.all = append(current.all, cmd)
 		}
 	}
-	if slices.EqualFunc(was.all, is.all, func(x, y deadletter.Command) bool { return reflect.DeepEqual(x, y) }) {
+	if slices.EqualFunc(previous.all, current.all, func(x, y deadletter.Command) bool { return reflect.DeepEqual(x, y) }) {
 		return
 	}
-	c.current.Store(is)
+	c.current.Store(current)
 	c.mu.Lock()
 	for f := range c.listeners {
 		(*f)()
 	}
 	c.mu.Unlock()
-	for _, cmd := range is.all {
-		if slices.ContainsFunc(was.all, func(old deadletter.Command) bool { return old.ID == cmd.ID }) {
+	for _, cmd := range current.all {
+		if slices.ContainsFunc(previous.all, func(old deadletter.Command) bool { return old.ID == cmd.ID }) {
 			continue
 		}
 		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)

@@ -208,13 +208,13 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 		_, ours := splitBlock(r.Headers)
 		dead[ours[redeliver.HeaderID]]++
 		if ours[redeliver.HeaderReason] != string(redeliver.ReasonInvalidated) || ours[redeliver.HeaderAttempt] != "1" || !strings.Contains(ours[redeliver.HeaderError], canceled.ID) {
-			t.Errorf("%s lies in the DLQ with %v", ours[redeliver.HeaderID], ours)
+			t.Errorf("%s is in the DLQ with %v", ours[redeliver.HeaderID], ours)
 		}
 	}
 	twice := 0
 	for i, id := range ids {
 		if i%2 == 0 && (ran[id] == 0 || dead[id] > 0) || i%2 == 1 && (ran[id] > 0 || dead[id] == 0) {
-			t.Errorf("%s ran %d times and lies %d times in the DLQ", id, ran[id], dead[id])
+			t.Errorf("%s ran %d times and is in the DLQ %d times", id, ran[id], dead[id])
 		}
 		twice += ran[id] + dead[id] - 1
 	}
@@ -401,9 +401,9 @@ func TestAWithdrawnOrExpiredCancelHasNoEffect(t *testing.T) {
 	write(t, p.addrs, recs...)
 	ev.await(t, len(ids), is[redeliver.RetryScheduled])
 	w := p.waiting(t)
-	brief := cancel(deadletter.Filter{})
-	brief.Expires = time.Now().Add(time.Second)
-	brief = sendCommand(t, w, brief)
+	shortLived := cancel(deadletter.Filter{})
+	shortLived.Expires = time.Now().Add(time.Second)
+	shortLived = sendCommand(t, w, shortLived)
 	all := sendCommand(t, w, cancel(deadletter.Filter{}))
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		change, ok := e.(redeliver.SubscriptionChanged)
@@ -415,10 +415,10 @@ func TestAWithdrawnOrExpiredCancelHasNoEffect(t *testing.T) {
 	if err := w.Withdraw(t.Context(), all.ID); err == nil || !strings.Contains(err.Error(), all.ID) {
 		t.Errorf("withdrawn twice: %v", err)
 	}
-	if left, err := w.Commands(t.Context()); err != nil || len(left) != 1 || left[0].ID != brief.ID {
+	if left, err := w.Commands(t.Context()); err != nil || len(left) != 1 || left[0].ID != shortLived.ID {
 		t.Errorf("%v, %v", left, err)
 	}
-	eventually(t, "the other has expired", func() bool { return time.Now().After(brief.Expires) })
+	eventually(t, "the other has expired", func() bool { return time.Now().After(shortLived.Expires) })
 	sendCommand(t, w, release("1h"))
 	ev.awaitEnds(t, ids...)
 	if dead := ev.count(is[redeliver.DeadLettered]); dead > 0 {

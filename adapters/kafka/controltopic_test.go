@@ -93,7 +93,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	write(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	if n := ev.count(notRead); n > 0 {
-		t.Errorf("told %d times that commands are not read", n)
+		t.Errorf("reported %d times that commands are not read", n)
 	}
 	w := p.waiting(t)
 	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
@@ -213,8 +213,8 @@ func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)
-	told, ok := ev.await(t, 1, isChangeWithError("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
-	if !ok || !strings.Contains(told.Detail, level+"/") || !strings.Contains(told.Detail, "grant Read") {
-		t.Errorf("%+v", told)
+	reported, ok := ev.await(t, 1, isChangeWithError("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
+	if !ok || !strings.Contains(reported.Detail, level+"/") || !strings.Contains(reported.Detail, "grant Read") {
+		t.Errorf("%+v", reported)
 	}
 }

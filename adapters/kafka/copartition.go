@@ -36,14 +36,14 @@ func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadat
 	}
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		origin := s.origin(topic, topics)
-		dealt := slices.Sorted(slices.Values(topics[origin]))
+		originPartitions := slices.Sorted(slices.Values(topics[origin]))
 		for _, p := range topics[topic] {
 			owners := readers[origin]
-			i, ok := slices.BinarySearch(dealt, p)
+			i, ok := slices.BinarySearch(originPartitions, p)
 			if !ok || len(owners) == 0 {
 				continue // it is refused when the session begins
 			}
-			owner := owners[i*len(owners)/len(dealt)]
+			owner := owners[i*len(owners)/len(originPartitions)]
 			if slices.Contains(readers[topic], owner) {
 				plan.Add(owner, topic, p)
 			}

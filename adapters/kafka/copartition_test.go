@@ -60,13 +60,13 @@ func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 					t.Errorf("of %s, %v have an owner", topic, owner[topic])
 				}
 			}
-			most, least := 0, 5
+			maxOwned, minOwned := 0, 5
 			for i := range members {
 				n := len(plan[fmt.Sprint("member-", i)]["orders"])
-				most, least = max(most, n), min(least, n)
+				maxOwned, minOwned = max(maxOwned, n), min(minOwned, n)
 			}
-			if most-least > 1 {
-				t.Errorf("one member has %d partitions and another %d", most, least)
+			if maxOwned-minOwned > 1 {
+				t.Errorf("one member has %d partitions and another %d", maxOwned, minOwned)
 			}
 			for _, topic := range behind {
 				for p := range int32(5) {

@@ -126,7 +126,7 @@ func TestSuspectsRunAlone(t *testing.T) {
 		}
 	}
 	if len(with.beside) == 0 {
-		t.Error("nobody had company; the test proves nothing")
+		t.Error("no two messages ran at the same time; the test proves nothing")
 	}
 	if n := len(with.runs); n != len(ids)+len(others) {
 		t.Errorf("%d runs of %d messages", n, len(ids)+len(others))
@@ -282,14 +282,14 @@ func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	if refused.Hits() == 0 {
 		t.Error("nothing was refused; the test proves nothing")
 	}
-	told := 0
+	reported := 0
 	for _, ch := range all[redeliver.SubscriptionChanged](ev) {
 		if ch.Change == redeliver.ChangeCrashesUncounted {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times that crashes are not counted", told)
+	if reported != 1 {
+		t.Errorf("reported %d times that crashes are not counted", reported)
 	}
 }
 

@@ -377,7 +377,7 @@ func (c *crashGate) takeTurn() {
 		if !turn.Take(c.ctx, gate) {
 			return
 		}
-		taken := c.post(func() {
+		posted := c.post(func() {
 			if c.ended {
 				turn.Give()
 				return
@@ -385,7 +385,7 @@ func (c *crashGate) takeTurn() {
 			c.turn, c.turnStart = turnHeld, time.Now()
 			c.tendSuspects()
 		})
-		if !taken {
+		if !posted {
 			turn.Give()
 		}
 	}()

@@ -42,7 +42,7 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	commit("begins", 0, 1, "empty-retry")
 	for name, at := range map[string]struct {
 		dlq, readBy string
-		lie         int64
+		records     int64
 		refused     string
 	}{
 		"nobody":                      {"orders-retry", "", 2, ""},
@@ -51,8 +51,8 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 		"nothing of this partition":   {"orders-retry", "elsewhere", 2, ""},
 		"nothing but of another":      {"orders-retry", "begins", 2, ""},
 		"nothing":                     {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
-		"nothing, where nothing lies": {"empty-retry", "biling", 0, ""},
-		"more than lies there":        {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
+		"nothing in an empty DLQ": {"empty-retry", "biling", 0, ""},
+		"more than the DLQ has":        {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
 	} {
 		q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: at.dlq, ReadBy: at.readBy})
 		if at.refused != "" {
@@ -65,7 +65,7 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if n, _, err := q.Count(t.Context()); err != nil || n != at.lie || q.Info().ReadBy != at.readBy {
+		if n, _, err := q.Count(t.Context()); err != nil || n != at.records || q.Info().ReadBy != at.readBy {
 			t.Errorf("%s: %d lie there, read by %q: %v", name, n, q.Info().ReadBy, err)
 		}
 		if err := q.Close(); err != nil {
@@ -113,8 +113,8 @@ func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	}
 	for _, rec := range all {
 		want := of[string(rec.Key)]
-		if stood, err := strconv.Atoi(string(rec.Value)); err == nil && stood < 4 {
-			want = int32(stood)
+		if partition, err := strconv.Atoi(string(rec.Value)); err == nil && partition < 4 {
+			want = int32(partition)
 		}
 		if rec.Partition != want {
 			t.Errorf("key %s, which stood on %s, is on partition %d, want %d", rec.Key, rec.Value, rec.Partition, want)

@@ -30,9 +30,9 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
-	var mended atomic.Bool
+	var fixed atomic.Bool
 	route(t, c, p.topic, func(*message.Message) error {
-		if mended.Load() {
+		if fixed.Load() {
 			return nil
 		}
 		return errDeclined
@@ -41,7 +41,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	ev.awaitJoined(t, 1)
 	write(t, addrs, recs...)
 	ev.awaitEnds(t, ids...)
-	mended.Store(true)
+	fixed.Store(true)
 
 	started, killed := kafkatest.DeadLetters(addrs, time.Second), 0
 	ended := 0 // killed in the middle, or without a broker for longer than the lease
@@ -95,7 +95,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	eventually(t, "all are committed", func() bool { return len(replayed()) == n })
 	q, _ := started(t, p.topic, p.group)
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
-		t.Errorf("%s still lies in the DLQ", m.ID)
+		t.Errorf("%s is still in the DLQ", m.ID)
 		return false
 	}); err != nil {
 		t.Fatal(err)

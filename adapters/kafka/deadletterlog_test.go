@@ -256,7 +256,7 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 		t.Errorf("%q still lie in the DLQ", got)
 	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
-		t.Error("records of somebody else's DLQ were deleted")
+		t.Error("records of a foreign DLQ were deleted")
 	}
 }
 
@@ -266,7 +266,7 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	m.deadLetter(t, 1)
 	const n = 8
 	opened := kafkatest.DeadLetters(m.addrs, time.Minute)
-	var had atomic.Int32
+	var winners atomic.Int32
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	m.queue(t, kafka.DeadLetterConfig{})
@@ -277,7 +277,7 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 			_, err := q.Claim(t.Context(), deadletter.Holder{Who: fmt.Sprint("runner ", i), Task: "t"})
 			switch {
 			case err == nil:
-				had.Add(1)
+				winners.Add(1)
 			case !errors.Is(err, deadletter.ErrHeld):
 				t.Error(err)
 			}
@@ -286,8 +286,8 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	}
 	close(begin)
 	all.Wait()
-	if had.Load() != 1 {
-		t.Errorf("%d of %d have the claim, want one", had.Load(), n)
+	if winners.Load() != 1 {
+		t.Errorf("%d of %d have the claim, want one", winners.Load(), n)
 	}
 }
 

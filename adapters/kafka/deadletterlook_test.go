@@ -107,7 +107,7 @@ func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")
-	told := func(detail string) func(redeliver.Event) bool {
+	reported := func(detail string) func(redeliver.Event) bool {
 		return func(e redeliver.Event) bool {
 			c, ok := e.(redeliver.SubscriptionChanged)
 			return ok && c.Change == redeliver.ChangeDLQStateGarbage && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
@@ -123,9 +123,9 @@ func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ev.await(t, 1, told(fmt.Sprint(n)+rest))
+		ev.await(t, 1, reported(fmt.Sprint(n)+rest))
 		if all := len(all[redeliver.SubscriptionChanged](ev)); all != i+1 {
-			t.Errorf("told %d times, want %d", all, i+1)
+			t.Errorf("reported %d times, want %d", all, i+1)
 		}
 	}
 }

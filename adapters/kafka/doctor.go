@@ -202,13 +202,13 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 			continue // only markers of transactions
 		}
 		rec := page.records[0]
-		leaves := rec.at.Add(t.level)
-		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leaves)) {
-			leaves = due
+		leavesAt := rec.at.Add(t.level)
+		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leavesAt)) {
+			leavesAt = due
 		}
-		if over := time.Since(leaves); over > d.options.WithDefaults().Late {
+		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
 			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
-				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.count()))
+				rec.offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
 		}
 	}
 	return nil

@@ -124,9 +124,9 @@ func TestOnKafkaDoctorFindsLateMessages(t *testing.T) {
 	p.putWaiting(t, "1m", time.Now().Add(-10*time.Minute))
 	p.putWaiting(t, "1m", time.Now().Add(time.Minute))
 	p.putWaiting(t, "1s", time.Now().Add(-10*time.Minute))
-	nobody := "consumer " + p.group + " 3 of them retries"
-	wantSymptoms(t, p.examine(t, doctor.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" from it to the end there are 2 records")
-	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), nobody)
+	noReader := "consumer " + p.group + " 3 of them retries"
+	wantSymptoms(t, p.examine(t, doctor.Examination{}), noReader, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" from it to the end there are 2 records")
+	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), noReader)
 }
 
 // Levels of an older policy are found, whether messages wait on them or not.

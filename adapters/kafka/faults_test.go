@@ -81,7 +81,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 				return n
 			}
 			if changes("intake paused") != 1 || changes("intake resumed") != 0 {
-				t.Error("the intake is not paused, or was told so more than once")
+				t.Error("the intake is not paused, or was reported more than once")
 			}
 			put(t, addrs, order("orders", "b")) // it comes while the intake is paused
 			ev.await(t, 3, is[redeliver.PublishFailed])
@@ -147,7 +147,7 @@ func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 }
 
 func TestGroupErrorsLoseNothing(t *testing.T) {
-	for name, trouble := range map[string]func(c *kfake.Cluster) *kfake.FaultHandle{
+	for name, inject := range map[string]func(c *kfake.Cluster) *kfake.FaultHandle{
 		"the coordinator moves": func(c *kfake.Cluster) *kfake.FaultHandle { c.RehashCoordinators(); return nil },
 		"the leaders move":      func(c *kfake.Cluster) *kfake.FaultHandle { c.ShufflePartitionLeaders(); return nil },
 		"commits fail": func(c *kfake.Cluster) *kfake.FaultHandle {
@@ -186,7 +186,7 @@ func TestGroupErrorsLoseNothing(t *testing.T) {
 				}
 				write(t, addrs, recs...)
 				ev.await(t, i*100+20, is[redeliver.Attempted])
-				if fault := trouble(cluster); fault != nil {
+				if fault := inject(cluster); fault != nil {
 					if err := fault.Wait(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}

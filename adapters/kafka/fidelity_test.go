@@ -120,10 +120,10 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		}
 	}
 	written := 0
-	for topic, least := range map[string]int{ // a late write goes to a lower level, or needs none
+	for topic, minCount := range map[string]int{ // a late write goes to a lower level, or needs none
 		p.ours("retry"): 0, p.ours("retry.100ms"): 0, p.ours("retry.300ms"): len(originals), p.ours("dlq"): len(originals),
 	} {
-		n := max(least, int(count(t, addrs, topic)))
+		n := max(minCount, int(count(t, addrs, topic)))
 		written += n
 		for _, rec := range read(t, addrs, topic, n) {
 			users, ours := splitBlock(rec.Headers)

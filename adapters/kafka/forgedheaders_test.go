@@ -28,7 +28,7 @@ func TestRedeliverHeadersOnTheOriginAreNotBelieved(t *testing.T) {
 	}
 	found := all[redeliver.HeadersIgnored](ev)
 	if len(found) != 1 || found[0].Topic != "orders" || found[0].ID != "a" || len(found[0].Findings) < 5 {
-		t.Errorf("reported %+v, want every lying header once", found)
+		t.Errorf("reported %+v, want every forged header once", found)
 	}
 }
 
@@ -51,10 +51,10 @@ func TestGarbageOnADelayTopicRunsOrIsDeadLettered(t *testing.T) {
 		}
 	}
 	cases := []struct {
-		name  string
-		spoil func(*kgo.Record)
-		fine  bool // there are no findings
-		runs  int  // attempts of a handler that always fails, with two retries
+		name    string
+		corrupt func(*kgo.Record)
+		fine    bool // there are no findings
+		runs    int  // attempts of a handler that always fails, with two retries
 	}{
 		{"as written", func(*kgo.Record) {}, true, 2},
 		{"no block", func(r *kgo.Record) { r.Headers = r.Headers[:1] }, false, 3},
@@ -94,7 +94,7 @@ func TestGarbageOnADelayTopicRunsOrIsDeadLettered(t *testing.T) {
 				st := good
 				st.ID = "garbage"
 				bad := ours(topic, "garbage", st)
-				tc.spoil(bad)
+				tc.corrupt(bad)
 				next := good
 				next.ID = "next"
 				next.Due = time.Now()

@@ -146,7 +146,7 @@ func (e *events) noneNacked(t *testing.T) {
 			st, err = ev.State, ev.Err
 		}
 		if errors.Is(err, redeliver.ErrNacked) {
-			t.Errorf("attempt %d of %s was a nack that nobody explained", st.Attempts, st.ID)
+			t.Errorf("attempt %d of %s was an unexplained nack", st.Attempts, st.ID)
 			return
 		}
 	}

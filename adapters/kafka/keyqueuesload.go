@@ -22,13 +22,13 @@ const loadRetryPause = time.Second
 
 // loadQueues loads what waits in a partition, and closes ready. It tries again until ctx ends, whose error it returns.
 func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
-	for told := false; ; told = true {
+	for reported := false; ; reported = true {
 		err := r.tryLoadQueues(ctx, queues, partition)
 		if err == nil {
 			queues.finishLoading()
 			return nil
 		}
-		if !told && ctx.Err() == nil {
+		if !reported && ctx.Err() == nil {
 			r.report(redeliver.ChangeReadingBack, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
 		timer := time.NewTimer(loadRetryPause)

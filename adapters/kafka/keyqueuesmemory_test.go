@@ -17,7 +17,7 @@ func BenchmarkWaitingRecordMemory(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	var most int64
+	var maxBytes int64
 	for b.Loop() {
 		before := heap()
 		var behind atomic.Int64
@@ -26,8 +26,8 @@ func BenchmarkWaitingRecordMemory(b *testing.B) {
 		for i := range int64(waiting) {
 			queues.addLoaded(recordCopy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
 		}
-		most = max(most, heap()-before)
+		maxBytes = max(maxBytes, heap()-before)
 		runtime.KeepAlive(queues)
 	}
-	b.ReportMetric(float64(most)/waiting, "B/message")
+	b.ReportMetric(float64(maxBytes)/waiting, "B/message")
 }

@@ -247,7 +247,7 @@ func (w *queueModel) settle() {
 		}
 		for _, it := range queue.records[queue.head:] {
 			if it.held != nil && it.held.waits && (first.held == nil || first.held.waits) {
-				panic(fmt.Sprintf("%d waits in hand for %d, which nobody has", it.offset, first.offset))
+				panic(fmt.Sprintf("%d waits for %d, which no lane holds", it.offset, first.offset))
 			}
 		}
 	}

@@ -38,11 +38,11 @@ func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 	t.Helper()
 	found := repeatText.FindStringSubmatch(c.Detail)
 	if found == nil {
-		t.Fatalf("told %q, which does not say how many", c.Detail)
+		t.Fatalf("reported %q, which does not say how many", c.Detail)
 	}
 	n, err := strconv.Atoi(found[1])
 	if err != nil || n == 0 {
-		t.Fatalf("told %q, %v", c.Detail, err)
+		t.Fatalf("reported %q, %v", c.Detail, err)
 	}
 	return n
 }
@@ -52,8 +52,8 @@ func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 // reports that. Nothing else is repeated if every handler has time to finish.
 func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	t.Helper()
-	told := runAgain(evs...)
-	for _, c := range told {
+	reported := runAgain(evs...)
+	for _, c := range reported {
 		if c.Err == nil {
 			t.Errorf("a drain has left something unsettled: %s", c.Detail)
 		} else {
@@ -61,7 +61,7 @@ func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 		}
 	}
 	if n > maxRepeats { // even on a slow machine, most last commits succeed
-		t.Errorf("of %d settled messages it was told that they run again: %v", n, told)
+		t.Errorf("%d settled messages were reported to run again: %v", n, reported)
 	}
 	return n
 }
@@ -99,10 +99,10 @@ func TestAFailedLastCommitIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			refused.Remove()
-			told := runAgain(ev)
-			if len(told) != 1 || !strings.HasPrefix(told[0].Detail, "orders/0: up to 5 ") || !strings.Contains(told[0].Detail, "offset 15") ||
-				told[0].Err == nil || refusal.err != nil && !errors.Is(told[0].Err, refusal.err) {
-				t.Errorf("told %+v, want the 5 of orders/0 that were not committed", told)
+			reported := runAgain(ev)
+			if len(reported) != 1 || !strings.HasPrefix(reported[0].Detail, "orders/0: up to 5 ") || !strings.Contains(reported[0].Detail, "offset 15") ||
+				reported[0].Err == nil || refusal.err != nil && !errors.Is(reported[0].Err, refusal.err) {
+				t.Errorf("reported %+v, want the 5 of orders/0 that were not committed", reported)
 			}
 			next, after := join()
 			put(t, addrs, order("orders", "last"))
@@ -113,8 +113,8 @@ func TestAFailedLastCommitIsReported(t *testing.T) {
 			if ran := after.attempts(); len(ran) != 6 {
 				t.Errorf("then ran %v, want the 5 and the last", ran)
 			}
-			if told := runAgain(after); len(told) > 0 {
-				t.Errorf("told %+v, although the last commit was taken", told)
+			if reported := runAgain(after); len(reported) > 0 {
+				t.Errorf("reported %+v, although the last commit succeeded", reported)
 			}
 		})
 	}
@@ -142,8 +142,8 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told := runAgain(ev); len(told) > 0 {
-		t.Errorf("told %+v", told)
+	if reported := runAgain(ev); len(reported) > 0 {
+		t.Errorf("reported %+v", reported)
 	}
 	next, after := open(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
@@ -175,7 +175,7 @@ func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	}
 	for _, changed := range all[redeliver.SubscriptionChanged](ev) {
 		if changed.Change == redeliver.ChangeCrashesUncounted {
-			t.Errorf("told %+v", changed)
+			t.Errorf("reported %+v", changed)
 		}
 	}
 }

@@ -220,7 +220,7 @@ func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 	ev.noneEarly(t, before)
 	for _, a := range all[redeliver.Attempted](ev) {
 		if a.State.Attempt() == 1 {
-			t.Errorf("%s ran anew; the origin's old records were to be skipped", a.State.ID)
+			t.Errorf("%s ran again; the origin's old records must be skipped", a.State.ID)
 		}
 	}
 }

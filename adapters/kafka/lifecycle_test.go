@@ -18,9 +18,9 @@ import (
 func TestMain(m *testing.M) {
 	// These tests mostly wait, and go test runs only as many at once as there are processors.
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	reported := false
+	flag.Visit(func(f *flag.Flag) { reported = reported || f.Name == "test.parallel" })
+	if !reported {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

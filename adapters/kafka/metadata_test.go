@@ -25,7 +25,7 @@ func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 		}
 		for _, topic := range topics {
 			if topic.Topic != nil && *topic.Topic == "stock" {
-				t.Error("somebody asks for a topic that nobody uses")
+				t.Error("a client asks for a topic that it does not use")
 			}
 		}
 		return nil, nil, false

@@ -30,7 +30,7 @@ func TestGroupsCanBeReadBackFromNames(t *testing.T) {
 			t.Fatalf("%q is written %q and read back as %q", g, name, back)
 		}
 		if !legal(name) || strings.Contains(name, ".") {
-			t.Fatalf("%q is written %q, which may not stand in a topic's name", g, name)
+			t.Fatalf("%q is written %q, which is illegal in a topic's name", g, name)
 		}
 	})
 }

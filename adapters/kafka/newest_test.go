@@ -110,9 +110,9 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 			t.Parallel()
 			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 			putOnPartitions(t, p, "old-", 4)
-			somebody := make(kadm.Offsets)
-			somebody.AddOffset(p.topic, 0, 1, -1)
-			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, somebody); err != nil {
+			foreignOffsets := make(kadm.Offsets)
+			foreignOffsets.AddOffset(p.topic, 0, 1, -1)
+			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, foreignOffsets); err != nil {
 				t.Fatal(err)
 			}
 			ev := newEvents()

@@ -38,7 +38,7 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 		return nil, nil
 	}
 	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, doctor.Examination{}}
-	everyone := d.keepReason(d.describeGroup(ctx))
+	reason := d.keepReason(d.describeGroup(ctx))
 	lags, err := d.lags(ctx, d.layout.group, names)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 		case o.Messages < 0:
 			o.Keep = "whether messages wait on it is not known: the user needs Describe on group " + l.group
 		default:
-			o.Keep = everyone
+			o.Keep = reason
 		}
 	}
 	return old, nil

@@ -17,15 +17,15 @@ import (
 )
 
 // keepReasons returns for each old level "name: why it must stay", or "removed".
-func (p *doctorCase) keepReasons(all []doctor.OldLevel) (said []string) {
+func (p *doctorCase) keepReasons(all []doctor.OldLevel) (reasons []string) {
 	for _, o := range all {
 		why := o.Keep
 		if o.Removed {
 			why = "removed"
 		}
-		said = append(said, strings.TrimPrefix(o.Place, p.ours(""))+": "+why)
+		reasons = append(reasons, strings.TrimPrefix(o.Place, p.ours(""))+": "+why)
 	}
-	return said
+	return reasons
 }
 
 // wantReasons fails the test unless the results begin with these texts.

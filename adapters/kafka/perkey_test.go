@@ -103,7 +103,7 @@ func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	put(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	if n := len(all[redeliver.Committed](ev)); n != len(ids) {
-		t.Errorf("%d were committed, want %d: what stands behind the slow one has not run", n, len(ids))
+		t.Errorf("%d were committed, want %d: the messages behind the slow one have not run", n, len(ids))
 	}
 	close(others)
 	ev.awaitEnds(t, "slow", "behind")
@@ -242,7 +242,7 @@ func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	seq.check(t)
 	fourth()
 	if excused := countRepeats(t, keys*each/10, evs...); seq.repeats > excused {
-		t.Errorf("%d attempts were of messages that were settled; told was of %d: %v", seq.repeats, excused, runAgain(evs...))
+		t.Errorf("%d attempts were of messages that were settled; reported were %d: %v", seq.repeats, excused, runAgain(evs...))
 	}
 	for _, ev := range evs {
 		ev.noFindings(t)

@@ -103,14 +103,14 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 // At MaxParked the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
 func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
-	const messages, most, inFlight = 600, 50, 5
+	const messages, maxParked, inFlight = 600, 50, 5
 	p := onKafka(t)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
 	heal := make(chan struct{})
 	policy := perKeyPolicy(100 * time.Millisecond)
 	policy.MaxRetries = 10_000
-	ev, _ := consume(t, p, kafka.Config{MaxParked: most, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+	ev, _ := consume(t, p, kafka.Config{MaxParked: maxParked, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		mu.Lock()
 		seen[string(rec.Value)] = true
 		mu.Unlock()
@@ -134,11 +134,11 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 			return ok && string(c.Change) == change
 		}
 	}
-	stood := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
-	if !strings.Contains(stood.Detail, "MaxParked is 50") {
-		t.Errorf("%q does not say why", stood.Detail)
+	paused := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(paused.Detail, "MaxParked is 50") {
+		t.Errorf("%q does not say why", paused.Detail)
 	}
-	ev.await(t, 20*most, is[redeliver.Attempted]) // the retries go on
+	ev.await(t, 20*maxParked, is[redeliver.Attempted]) // the retries go on
 	mu.Lock()
 	n := len(seen)
 	mu.Unlock()
@@ -149,7 +149,7 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	for _, r := range all[redeliver.RetryScheduled](ev) {
 		waiting[r.State.ID] = true
 	}
-	if bound := most + 10*inFlight; n > bound || len(waiting) > bound {
+	if bound := maxParked + 10*inFlight; n > bound || len(waiting) > bound {
 		t.Errorf("%d messages failed and %d waited, which is more than MaxParked and what may be in flight, %d", n, len(waiting), bound)
 	}
 	close(heal)
@@ -242,9 +242,9 @@ func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 // pause it.
 func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 	t.Parallel()
-	const messages, most = 300, 50
+	const messages, maxParked = 300, 50
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxParked: maxParked, MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -266,8 +266,8 @@ func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 		st, _ := redeliver.FromContext(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-most {
-			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, most)
+		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-maxParked {
+			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, maxParked)
 		} else if id != ids[messages] && st.Attempt() != 2 {
 			t.Errorf("attempt %d of %s, which waits for its second", st.Attempt(), id)
 		}

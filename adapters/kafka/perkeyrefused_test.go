@@ -27,9 +27,9 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		field string
-		spoil func(*kafka.Config)
-		text  string
+		field  string
+		change func(*kafka.Config)
+		text   string
 	}{
 		"a cooperative group": {"Sarama.Consumer.Group.Rebalance.GroupStrategies", func(c *kafka.Config) {
 			c.Sarama = sarama.NewConfig()
@@ -50,7 +50,7 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: policy, Sink: newEvents()}
-			c.spoil(&cfg)
+			c.change(&cfg)
 			client, err := kafka.Open(t.Context(), cfg)
 			if err == nil {
 				defer func() { _ = client.Close(context.Background()) }()
@@ -96,7 +96,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 		}
 	}
 	if !strings.Contains(plan.String(), "PerKey") {
-		t.Errorf("the plan does not tell of the order:\n%s", plan)
+		t.Errorf("the plan does not mention the order:\n%s", plan)
 	}
 }
 

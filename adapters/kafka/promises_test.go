@@ -151,15 +151,15 @@ func TestALostGroupIsReportedOnce(t *testing.T) {
 	if joins.Hits() != tries {
 		t.Fatalf("%d tries met the fault, want %d", joins.Hits(), tries)
 	}
-	var told []string
+	var reported []string
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		told = append(told, string(c.Change))
+		reported = append(reported, string(c.Change))
 		if c.Change == redeliver.ChangeDisconnected && !strings.Contains(fmt.Sprint(c.Err), "authorize") {
 			t.Errorf("disconnected: %v", c.Err)
 		}
 	}
-	if want := []string{"assigned", "disconnected", "assigned"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if want := []string{"assigned", "disconnected", "assigned"}; !slices.Equal(reported, want) {
+		t.Errorf("reported %q, want %q", reported, want)
 	}
 	put(t, addrs, order("orders", "a"))
 	ev.awaitEnds(t, "a")

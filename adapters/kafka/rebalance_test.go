@@ -147,7 +147,7 @@ func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 				}
 			}
 			if seq.twice > excused {
-				t.Errorf("%d deliveries were repeated and %d were told of, although every handler had time to finish", seq.twice, excused)
+				t.Errorf("%d deliveries were repeated and %d were reported, although every handler had time to finish", seq.twice, excused)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 				twice += n - 1
 			}
 			if excused := countRepeats(t, len(ids)/10, evs...); twice > excused {
-				t.Errorf("%d messages were committed twice and %d were told of, although every handler had time to finish", twice, excused)
+				t.Errorf("%d messages were committed twice and %d were reported, although every handler had time to finish", twice, excused)
 			}
 			for i, ev := range evs {
 				ev.noneEarly(t, append(append([]*events{}, evs[:i]...), evs[i+1:]...)...)

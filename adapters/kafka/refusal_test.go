@@ -143,9 +143,9 @@ func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 		}
 		return nil
 	})
-	bomb := order(p.topic, "bomb")
-	bomb.Value = make([]byte, 105_000_000)
-	putHuge(t, p, bomb, kgo.ZstdCompression())
+	compressed := order(p.topic, "bomb")
+	compressed.Value = make([]byte, 105_000_000)
+	putHuge(t, p, compressed, kgo.ZstdCompression())
 	peak := peakHeap(t)
 	var ids []string
 	for i := range 6 {
@@ -156,7 +156,7 @@ func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	}
 	ev.awaitEnds(t, ids...)
 	ev.await(t, 1, isDeadLettered("bomb"))
-	wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", bomb.Value)
+	wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", compressed.Value)
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
 		if c.Change == redeliver.ChangeIntakePaused {
 			t.Errorf("the others waited: %v", c.Err)
@@ -176,15 +176,15 @@ func peakHeap(t *testing.T) func() uint64 {
 	before := sample[0].Value.Uint64()
 	done, peak := make(chan struct{}), make(chan uint64, 1)
 	go func() {
-		most, ticks := before, time.NewTicker(time.Millisecond)
+		largest, ticks := before, time.NewTicker(time.Millisecond)
 		defer ticks.Stop()
 		for {
 			select {
 			case <-ticks.C:
 				metrics.Read(sample)
-				most = max(most, sample[0].Value.Uint64())
+				largest = max(largest, sample[0].Value.Uint64())
 			case <-done:
-				peak <- most - before
+				peak <- largest - before
 				return
 			}
 		}

@@ -33,44 +33,44 @@ func offlineReader(sink redeliver.Sink) *reader {
 func TestGroupErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told []redeliver.SubscriptionChanged
+		var reported []redeliver.SubscriptionChanged
 		r := offlineReader(sinkOf(func(e redeliver.Event) {
 			if c, ok := e.(redeliver.SubscriptionChanged); ok {
-				told = append(told, c)
+				reported = append(reported, c)
 			}
 		}))
-		say := func(topic string, err error) {
+		handleError := func(topic string, err error) {
 			r.handleGroupError(&sarama.ConsumerError{Topic: topic, Partition: 3, Err: err})
 		}
 		for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrIllegalGeneration, sarama.ErrNotLeaderForPartition, net.ErrClosed} {
-			say("a", err)
+			handleError("a", err)
 		}
 		r.handleGroupError(sarama.ErrTopicAuthorizationFailed) // it has no topic
-		if len(told) > 0 {
-			t.Fatalf("told: %+v", told)
+		if len(reported) > 0 {
+			t.Fatalf("reported: %+v", reported)
 		}
 		for range 3 {
-			say("a", sarama.ErrTopicAuthorizationFailed)
-			say("b", sarama.ErrTopicAuthorizationFailed)
-			say("a", sarama.ErrOffsetOutOfRange)
-			say("a", sarama.ErrGroupAuthorizationFailed)
+			handleError("a", sarama.ErrTopicAuthorizationFailed)
+			handleError("b", sarama.ErrTopicAuthorizationFailed)
+			handleError("a", sarama.ErrOffsetOutOfRange)
+			handleError("a", sarama.ErrGroupAuthorizationFailed)
 		}
-		if len(told) != 4 || !errors.Is(told[0].Err, sarama.ErrTopicAuthorizationFailed) || told[0].Change != redeliver.ChangeNotRead ||
-			!strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "grant Read") || strings.Contains(told[2].Detail, "grant") {
-			t.Errorf("told: %+v", told)
+		if len(reported) != 4 || !errors.Is(reported[0].Err, sarama.ErrTopicAuthorizationFailed) || reported[0].Change != redeliver.ChangeNotRead ||
+			!strings.Contains(reported[0].Detail, "a/3") || !strings.Contains(reported[0].Detail, "grant Read") || strings.Contains(reported[2].Detail, "grant") {
+			t.Errorf("reported: %+v", reported)
 		}
-		told = nil
+		reported = nil
 		for _, topic := range []string{"a", "b"} {
-			say(topic, fmt.Errorf("%w: zstd batch decompressed to more than 100 bytes", sarama.ErrDecompressedBatchTooLarge))
-			say(topic, sarama.PacketDecodingError{Info: "invalid compression specified (7)"})
+			handleError(topic, fmt.Errorf("%w: zstd batch decompressed to more than 100 bytes", sarama.ErrDecompressedBatchTooLarge))
+			handleError(topic, sarama.PacketDecodingError{Info: "invalid compression specified (7)"})
 		}
-		if len(told) != 1 || told[0].Change != redeliver.ChangeNotRead || !strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "MaxDecompressedBatchSize") {
-			t.Errorf("of batches that cannot be decoded: %+v", told)
+		if len(reported) != 1 || reported[0].Change != redeliver.ChangeNotRead || !strings.Contains(reported[0].Detail, "a/3") || !strings.Contains(reported[0].Detail, "MaxDecompressedBatchSize") {
+			t.Errorf("of batches that cannot be decoded: %+v", reported)
 		}
 		<-time.After(repeatInterval)
-		say("a", sarama.ErrTopicAuthorizationFailed)
-		if len(told) != 2 {
-			t.Errorf("told: %+v", told)
+		handleError("a", sarama.ErrTopicAuthorizationFailed)
+		if len(reported) != 2 {
+			t.Errorf("reported: %+v", reported)
 		}
 	})
 }
@@ -79,23 +79,23 @@ func TestGroupErrorsAreReported(t *testing.T) {
 func TestALostGroupIsReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		reported := 0
 		r := offlineReader(sinkOf(func(e redeliver.Event) {
 			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeDisconnected {
-				told++
+				reported++
 			}
 		}))
 		for range 30 {
 			r.reportDisconnected(sarama.ErrOutOfBrokers)
 			<-time.After(10 * time.Second)
 		}
-		if told != 5 {
-			t.Errorf("told %d times in 5 minutes, want 5", told)
+		if reported != 5 {
+			t.Errorf("reported %d times in 5 minutes, want 5", reported)
 		}
 		r.reportJoined("")
 		r.reportDisconnected(sarama.ErrOutOfBrokers)
-		if told != 6 {
-			t.Error("not told when it was lost once more")
+		if reported != 6 {
+			t.Error("not reported when it was lost again")
 		}
 	})
 }
@@ -112,16 +112,16 @@ func (noOffsetClaim) InitialOffset() int64 { return sarama.OffsetOldest }
 
 func TestAnUnreadPartitionIsReported(t *testing.T) {
 	t.Parallel()
-	var told []redeliver.SubscriptionChanged
+	var reported []redeliver.SubscriptionChanged
 	r := offlineReader(sinkOf(func(e redeliver.Event) {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
-			told = append(told, c)
+			reported = append(reported, c)
 		}
 	}))
 	r.client.admin.client = broken{}
 	s := &staticClaim{ctx: context.Background()}
 	err := (&session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
-	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(told) != 1 || !errors.Is(told[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(told[0].Detail, "orders/0") {
-		t.Errorf("told: %+v; %v", told, err)
+	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(reported) != 1 || !errors.Is(reported[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(reported[0].Detail, "orders/0") {
+		t.Errorf("reported: %+v; %v", reported, err)
 	}
 }

@@ -53,7 +53,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 			}
 			l, _ := ev.await(t, 1, lost(p.ours(suffix)))[0].(redeliver.MessagesLost)
 			if l.Origin != p.topic || l.Group != p.group || l.Detail == "" {
-				t.Errorf("told %+v", l)
+				t.Errorf("reported %+v", l)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	put(t, p.addrs, order(p.topic, "fails"))
 	ev.awaitEnds(t, "fails")
 	for _, l := range all[redeliver.MessagesLost](ev) {
-		t.Errorf("told %+v although it created nothing", l)
+		t.Errorf("reported %+v although it created nothing", l)
 	}
 }
 
@@ -138,11 +138,11 @@ func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	ev, stop = consume(t, p, kafka.Config{Policy: policy}, fails)
 	l, _ := ev.await(t, 1, lost(level+"/0"))[0].(redeliver.MessagesLost)
 	if l.Count != deleted || l.Origin != p.topic || l.Group != p.group {
-		t.Errorf("told %+v, want %d", l, deleted)
+		t.Errorf("reported %+v, want %d", l, deleted)
 	}
 	stop()
 	ev, _ = consume(t, p, kafka.Config{Policy: policy}, fails)
 	for _, l := range all[redeliver.MessagesLost](ev) {
-		t.Errorf("told again: %+v", l)
+		t.Errorf("reported again: %+v", l)
 	}
 }

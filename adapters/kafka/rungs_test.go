@@ -104,7 +104,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 			})
 			for _, rung := range rungs {
 				if !slices.Contains(p.topics(t), rung) {
-					t.Errorf("%s was not created: the next longer wait makes the group join anew once more", rung)
+					t.Errorf("%s was not created: the next longer wait makes the group rejoin again", rung)
 				}
 			}
 			plan, err := c1.Plan(t.Context(), p.topic)
@@ -117,7 +117,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 				}
 			}
 			for _, note := range plan.Notes {
-				t.Errorf("noted: %s", note)
+				t.Errorf("notes: %s", note)
 			}
 			direct := count(t, p.addrs, p.ours("retry.4s"))
 			more, moreIDs := orders("later-"+p.topic, 20)
@@ -214,9 +214,9 @@ func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, "orders", failOnceAskingFor(61*time.Second))
 	put(t, p.addrs, order("orders", "a"))
-	told, _ := ev.await(t, 1, isChangeWithError("a topic is missing", "creating topic orders.billing.retry.15s"))[0].(redeliver.SubscriptionChanged)
-	if !strings.Contains(told.Err.Error(), "NoProvisioning") {
-		t.Errorf("told %+v", told)
+	reported, _ := ev.await(t, 1, isChangeWithError("a topic is missing", "creating topic orders.billing.retry.15s"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(reported.Err.Error(), "NoProvisioning") {
+		t.Errorf("reported %+v", reported)
 	}
 	scheduled, _ := ev.await(t, 1, is[redeliver.RetryScheduled])[0].(redeliver.RetryScheduled)
 	if scheduled.Where != p.ours("retry.4s") {

@@ -148,7 +148,7 @@ func refusedBy(t *testing.T, err error, says ...string) {
 	}
 	for _, secret := range []string{password, wrong} {
 		if strings.Contains(fmt.Sprintf("%+v", err), secret) {
-			t.Errorf("%q tells the password", err)
+			t.Errorf("%q contains the password", err)
 		}
 	}
 }

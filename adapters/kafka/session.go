@@ -30,11 +30,11 @@ type session struct {
 // that were written before their first claim, and all messages after the group's offsets expired.
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
-	lives, err := r.client.admin.topicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
+	ids, err := r.client.admin.topicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
 	if err != nil {
 		return err
 	}
-	r.topicIDs = lives
+	r.topicIDs = ids
 	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
 		return err
 	}

@@ -82,9 +82,9 @@ func TestASettlementSetIsBounded(t *testing.T) {
 		far = append(far, offsetRun{1_000_000*i + 1, 1_000_000*i + 2})
 	}
 	for name, c := range map[string]struct {
-		all   []offsetRun
-		least int // the number of offsets that must fit
-		whole bool
+		all      []offsetRun
+		minCount int // the number of offsets that must fit
+		whole    bool
 	}{
 		"many runs, as bits":  {everyThird[:sureSpan/3], sureSpan / 3, true},
 		"too many runs":       {everyThird, 1000, false},
@@ -94,7 +94,7 @@ func TestASettlementSetIsBounded(t *testing.T) {
 	} {
 		text, whole := writeSettled(c.all, 0, maxSettledText)
 		read, ok := readSettled(text, 0)
-		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.least || !slices.Equal(read, c.all[:len(read)]) {
+		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.minCount || !slices.Equal(read, c.all[:len(read)]) {
 			t.Errorf("%s: %d of %d are read from %d bytes, whole %v", name, len(read), len(c.all), len(text), whole)
 		}
 	}

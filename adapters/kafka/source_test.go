@@ -130,7 +130,7 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 		t.Error("the commit before has taken the haste from the last one")
 	}
 	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
-		t.Error("the last commit stands and is urgent still")
+		t.Error("the last commit succeeded and is still urgent")
 	}
 }
 

@@ -24,9 +24,9 @@ func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
-	const most = 20 << 10
+	const maxBytes = 20 << 10
 	adm := kadm.NewClient(independent(t, addrs))
-	limit := fmt.Sprint(most)
+	limit := fmt.Sprint(maxBytes)
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "orders.billing.dlq"); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	const n = 8
 	for i := range n { // from one with enough room to one with hardly any
 		rec := order("orders", fmt.Sprint(i))
-		rec.Value = randomBytes(byte(i), most-1800+i*150)
+		rec.Value = randomBytes(byte(i), maxBytes-1800+i*150)
 		write(t, addrs, rec)
 	}
 	ev.await(t, n, is[redeliver.DeadLettered])

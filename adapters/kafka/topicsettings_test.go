@@ -128,7 +128,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	}
 	for _, setting := range []string{"retention.ms", "max.message.bytes", "cleanup.policy"} {
 		if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.Contains(note, "topic "+old+" "+setting+" is") }) {
-			t.Errorf("the plan does not tell of %s: %q", setting, plan.Notes)
+			t.Errorf("the plan does not mention %s: %q", setting, plan.Notes)
 		}
 	}
 	if plan.LongestWait != redeliver.MaxWait {
@@ -140,7 +140,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	}
 	for _, kind := range []doctor.SymptomKind{doctor.SymptomSettings, doctor.SymptomRetention} {
 		if !slices.ContainsFunc(diagnosis.Symptoms, func(s doctor.Symptom) bool { return s.Kind == kind && s.Place == old }) {
-			t.Errorf("the doctor does not tell of %s: %+v", kind, diagnosis.Symptoms)
+			t.Errorf("the doctor does not mention %s: %+v", kind, diagnosis.Symptoms)
 		}
 	}
 	route(t, c, p.topic, failFirst(0))

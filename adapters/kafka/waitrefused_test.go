@@ -24,8 +24,8 @@ const large = 1_500_000
 func createLevels(t *testing.T, p fixture) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
-	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
-		forever, size := "-1", strconv.Itoa(most)
+	for level, maxBytes := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
+		forever, size := "-1", strconv.Itoa(maxBytes)
 		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
 }

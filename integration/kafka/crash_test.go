@@ -228,7 +228,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 				t.Errorf("dead letters are %v, want %s, crashed", c.dead, cfg.Killer)
 			}
 			if w.starts < redeliver.DefaultMaxCrashes+2 {
-				t.Errorf("it was buried by process %d: it was not alone %d times", w.starts, redeliver.DefaultMaxCrashes)
+				t.Errorf("process %d dead-lettered it, although it was alone fewer than %d times", w.starts, redeliver.DefaultMaxCrashes)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 	if err != nil {
 		return err
 	}
-	say := func(what, id string, n int) {
+	appendJournal := func(what, id string, n int) {
 		if _, err := fmt.Fprintf(journal, "%s %s %d\n", what, id, n); err != nil {
 			panic(err)
 		}
@@ -51,9 +51,9 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:
-				say("commit", e.State.ID, e.State.Attempts)
+				appendJournal("commit", e.State.ID, e.State.Attempts)
 			case redeliver.DeadLettered:
-				say("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
+				appendJournal("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
 			default:
 			}
 		}),
@@ -64,7 +64,7 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 	return consume(ctx, cfg.Addrs, 3*time.Second, config, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		id := string(rec.Value)
-		say("run", id, st.Attempt())
+		appendJournal("run", id, st.Attempt())
 		if id == cfg.Killer && st.Attempt() < cfg.KillsAt {
 			return errors.New("card declined")
 		}

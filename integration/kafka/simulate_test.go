@@ -210,7 +210,7 @@ func (r *realRun) warmUp(put func(id string)) {
 		select {
 		case <-tick.C:
 		case <-over:
-			r.Fatal("nobody reads")
+			r.Fatal("no member reads")
 		}
 		r.mu.Lock()
 		reads = r.warmed
@@ -374,8 +374,8 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	got := totalsOf(&s, ways)
 	// A late attempt meets an outage earlier: its beginning and its end move by how late the machine was at each.
 	const steps = 4
-	least, most := totalsOf(&s, want), totalsOf(&s, want)
-	quick, slow := least.recovered, least.recovered
+	minTotals, maxTotals := totalsOf(&s, want), totalsOf(&s, want)
+	quick, slow := minTotals.recovered, minTotals.recovered
 	for from := range steps + 1 {
 		for to := range steps + 1 {
 			earlier := simulate.Outage{From: max(0, outage.From-late*time.Duration(from)/steps), To: outage.To - late*time.Duration(to)/steps}
@@ -385,9 +385,9 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 			shifted := scenario(earlier)
 			_, moved := simulated(t, shifted)
 			all := totalsOf(&s, moved)
-			least.attempts, most.attempts = min(least.attempts, all.attempts), max(most.attempts, all.attempts)
-			least.succeeded, most.succeeded = min(least.succeeded, all.succeeded), max(most.succeeded, all.succeeded)
-			least.atOnce, most.atOnce = min(least.atOnce, all.atOnce), max(most.atOnce, all.atOnce)
+			minTotals.attempts, maxTotals.attempts = min(minTotals.attempts, all.attempts), max(maxTotals.attempts, all.attempts)
+			minTotals.succeeded, maxTotals.succeeded = min(minTotals.succeeded, all.succeeded), max(maxTotals.succeeded, all.succeeded)
+			minTotals.atOnce, maxTotals.atOnce = min(minTotals.atOnce, all.atOnce), max(maxTotals.atOnce, all.atOnce)
 			if quantile(all.recovered, 0.5) < quantile(quick, 0.5) {
 				quick = all.recovered
 			}
@@ -403,9 +403,9 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 			t.Errorf("%d %s; simulated are %d to %d, with a lateness of up to %s", n, what, low, high, late)
 		}
 	}
-	within("attempts", got.attempts, least.attempts, most.attempts)
-	within("messages succeeded", got.succeeded, least.succeeded, most.succeeded)
-	within("messages succeeded at once", got.atOnce, least.atOnce, most.atOnce)
+	within("attempts", got.attempts, minTotals.attempts, maxTotals.attempts)
+	within("messages succeeded", got.succeeded, minTotals.succeeded, maxTotals.succeeded)
+	within("messages succeeded at once", got.atOnce, minTotals.atOnce, maxTotals.atOnce)
 	if res.Dead < res.Messages/20 {
 		t.Errorf("nothing to see: %d dead", res.Dead)
 	}

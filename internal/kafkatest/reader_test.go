@@ -90,7 +90,7 @@ func (l *topicLog) take(rec *kgo.Record) { l.read = append(l.read, string(rec.Va
 func (l *topicLog) want(err error, values ...string) {
 	l.Helper()
 	if err != nil || !slices.Equal(l.read, values) {
-		l.Fatalf("read were %q, want %q: %v", l.read, values, err)
+		l.Fatalf("read %q, want %q: %v", l.read, values, err)
 	}
 	l.read = nil
 }
