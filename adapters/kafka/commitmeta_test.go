@@ -63,11 +63,11 @@ func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 		"redeliver/1 by=a state=run " + strings.Repeat("x=1", 10_000), "redeliver/1  by=a state=run", "2024-11-21T22:00:00Z",
 	} {
 		if n := parseMeta(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
-			t.Errorf("%q is taken for %+v", text, n)
+			t.Errorf("%q is parsed as %+v", text, n)
 		}
 	}
 	if n := parseMeta("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
-		t.Errorf("fields that are not known yet make it unreadable: %+v", n)
+		t.Errorf("unknown fields make it unreadable: %+v", n)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestCommitMetaIsNeverTooLong(t *testing.T) {
 		t.Errorf("%d bytes", got)
 	}
 	if got := parseMeta(n.text(0)); !got.known() || len(got.window) == 0 || len(got.suspects) == 0 {
-		t.Errorf("what was cut is not read: %+v", got)
+		t.Errorf("truncated metadata is not read: %+v", got)
 	}
 }
 
@@ -141,7 +141,7 @@ func FuzzCommitMeta(f *testing.F) {
 		}
 		next := n.inherit("me", max(0, mark), math.MaxInt64-1, maxStretch)
 		if !parseMeta(next.text(max(0, mark))).known() {
-			t.Errorf("what follows %q cannot be read: %q", text, next.text(max(0, mark)))
+			t.Errorf("the metadata after %q cannot be read: %q", text, next.text(max(0, mark)))
 		}
 	})
 }

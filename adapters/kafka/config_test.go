@@ -33,7 +33,7 @@ func TestABadConfigIsRefusedWithAllItsProblems(t *testing.T) {
 	})
 	var bad *redeliver.ConfigError
 	if !errors.As(err, &bad) {
-		t.Fatalf("%v is no ConfigError", err)
+		t.Fatalf("%v is not a ConfigError", err)
 	}
 	for _, field := range []string{
 		"Brokers[0]", "Brokers[1]", "Group", "Policy.Levels[1]", `Topics["no spaces"]`, `Topics["no spaces"].MaxRetries`, "MaxInFlight",
@@ -188,10 +188,10 @@ func refused(t *testing.T, err error, field, value string) {
 	t.Helper()
 	var bad *redeliver.ConfigError
 	if !errors.As(err, &bad) {
-		t.Fatalf("%v is no ConfigError", err)
+		t.Fatalf("%v is not a ConfigError", err)
 	}
 	if len(bad.Problems) != 1 || bad.Problems[0].Field != field || bad.Problems[0].Value != value {
-		t.Errorf("refused with %v, want %s = %s alone", bad.Problems, field, value)
+		t.Errorf("refused with %v, want only %s = %s", bad.Problems, field, value)
 	}
 }
 
@@ -225,6 +225,6 @@ func TestManyPartitionsNeedMaxPartitions(t *testing.T) {
 	cfg.MaxPartitions = 210
 	c, _ = open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
-		t.Errorf("with consent: %v", err)
+		t.Errorf("with a larger MaxPartitions: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, ok := redeliver.FromContext(ctx)
 		if !ok || kafka.RecordFromContext(ctx) != rec {
-			t.Errorf("%s: its context knows of %+v, %v", rec.Key, st, kafka.RecordFromContext(ctx))
+			t.Errorf("%s: its context has %+v, %v", rec.Key, st, kafka.RecordFromContext(ctx))
 		}
 		mu.Lock()
 		runs[string(rec.Key)] = append(runs[string(rec.Key)], seen{st.Attempt(), *rec})
@@ -236,7 +236,7 @@ func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	second.await(t, 1, is[redeliver.Committed])
 	for id := range cause {
 		if got := <-again; got != id || len(again) > 0 {
-			t.Errorf("%s came back (and %d others), want %s alone", got, len(again), id)
+			t.Errorf("%s came back (and %d others), want only %s", got, len(again), id)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 			id, st := string(m.Key), m.State()
 			in, ok := redeliver.FromContext(m.Context())
 			if !ok || in.Attempt() != st.Attempt() || kafka.RecordFromContext(m.Context()) != m.ConsumerMessage {
-				t.Errorf("%s: its context knows of %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
+				t.Errorf("%s: its context has %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
 			}
 			runs[id] = append(runs[id], st.Attempt())
 			if was := seen[id]; was != "" && was != recordText(m.ConsumerMessage) {

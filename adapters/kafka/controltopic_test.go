@@ -49,7 +49,7 @@ func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	p := onKafka(t)
 	p.provision(t, quick(1))
 	if slices.Contains(p.topics(t), "control") {
-		t.Error("it was created before there was a command")
+		t.Error("it was created before the first command")
 	}
 	sendCommand(t, p.waiting(t), cancel(deadletter.Filter{}))
 	adm, topic := kadm.NewClient(independent(t, p.addrs)), p.ours("control")
@@ -130,7 +130,7 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	})
 	was := count(t, p.addrs, p.ours("control"))
 	if _, err := w.Command(t.Context(), release()); err == nil {
-		t.Error("another command was taken")
+		t.Error("another command was accepted")
 	}
 	if n := count(t, p.addrs, p.ours("control")); n > was {
 		t.Errorf("%d records were written", n-was)

@@ -217,13 +217,13 @@ func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 		})
 		<-entered
 		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
-			t.Errorf("while it runs its partition has the note %q", got)
+			t.Errorf("while it runs its partition has the metadata %q", got)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
-			t.Errorf("its partition is left with the note %q", got)
+			t.Errorf("its partition is left with the metadata %q", got)
 		}
 	}
 }
@@ -239,20 +239,20 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 		route(t, c, "orders", func(*message.Message) error { return nil })
 		ev.awaitEnds(t, fillPartitions(t, addrs, 20, 0)...)
 		if i == 0 {
-			eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
+			eventually(t, "the handled messages are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
 			if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
-				t.Errorf("at work its partition has the note %q", got)
+				t.Errorf("at work its partition has the metadata %q", got)
 			}
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
-			t.Errorf("its partition is left with the note %q", got)
+			t.Errorf("its partition is left with the metadata %q", got)
 		}
 		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
 			if ch.Change == redeliver.ChangeRunsSuspects {
-				t.Errorf("took the one before for dead: %s", ch.Detail)
+				t.Errorf("took the last owner for dead: %s", ch.Detail)
 			}
 		}
 	}
@@ -277,7 +277,7 @@ func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	route(t, c, "orders", func(*message.Message) error { return nil })
 	ev.awaitEnds(t, fillPartitions(t, addrs, 50, 0, 1)...)
 	for _, p := range []int32{0, 1} {
-		eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
+		eventually(t, "the handled messages are committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
 	}
 	if refused.Hits() == 0 {
 		t.Error("nothing was refused; the test proves nothing")

@@ -46,10 +46,10 @@ func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 
 	keeps, err := q.Keeps(t.Context())
 	if err != nil || keeps != 0 {
-		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
+		t.Errorf("our DLQ keeps its records for %s: %v", keeps, err)
 	}
 	if drops, err := q.Drops(t.Context()); err != nil || drops != "" {
-		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
+		t.Errorf("our DLQ has the bound %q: %v", drops, err)
 	}
 	var settings []kadm.AlterConfig
 	for name, value := range map[string]string{"retention.ms": "7200000", "retention.bytes": "123456789", "cleanup.policy": "compact,delete"} {

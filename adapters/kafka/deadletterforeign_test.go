@@ -66,7 +66,7 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 			continue
 		}
 		if n, _, err := q.Count(t.Context()); err != nil || n != at.records || q.Info().ReadBy != at.readBy {
-			t.Errorf("%s: %d lie there, read by %q: %v", name, n, q.Info().ReadBy, err)
+			t.Errorf("%s: the DLQ has %d, read by %q: %v", name, n, q.Info().ReadBy, err)
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
@@ -117,7 +117,7 @@ func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 			want = int32(partition)
 		}
 		if rec.Partition != want {
-			t.Errorf("key %s, which stood on %s, is on partition %d, want %d", rec.Key, rec.Value, rec.Partition, want)
+			t.Errorf("key %s, which was on %s, is on partition %d, want %d", rec.Key, rec.Value, rec.Partition, want)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 		t.Errorf("%d dead letters were deleted although one before each is not settled", from)
 	}
 	if got := remainingIDs(t, q); len(got) != len(first) {
-		t.Errorf("%q lie in the DLQ, want the first of %d partitions", got, len(first))
+		t.Errorf("%q are in the DLQ, want the first of %d partitions", got, len(first))
 	}
 	replayAll(t, q, ann)
 	if from, end := begin(); from != 60 || end != 60 {
@@ -244,16 +244,16 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	}
 	if st := one.State; one.Filler != deadletter.FilledBySpring || st.Error != "Read timed out" || st.ErrorType != "java.net.SocketTimeoutException" ||
 		!st.Source.Known || st.Source.Partition != 2 || st.Source.Offset != 77 || st.Source.Timestamp.Unix() != 1_700_000_000 || one.Mismatch != "" || len(one.Foreign) != 8 {
-		t.Errorf("a dead letter of Spring's says %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
+		t.Errorf("a dead letter of Spring's has %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
 	}
 	replayAll(t, q, ann)
 	eventually(t, "all are handled", func() bool { return m.handled() == 3 })
 	msg := m.seen[0]
 	if fmt.Sprint(msg.Metadata) != "map[tenant:acme]" {
-		t.Errorf("the handler got the headers %v, want the user's alone", msg.Metadata)
+		t.Errorf("the handler got the headers %v, want only the user's", msg.Metadata)
 	}
 	if got := remainingIDs(t, q); len(got) > 0 {
-		t.Errorf("%q still lie in the DLQ", got)
+		t.Errorf("%q are still in the DLQ", got)
 	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
 		t.Error("records of a foreign DLQ were deleted")
@@ -318,7 +318,7 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 		return errors.Is(err, deadletter.ErrLost)
 	})
 	if !strings.Contains(err.Error(), "ben") {
-		t.Errorf("it does not know to whom: %v", err)
+		t.Errorf("its error does not name the new owner: %v", err)
 	}
 	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrLost) {
 		t.Errorf("it sends: %v", errs[0])
@@ -333,6 +333,6 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 		t.Errorf("the DLQ is held by %+v, %v: %v", h, ok, err)
 	}
 	if got := remainingIDs(t, q); len(got) != 2 {
-		t.Errorf("%q lie in the DLQ, want both", got)
+		t.Errorf("%q are in the DLQ, want both", got)
 	}
 }

@@ -88,7 +88,7 @@ func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n != 4*each {
-			t.Fatalf("%d lie in the DLQ, want %d", n, 4*each)
+			t.Fatalf("%d are in the DLQ, want %d", n, 4*each)
 		}
 		select {
 		case <-done:

@@ -31,7 +31,7 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 			switch {
 			case m == nil: // it is settled
 			case want != nil && !want(m):
-				return nil, nil //nolint:nilnil // that is how Next says it
+				return nil, nil //nolint:nilnil // as the interface defines it
 			default:
 				m = copyMessage(m)
 				m.Native = s.buffer.place

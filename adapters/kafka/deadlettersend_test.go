@@ -54,7 +54,7 @@ func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 			}
 			left, exact, err := q.Count(t.Context())
 			if err != nil || !exact || left != 0 {
-				t.Errorf("%d lie in the DLQ (exactly: %v): %v", left, exact, err)
+				t.Errorf("%d are in the DLQ (exactly: %v): %v", left, exact, err)
 			}
 		})
 	}

@@ -179,7 +179,7 @@ func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {
 	}
 	alter(p.ours("retry.1m"), "retention.ms", "3600000")
 	alter(p.ours("dlq"), "cleanup.policy", "compact")
-	eventually(t, "the settings have come everywhere", func() bool {
+	eventually(t, "all brokers have the settings", func() bool {
 		return len(p.examine(t, doctor.Examination{}).Symptoms) == 2
 	})
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {

@@ -188,7 +188,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 		committed, err = d.client.admin.sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
-		return nil, nil //nolint:nilnil // nobody knows, and that is no failure
+		return nil, nil //nolint:nilnil // it is unknown, which is no failure
 	}
 	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never committed anything
 		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", group, err)

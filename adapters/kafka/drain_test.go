@@ -111,7 +111,7 @@ func TestOnKafkaADrainReturnsUnreceivedMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := time.Since(begin); took >= longDrain {
-		t.Errorf("waited %s for a consumer that takes no more", took)
+		t.Errorf("waited %s for a consumer that receives no more", took)
 	}
 	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 1 {
 		t.Errorf("committed up to %d, want 1: a1 has not run", off)
@@ -171,6 +171,6 @@ func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 	after.awaitEnds(t, "last")
 	stop()
 	if ran := after.attempts(); len(ran) != 1 {
-		t.Errorf("then ran %v, want the last alone", ran)
+		t.Errorf("then ran %v, want only the last", ran)
 	}
 }

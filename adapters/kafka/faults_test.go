@@ -89,7 +89,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 				t.Errorf("%d handlers ran while the intake was paused", n)
 			}
 			if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
-				t.Errorf("offset %d is committed although nothing took the message", off)
+				t.Errorf("offset %d is committed although the message was written nowhere", off)
 			}
 			fault.Remove()
 			ev.await(t, 2, c.taken)

@@ -33,7 +33,7 @@ func FuzzLedger(f *testing.F) {
 			}
 			for _, start := range []int64{0, 1, 5, math.MaxInt64} {
 				if got := l.prefix(partition, start); got < start {
-					t.Errorf("from %d on all is out up to %d: %+v", start, got, ss)
+					t.Errorf("from %d on everything is removed up to %d: %+v", start, got, ss)
 				}
 			}
 			l.isRemoved(partition, 5, time.UnixMilli(1))

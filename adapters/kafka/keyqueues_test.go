@@ -48,7 +48,7 @@ func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 	queues.finishLoading()
 	now := time.UnixMilli(1000)
 	if v, until := queues.ask(&waiting, now, true); v != verdictHold || until != now.Add(heldRecheck) {
-		t.Fatalf("%d until %s, want to look again soon", v, until)
+		t.Fatalf("%d until %s, want a recheck soon", v, until)
 	}
 	other := recordCopy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
 	if v, _ := queues.ask(&other, now, false); v != verdictRun {
@@ -58,6 +58,6 @@ func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 		t.Errorf("%d, although nothing is before it", v)
 	}
 	if n := behind.Load(); n != 1 {
-		t.Errorf("%d are said to be on levels", n)
+		t.Errorf("%d are counted on levels", n)
 	}
 }

@@ -62,7 +62,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 		t.Errorf("expects the records at %v, want %v", got, want)
 	}
 	if queue := queues.queues[waits.key]; len(queue.records) != records/10+1 {
-		t.Errorf("the line of the key that waits has %d records, want %d", len(queue.records), records/10+1)
+		t.Errorf("the queue of the waiting key has %d records, want %d", len(queue.records), records/10+1)
 	}
 }
 

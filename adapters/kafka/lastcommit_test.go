@@ -31,7 +31,7 @@ func runAgain(evs ...*events) (found []redeliver.SubscriptionChanged) {
 	return found
 }
 
-var repeatText = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
+var repeatText = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) messages, because `)
 
 // repeatsIn returns the number of messages in such a report.
 func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
@@ -152,7 +152,7 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ran := after.attempts(); len(ran) != 1 {
-		t.Errorf("then ran %v, want a alone", ran)
+		t.Errorf("then ran %v, want only a", ran)
 	}
 	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 5 {
 		t.Errorf("committed up to %d, want 5", off)

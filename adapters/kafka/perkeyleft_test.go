@@ -97,7 +97,7 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 		}
 	}
 	ev.noFindings(t)
-	eventually(t, "all is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
+	eventually(t, "everything is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
 }
 
 // At MaxParked the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.

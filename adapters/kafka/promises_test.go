@@ -71,7 +71,7 @@ func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 		put(t, p.addrs, order(p.topic, id))
 		ev.awaitEnds(t, id)
 		if ran := ev.attempts(); len(ran) != 1 {
-			t.Errorf("ran %v, want %s alone", ran, id)
+			t.Errorf("ran %v, want only %s", ran, id)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)

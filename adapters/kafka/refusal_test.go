@@ -56,7 +56,7 @@ func putHuge(t *testing.T, p fixture, rec *kgo.Record, codec kgo.CompressionCode
 	t.Helper()
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(400<<20),
 		kgo.BrokerMaxWriteBytes(500<<20), kgo.ProducerBatchCompression(codec), kgo.MaxBufferedBytes(500<<20))
-	eventually(t, "a large record is taken", func() bool { return cl.ProduceSync(t.Context(), rec).FirstErr() == nil })
+	eventually(t, "a large record is accepted", func() bool { return cl.ProduceSync(t.Context(), rec).FirstErr() == nil })
 }
 
 // wantStub checks that a record of the DLQ is a stub: it has only the body's length and hash, and its origin.
@@ -65,11 +65,11 @@ func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) 
 	users, ours := splitBlock(rec.Headers)
 	truncated := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
 	if len(rec.Value) != 0 || len(users) != 0 || string(rec.Key) != id || ours[redeliver.HeaderTruncated] != truncated {
-		t.Errorf("a key of %q, a value of %d bytes, headers %s, want a stub of %s that says %s", rec.Key, len(rec.Value), text(rec.Headers), id, truncated)
+		t.Errorf("a key of %q, a value of %d bytes, headers %s, want a stub of %s with %s", rec.Key, len(rec.Value), text(rec.Headers), id, truncated)
 	}
 	if ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderOrigin] != p.topic ||
 		ours[redeliver.HeaderOriginPartition] != "0" || ours[redeliver.HeaderOriginOffset] != "0" || ours[redeliver.HeaderID] != id {
-		t.Errorf("the stub does not say why it is there, or where the original is: %v", ours)
+		t.Errorf("the stub does not say why it was written, or where the original is: %v", ours)
 	}
 }
 

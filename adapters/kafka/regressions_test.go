@@ -93,7 +93,7 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	hops := read(t, addrs, "orders.billing.retry.200ms", 1)
 	for _, h := range hops[0].Headers {
 		if h.Key == redeliver.HeaderPolicy && string(h.Value) == "another" {
-			t.Error("the hop still carries the name of a policy that did not choose its level")
+			t.Error("the hop still has the name of a policy that did not choose its level")
 		}
 	}
 }

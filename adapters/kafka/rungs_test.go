@@ -142,7 +142,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 			for _, ev := range []*events{ev1, ev2} {
 				ev.noFindings(t)
 				if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
-					t.Errorf("%d are dead, %+v is one", len(dead), dead[0])
+					t.Errorf("%d are dead, for example %+v", len(dead), dead[0])
 				}
 			}
 		})

@@ -139,7 +139,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 func refusedBy(t *testing.T, err error, says ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("was let in")
+		t.Fatal("was accepted")
 	}
 	for _, s := range says {
 		if !strings.Contains(err.Error(), s) {

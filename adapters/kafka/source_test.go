@@ -27,7 +27,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	var all []*driver.Message[*sarama.ConsumerMessage]
 	for range 31 {
 		if many.isHeavy() {
-			t.Fatalf("%d bytes are too many", many.bytesAhead)
+			t.Fatalf("%d bytes are too much", many.bytesAhead)
 		}
 		all = append(all, parseRecord(many, of(1<<20)))
 	}
@@ -67,7 +67,7 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	}
 	one := parseRecord(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
 	if n := s.track.record(one.Seq).bytes; n != headerBytes+8 {
-		t.Errorf("a header of 8 bytes weighs %d", n)
+		t.Errorf("a header of 8 bytes counts as %d", n)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	}
 	far := next()
 	if s.Begin(far) != engine.NotYet {
-		t.Error("a record began that is too far ahead")
+		t.Error("a record that is too far ahead began")
 	}
 	s.Settle(slow)
 	if posted != 1 || s.Begin(far) != engine.Begins {
@@ -127,7 +127,7 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
 	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
 	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
-		t.Error("the commit before has taken the haste from the last one")
+		t.Error("the previous commit made the last one less urgent")
 	}
 	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
 		t.Error("the last commit succeeded and is still urgent")
@@ -153,7 +153,7 @@ func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	}
 	s.Accept(readAhead)
 	if !group.paused {
-		t.Fatal("the partition is read on")
+		t.Fatal("the partition is not paused")
 	}
 	s.Settle(slow)
 	if group.paused {

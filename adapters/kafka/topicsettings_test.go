@@ -132,7 +132,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 		}
 	}
 	if plan.LongestWait != redeliver.MaxWait {
-		t.Errorf("a handler may ask for %s although what it asks for is not written there", plan.LongestWait)
+		t.Errorf("a handler may ask for %s although such a wait is not written there", plan.LongestWait)
 	}
 	diagnosis, err := c.Doctor(t.Context(), p.topic, doctor.Examination{})
 	if err != nil {

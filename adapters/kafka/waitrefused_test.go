@@ -84,7 +84,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantDeadLetter(t, p, ev, first.Value, "first", 1)
-			eventually(t, "its place is committed", func() bool {
+			eventually(t, "its offset is committed", func() bool {
 				return unacked(t, p.addrs, p.group, kafka.DelayTopicName(p.topic, p.group, 3*time.Second), 0) == 1
 			})
 			if policy.Order != redeliver.PerKey {
@@ -99,7 +99,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(ran) != 1 || ran[0] != "keysecond" {
-				t.Errorf("ran %q, want the second alone", ran)
+				t.Errorf("ran %q, want only the second", ran)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	second := keyed(p, "key", "second")
 	second.Value = randomBytes(2, large)
 	put(t, p.addrs, again)
-	eventually(t, "the origin takes it", func() bool { return putLarge(t, p.addrs, second) == nil })
+	eventually(t, "the origin accepts it", func() bool { return putLarge(t, p.addrs, second) == nil })
 	put(t, p.addrs, keyed(p, "key", "third"), keyed(p, "another key", "other"))
 	wantDeadLetter(t, p, ev, second.Value, "second", 0)
 	ev.awaitEnds(t, "other")

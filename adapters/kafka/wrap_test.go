@@ -173,7 +173,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	}
 	defer func() { _ = w.Close(context.Background()) }()
 	if slices.Contains(w.Topics(), old) {
-		t.Fatalf("%s is there already", old)
+		t.Fatalf("%s exists already", old)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

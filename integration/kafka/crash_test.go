@@ -187,11 +187,11 @@ func (w *crashRun) checkSettled(t *testing.T) {
 		}
 		noted++
 		if !strings.Contains(o.Metadata, " state=left") || strings.Contains(o.Metadata, "suspects=") {
-			t.Errorf("%s/%d is left with the note %q", o.Topic, o.Partition, o.Metadata)
+			t.Errorf("%s/%d is left with the metadata %q", o.Topic, o.Partition, o.Metadata)
 		}
 	})
 	if noted < 4 {
-		t.Errorf("%d partitions have a note, want the 4 of the origin at least", noted)
+		t.Errorf("%d partitions have metadata, want at least the 4 of the origin", noted)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 	for i := 1; i <= kills; i++ {
 		p := w.start(t)
 		if !w.await(t, p, "progress", func(c crashJournal) bool { return len(c.commits) >= 1500*i }) {
-			t.Fatal("the process has ended by itself")
+			t.Fatal("the process has ended early")
 		}
 		p.end(syscall.SIGKILL)
 	}
@@ -250,11 +250,11 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 	begun := time.Now()
 	p := w.start(t)
 	if !w.await(t, p, "all are committed", func(c crashJournal) bool { return len(c.commits) == messages }) {
-		t.Fatal("the process has ended by itself")
+		t.Fatal("the process has ended early")
 	}
 	took := time.Since(begun)
 	if !w.finish(t, p) {
-		t.Fatal("the process has ended by itself")
+		t.Fatal("the process has ended early")
 	}
 	w.checkSettled(t)
 	c := w.read(t)

@@ -311,7 +311,7 @@ func TestARealRunMatchesItsSimulation(t *testing.T) {
 		}
 	}
 	if res.Dead == 0 || res.Retries < res.Messages/10 {
-		t.Errorf("nothing to see: %d dead, %d retries", res.Dead, res.Retries)
+		t.Errorf("the scenario shows nothing: %d dead, %d retries", res.Dead, res.Retries)
 	}
 	// A message that was slightly too late for its level waits on a shorter one. Their number depends on the machine.
 	ladder := delayqueue.NewLadder(s.Policy)
@@ -407,7 +407,7 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	within("messages succeeded", got.succeeded, minTotals.succeeded, maxTotals.succeeded)
 	within("messages succeeded at once", got.atOnce, minTotals.atOnce, maxTotals.atOnce)
 	if res.Dead < res.Messages/20 {
-		t.Errorf("nothing to see: %d dead", res.Dead)
+		t.Errorf("the scenario shows nothing: %d dead", res.Dead)
 	}
 	half, low, high := quantile(got.recovered, 0.5), quantile(quick, 0.5), quantile(slow, 0.5)+time.Duration(s.Policy.MaxRetries)*late // each attempt may be late
 	if slip := 100 * time.Millisecond; half < low-slip || half > high+slip {

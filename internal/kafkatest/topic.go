@@ -43,7 +43,7 @@ func AwaitTopics(ctx context.Context, adm *kadm.Client, topics ...string) error 
 		return err == nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("topics %q were created, and cannot be used: %w", topics, err)
+		return fmt.Errorf("topics %q were created but cannot be used: %w", topics, err)
 	}
 	return nil
 }
