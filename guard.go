@@ -84,11 +84,6 @@ func (r DeadLetterRate) withDefaults() DeadLetterRate {
 	return r
 }
 
-// Guarded reports whether the policy has a guard.
-func (p *Policy) Guarded() bool {
-	return p.Outage.On() || p.DeadLetterRate.On()
-}
-
 // guardDefaults fills in the defaults of the guards that are on.
 func (p *Policy) guardDefaults() {
 	if p.Outage.On() {

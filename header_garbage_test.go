@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // An invalid header is a finding, and the field gets a value with which the message neither goes to the DLQ early nor runs without end.
@@ -161,11 +162,11 @@ func FuzzParseHeaders(f *testing.F) {
 		if len(findings) > 32 {
 			t.Fatalf("%d findings", len(findings))
 		}
-		if first.Attempts < 0 || first.Attempts > redeliver.MaxAttempts || first.Replays < 0 || first.Replays > redeliver.MaxAttempts {
+		if first.Attempts < 0 || first.Attempts > limits.MaxAttempts || first.Replays < 0 || first.Replays > limits.MaxAttempts {
 			t.Fatalf("believes %d attempts, %d replays", first.Attempts, first.Replays)
 		}
 		written := first.AppendHeaders(nil)
-		if size(written) > redeliver.MaxHeaderBytes {
+		if size(written) > limits.MaxHeaderBytes {
 			t.Fatalf("%d bytes are written", size(written))
 		}
 		second, findings := redeliver.ParseHeaders(first.Group, written)

@@ -150,7 +150,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 		close(q.gate)
 		synctest.Wait()
 		get(t, c, "/").has(t, "No dead letters", "Every queue is empty")
-		get(t, c, page("dlq", q)).has(t, "Nothing lies here")
+		get(t, c, page("dlq", q)).has(t, "No dead letters.")
 		get(t, c, page("replay", q)).has(t, "There is nothing to replay")
 	})
 }

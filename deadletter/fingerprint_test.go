@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 func TestOneCauseHasOneFingerprint(t *testing.T) {
@@ -40,7 +41,7 @@ func TestAFingerprintIsFNVOfItsParts(t *testing.T) {
 		m.State.ErrorType, m.State.Error = "*bank.Error", strings.Repeat("no such card ä ", i%5)
 		m.State.Reason, m.State.Origin = redeliver.ReasonExhausted, "orders"
 		h := fnv.New64a()
-		for _, part := range []string{m.State.ErrorType, deadletter.Normalise(m.State.Error), m.Handler, "exhausted", "orders"} {
+		for _, part := range []string{m.State.ErrorType, errortext.Normalise(m.State.Error), m.Handler, "exhausted", "orders"} {
 			_, _ = h.Write(append([]byte(part), 0))
 		}
 		if got, want := deadletter.Fingerprint(m), fmt.Sprintf("%016x", h.Sum64()); got != want {

@@ -149,12 +149,7 @@ func sameID(b *bench) {
 
 // takenID has producers name their messages as redeliver names those without an id.
 func takenID(b *bench) {
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
-		if a.State.Attempts == 0 {
-			return errDeclined
-		}
-		return nil
-	})
+	b.start(Config{Policy: quick(1)}, declineFirst(1))
 	b.put(Message{ID: "payments/0/11", Body: []byte("one")}, Message{ID: "derived:00ff", Body: []byte("two")})
 	awaitEvents[redeliver.Committed](b, 2)
 	want := map[string]string{"one": "given:payments/0/11", "two": "given:derived:00ff"}

@@ -24,49 +24,6 @@ func batching() []test {
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
 		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
-		{name: "NilAcksWhatABatchHasNotSettled", body: func(b *bench) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Retry())
-				return nil
-			})
-		}},
-		{name: "AnErrorRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Ack())
-				return errDeclined
-			})
-		}},
-		{name: "APanicRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Ack())
-				panic("index out of range")
-			})
-		}},
-		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *bench) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.Messages[0].Ack())
-				b.counts(false, mb.Messages[0].Retry())
-				b.counts(true, mb.Messages[1].Retry())
-				b.counts(false, mb.Messages[1].Ack())
-				return nil
-			})
-		}},
-		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *bench) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.AckAll())
-				b.counts(false, mb.RetryAll())
-				b.counts(true, mb.Messages[1].Retry()) // beats the batch
-				return errDeclined
-			})
-		}},
-		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.RetryAll())
-				b.counts(false, mb.AckAll())
-				b.counts(true, mb.Messages[1].Ack()) // beats the batch
-				return nil
-			})
-		}},
 	}
 	for i := range tests {
 		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
@@ -162,50 +119,8 @@ func (p *batcher) awaitGathered(n int) {
 	})
 }
 
-// counts checks what a call says of itself.
-func (b *bench) counts(want, says bool) {
-	b.Helper()
-	if says != want {
-		b.Errorf("an answer says that it counts: %t", says)
-	}
-}
-
 // ackAll is a function of a batch that succeeds.
 func ackAll(context.Context, *Batch) error { return nil }
-
-// answers runs one batch of m1, m2 and m3, in this order, and checks which of
-// them run once more: as soon as they make a full batch with some that are new,
-// for there is no timeout to wait for.
-func answers(b *bench, again string, fn func(*Batch) error) {
-	const size = 3
-	retried := strings.Fields(again)
-	p := b.startBatch(Config{Policy: quick(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
-		if mb.Messages[0].State().ID == "m1" && mb.Messages[0].State().Attempts == 0 {
-			return fn(mb)
-		}
-		return nil
-	})
-	b.put(named("m1", "m2", "m3")...)
-	b.await("the batch is settled", func() bool {
-		committed, _ := b.ended()
-		return len(committed)+len(heard[redeliver.RetryScheduled](b.journal)) == size
-	})
-	var fresh []string
-	for i := range size - len(retried) {
-		fresh = append(fresh, fmt.Sprint("n", i+1))
-	}
-	b.put(named(fresh...)...)
-	b.awaitEnds(append([]string{"m1", "m2", "m3"}, fresh...)...)
-	want := fmt.Sprint([][]string{{"m1", "m2", "m3"}, slices.Concat(retried, fresh)})
-	if got := fmt.Sprint(p.ranBatches()); got != want {
-		b.Errorf("batches %s, want %s", got, want)
-	}
-	for _, id := range []string{"m1", "m2", "m3"} {
-		b.wantRuns(id, 1+strings.Count(again, id))
-	}
-	b.noneEarlier(always(100*time.Millisecond), retried...)
-	b.dead(0)
-}
 
 func ownFate(b *bench) {
 	const delay = 400 * time.Millisecond

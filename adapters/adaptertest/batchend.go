@@ -57,10 +57,7 @@ func flushed(b *bench) {
 func lostWhileGathering(b *bench) {
 	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
-			select {
-			case <-ctx.Done(): // all its messages are lost to this process
-			case <-b.Context().Done():
-			}
+			b.hold(ctx.Done()) // all its messages are lost to this process
 			return errDeclined
 		})
 	b.put(named("a", "b")...)
@@ -90,7 +87,9 @@ func stuckBatch(b *bench) {
 		if calls.Add(1) > 1 {
 			return nil
 		}
-		b.counts(true, mb.Messages[0].Ack())
+		if !mb.Messages[0].Ack() {
+			b.Error("the first answer of the batch does not count")
+		}
 		b.change(func() { hung = mb.Messages[1].State().ID })
 		<-b.Context().Done() // the test's: it goes on whatever it is told
 		return nil
@@ -140,46 +139,25 @@ func suspectsAlone(b *bench) {
 	p.MaxCrashes = 1
 	ids := []string{"killer", "n1", "n2", "n3"}
 	b.put(named(ids...)...)
-	for died := 0; ; died++ {
-		if died > b.beside()+4 {
-			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
-		}
-		before := len(b.ran("killer"))
-		proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
+	var proc *batcher
+	b.killUntilBuried(4, ids, func() *process {
+		proc = b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
 			func(_ context.Context, mb *Batch) error {
 				if mb.Messages[0].State().ID == "killer" { // they are sorted
 					<-b.Context().Done()
 				}
 				return nil
 			})
-		b.await("the killer runs, or all have ended", func() bool {
-			committed, dead := b.ended()
-			return len(b.ran("killer")) > before ||
-				!slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
-		})
-		if len(b.ran("killer")) == before {
-			break
-		}
+		return proc.process
+	}, func(died int) []string {
 		b.await("its batch is in the journal", func() bool {
 			return slices.ContainsFunc(proc.ranBatches(), func(ran []string) bool { return slices.Contains(ran, "killer") })
 		})
 		if ran := proc.ranBatches(); died > b.beside() && len(ran[len(ran)-1]) > 1 {
 			b.Errorf("after %d crashes the killer is still in the batch %v", died, ran[len(ran)-1])
 		}
-		proc.kill()
-	}
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, redeliver.ReasonCrashed, 0)
-	if st.ID != "killer" {
-		b.Errorf("%s is in the DLQ, want the killer", st.ID)
-	}
-	for _, id := range ids[1:] {
-		for _, a := range b.ran(id) {
-			if a.State.Attempt() != 1 {
-				b.Errorf("%s ran as attempt %d, want 1: it killed nobody", id, a.State.Attempt())
-			}
-		}
-	}
+		return nil
+	})
 }
 
 // extendedBatch: by its own context, or by that of a message in it.

@@ -97,21 +97,33 @@ func (b *bench) await(what string, ok func() bool, ids ...string) {
 	b.journal.await(b.T, what, ok, ids...)
 }
 
-// awaitContext returns when a message's context has ended, or the test.
-func (b *bench) awaitContext(a *attempt) {
+// hold returns when a channel is closed, or the test ends.
+func (b *bench) hold(until <-chan struct{}) {
 	select {
-	case <-a.Msg.Context().Done():
+	case <-until:
 	case <-b.Context().Done():
 	}
+}
+
+// awaitCommits returns when each message was committed.
+func (b *bench) awaitCommits(ids ...string) {
+	b.Helper()
+	b.await(fmt.Sprintf("all of %d messages are committed", len(ids)), func() bool {
+		committed, _ := b.ended()
+		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id] == 0 })
+	}, ids...)
+}
+
+// haveEnded reports whether each message was committed or dead-lettered.
+func (b *bench) haveEnded(ids ...string) bool {
+	committed, dead := b.ended()
+	return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
 }
 
 // awaitEnds returns when each message was committed or dead-lettered.
 func (b *bench) awaitEnds(ids ...string) {
 	b.Helper()
-	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool {
-		committed, dead := b.ended()
-		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
-	}, ids...)
+	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool { return b.haveEnded(ids...) }, ids...)
 }
 
 // dead returns the n messages that are in the DLQ of the first group.

@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -102,10 +103,41 @@ func (d *morgue) lie(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
+// empty checks that nothing lies in the DLQ.
+func (d *morgue) empty(q deadletter.Queue) {
+	d.Helper()
+	if got := d.lie(q); len(got) > 0 {
+		d.Errorf("%q still lie in the DLQ", got)
+	}
+}
+
+// replayedOnce checks that messages, of which each had an attempt before, were replayed and left the DLQ, and at most so many
+// twice.
+func (d *morgue) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
+	d.Helper()
+	d.awaitCommits(ids...)
+	d.empty(q)
+	if again := d.runsAbove(2, ids); again > twice {
+		d.Errorf("%d messages were replayed twice, want at most %d", again, twice)
+	}
+}
+
+// runsAbove counts the attempts of messages above so many of each. What was sent twice may still be on its way; what is
+// behind it shows that it is not.
+func (d *morgue) runsAbove(each int, ids []string) (n int) {
+	d.Helper()
+	last := fmt.Sprint(lastID, len(d.all()))
+	d.put(named(last)...)
+	d.awaitCommits(last)
+	for _, id := range ids {
+		n += len(d.ran(id)) - each
+	}
+	return n
+}
+
 func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
 	d.Helper()
-	ctx, cancel := d.patience()
-	defer cancel()
+	ctx := d.patience()
 	if err := deadletter.Browse(ctx, q, f, 0, func(m *deadletter.Message) bool {
 		found = append(found, m)
 		return true
@@ -115,8 +147,11 @@ func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadl
 	return found
 }
 
-func (d *morgue) patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.Context(), Patience)
+// patience is a context for one wait.
+func (d *morgue) patience() context.Context {
+	ctx, cancel := context.WithTimeout(d.Context(), Patience)
+	d.Cleanup(cancel)
+	return ctx
 }
 
 // order is a replay of everything.
@@ -127,22 +162,12 @@ func order() deadletter.Replay {
 // replayed runs a replay that must end well.
 func (d *morgue) replayed(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
 	d.Helper()
-	ctx, cancel := d.patience()
-	defer cancel()
+	ctx := d.patience()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusDone {
 		d.Fatalf("the replay ended as %s (%s): %v", t.Status, t.Note, err)
 	}
 	return t
-}
-
-// awaitCommits returns when each of the messages was committed.
-func (d *morgue) awaitCommits(ids ...string) {
-	d.Helper()
-	d.await("the replayed messages are committed", func() bool {
-		committed, _ := d.ended()
-		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id] == 0 })
-	})
 }
 
 // claimed takes the DLQ as soon as whoever had it is gone.
@@ -160,8 +185,7 @@ func (d *morgue) claimed(q deadletter.Queue) {
 // retried does something until it is not held up by another's claim.
 func (d *morgue) retried(what string, do func(context.Context) error) {
 	d.Helper()
-	ctx, cancel := d.patience()
-	defer cancel()
+	ctx := d.patience()
 	every := 500 * time.Millisecond
 	if d.h.Wrap != nil { // a lease takes no time where time is virtual, but each try does
 		every = 3 * time.Second

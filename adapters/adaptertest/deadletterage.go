@@ -9,8 +9,7 @@ import (
 
 // aged asks for age, retention and bounds; what the broker does not report is no promise.
 func aged(d *morgue) {
-	ctx, cancel := d.patience()
-	defer cancel()
+	ctx := d.patience()
 	began := time.Now()
 	msgs, ids := many(3)
 	d.die(declined, msgs...)

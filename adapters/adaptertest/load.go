@@ -73,10 +73,7 @@ func inFlightIsKnown(b *bench) {
 	}
 	gate := make(chan struct{})
 	p := b.start(Config{}, func(a *attempt) error {
-		select {
-		case <-gate:
-		case <-b.Context().Done():
-		}
+		b.hold(gate)
 		if a.State.Attempts == 0 && a.State.ID == "m-000" {
 			return redeliver.Permanent(errDeclined)
 		}
@@ -107,10 +104,7 @@ func heldIsKnown(b *bench) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})
 	p := b.start(Config{Policy: byKey(1)}, func(*attempt) error {
-		select {
-		case <-gate:
-		case <-b.Context().Done():
-		}
+		b.hold(gate)
 		return nil
 	})
 	b.put(keyed("the same", ids...)...)

@@ -50,10 +50,7 @@ func maxInFlight(b *bench) {
 	b.start(Config{Policy: quick(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
 		defer g.leave()
-		select {
-		case <-g.reached:
-		case <-b.Context().Done():
-		}
+		b.hold(g.reached)
 		work := time.NewTimer(20 * time.Millisecond)
 		defer work.Stop()
 		<-work.C
@@ -71,10 +68,7 @@ func slow(b *bench) {
 	done := make(chan struct{})
 	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
 		if a.State.ID == ids[0] {
-			select {
-			case <-done:
-			case <-b.Context().Done():
-			}
+			b.hold(done)
 		}
 		return nil
 	})
@@ -122,12 +116,7 @@ func keyOrder(b *bench) {
 }
 
 func overtaken(b *bench) {
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
-		if a.State.ID == "failed" && a.State.Attempts == 0 {
-			return errDeclined
-		}
-		return nil
-	})
+	b.start(Config{Policy: quick(1)}, declineFirst(1, "failed"))
 	b.put(b.underOneKey(named("before", "failed", "behind", "last"))...)
 	b.awaitEnds("before", "failed", "behind", "last")
 	var order []string

@@ -3,7 +3,6 @@ package adaptertest
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redeliver/redeliver"
 )
@@ -11,13 +10,15 @@ import (
 // perKey: a failing key waits, and no other.
 func perKey() []test {
 	return []test{
-		{name: "BehindAFailingKeyItsLaterMessagesWait", needs: "PerKey", body: keyWaits},
+		{name: "BehindAFailingKeyItsLaterMessagesWait", needs: "PerKey", body: ofOneKey.waits},
 		{name: "WhileAKeyFailsEveryOtherFlows", needs: "PerKey", body: othersFlow},
-		{name: "BehindADeadLetterAKeyGoesOn", needs: "PerKey", body: keyGoesOn},
-		{name: "AfterAKillAKeyGoesOnInOrder", needs: "PerKey", body: keyAfterKill},
+		{name: "BehindADeadLetterAKeyGoesOn", needs: "PerKey", body: ofOneKey.goesOn},
+		{name: "AfterAKillAKeyGoesOnInOrder", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}
 }
+
+var ofOneKey = ordered{byKey, func(_ *bench, ids ...string) []Message { return keyed("the same", ids...) }}
 
 // byKey is a policy whose failing keys wait.
 func byKey(retries int) redeliver.Policy {
@@ -33,41 +34,6 @@ func keyed(key string, names ...string) []Message {
 		msgs[i].Key = []byte(key)
 	}
 	return msgs
-}
-
-// ofKey are the attempts so far of the messages of a key, each of which must have
-// begun behind the one before it, by id.
-func (b *bench) ofKey(ids ...string) (ran []string) {
-	b.Helper()
-	var last attempt
-	for _, a := range b.all() {
-		if !slices.Contains(ids, a.State.ID) {
-			continue
-		}
-		if ran != nil && a.Began.Before(last.Ended) {
-			b.Errorf("%s began before %s had ended", a.State.ID, last.State.ID)
-		}
-		last = a
-		ran = append(ran, a.State.ID)
-	}
-	return ran
-}
-
-func keyWaits(b *bench) {
-	b.start(Config{Policy: byKey(3)}, func(a *attempt) error {
-		if a.State.ID == "failing" && a.State.Attempts < 2 {
-			return errDeclined
-		}
-		return nil
-	})
-	b.put(keyed("the same", "before", "failing", "behind", "last")...)
-	b.awaitEnds("before", "failing", "behind", "last")
-	if got := b.ofKey("before", "failing", "behind", "last"); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
-		b.Errorf("ran in the order %q", got)
-	}
-	b.wantRuns("failing", 3)
-	b.noneEarlier(always(100*time.Millisecond), "failing")
-	b.dead(0)
 }
 
 // othersFlow: more keys fail than may run at once.
@@ -102,54 +68,12 @@ func othersFlow(b *bench) {
 	b.awaitEnds(append(others, "keyless")...)
 	b.awaitEnds(all...)
 	for _, id := range failing {
-		ran := b.ofKey(id, "behind "+id)
+		ran := b.inOrder(id, "behind "+id)
 		if at := slices.Index(ran, "behind "+id); at != len(ran)-1 {
 			b.Errorf("ran in the order %q", ran)
 		}
 	}
 	b.dead(0)
-}
-
-func keyGoesOn(b *bench) {
-	b.start(Config{Policy: byKey(1)}, func(a *attempt) error {
-		if a.State.ID == "poison" {
-			return errDeclined
-		}
-		return nil
-	})
-	b.put(keyed("the same", "poison", "behind")...)
-	b.awaitEnds("poison", "behind")
-	if got := fmt.Sprint(b.ofKey("poison", "behind")); got != "[poison poison behind]" {
-		b.Errorf("ran in the order %s", got)
-	}
-	b.buried(redeliver.ReasonExhausted, 2)
-}
-
-func keyAfterKill(b *bench) {
-	p := b.start(Config{Policy: byKey(1000)}, func(a *attempt) error {
-		if a.State.ID == "failing" {
-			return errDeclined
-		}
-		return nil
-	})
-	b.put(keyed("the same", "failing", "behind", "last")...)
-	b.put(keyed("another", "other")...)
-	b.awaitEnds("other")
-	b.await("it has failed", func() bool { return len(b.ran("failing")) >= 2 })
-	p.kill()
-	before := len(b.all())
-	b.start(Config{Policy: byKey(3)}, succeed)
-	b.awaitEnds("failing", "behind", "last")
-	var ran []string
-	for _, a := range b.all()[before:] {
-		if a.State.ID != "other" { // its ack may be lost
-			ran = append(ran, a.State.ID)
-		}
-	}
-	// It may be there twice, where it was just written to where it waits.
-	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
-		b.Errorf("ran in the order %s", got)
-	}
 }
 
 // keysInOrder: every third message fails once, and every eleventh for good.
@@ -176,7 +100,7 @@ func keysInOrder(b *bench) {
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for key, want := range of {
-		if got := slices.Compact(b.ofKey(want...)); !slices.Equal(got, want) {
+		if got := slices.Compact(b.inOrder(want...)); !slices.Equal(got, want) {
 			b.Errorf("%s ran in the order %q", key, got)
 		}
 	}

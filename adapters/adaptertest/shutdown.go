@@ -68,7 +68,7 @@ func cutShort(b *bench) {
 		case a.State.ID == "second" && a.State.Attempts == 0:
 			return errDeclined
 		}
-		b.awaitContext(a)
+		b.hold(a.Msg.Context().Done())
 		return errors.New("cut short")
 	})
 	b.put(named("second")...)

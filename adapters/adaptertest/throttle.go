@@ -20,12 +20,7 @@ func paced(b *bench) {
 	const n = 20
 	p := quick(1)
 	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
-	b.start(Config{Policy: p}, func(a *attempt) error {
-		if a.State.ID == "m-000" {
-			return errDeclined
-		}
-		return nil
-	})
+	b.start(Config{Policy: p}, declineOnly("m-000"))
 	msgs, ids := many(n)
 	b.put(msgs...)
 	b.awaitEnds(ids...)

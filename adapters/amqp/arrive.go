@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A message that comes back maxReturns times is written anew, maxCopies times to the way back, and then to the suspects. Classic
@@ -145,7 +146,7 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 		// Nor may a block send a message to another place than where this topology publishes.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: HeaderExchange, Value: redeliver.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
+			Header: HeaderExchange, Value: limits.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}
@@ -233,7 +234,7 @@ func (r *reader) publishesTo(exchange, key string) bool {
 // expires is when a message expires by itself: the earlier end of those that its header and its expiration name.
 func expires(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
-	named, ok := redeliver.ParseExpires(text)
+	named, ok := limits.ParseTime(text)
 	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
 		return end
 	}

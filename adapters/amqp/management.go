@@ -18,6 +18,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // management asks the broker's management API, which tells what AMQP cannot. It
@@ -135,7 +136,7 @@ func (m *management) once(ctx context.Context, into any, query url.Values, path 
 		return &answerError{where, fmt.Sprintf("refuses the user %q of Config.ManagementURL (%s): check the password; the user needs the tag monitoring, or administrator to see everything",
 			m.user.Username(), res.Status), res.StatusCode}
 	case res.StatusCode != http.StatusOK:
-		return &answerError{where, fmt.Sprintf("answers %s: %s", res.Status, redeliver.Redact(redeliver.Cut(string(body), 200))), res.StatusCode}
+		return &answerError{where, fmt.Sprintf("answers %s: %s", res.Status, redeliver.Redact(limits.Cut(string(body), 200))), res.StatusCode}
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()

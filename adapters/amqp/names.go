@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of names: AMQP's own for a queue is 255 bytes; the longest suffix of
@@ -102,7 +103,7 @@ func base(queue string) string {
 	}
 	sum := sha256.Sum256([]byte(queue))
 	hash := "-" + hex.EncodeToString(sum[:8])
-	return redeliver.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
+	return limits.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
 }
 
 // checkQueue refuses what RabbitMQ would refuse, before it is asked.
@@ -111,7 +112,7 @@ func checkQueue(ps *redeliver.Problems, field, queue string) {
 	case queue == "":
 		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")
 	case len(queue) > maxQueue:
-		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
 	case !utf8.ValidString(queue):
 		ps.Add(field, fmt.Sprintf("%q", queue), "must be UTF-8")
 	case strings.HasPrefix(queue, "amq."):

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // perQueue is about how many messages one delay queue dead-letters in a second.
@@ -181,7 +182,7 @@ func (s *survey) delays(p *Plan) {
 func (s *survey) inPlace(p *Plan) {
 	l := s.layout
 	who := "a message"
-	p.LongestWait = redeliver.MaxBlock
+	p.LongestWait = limits.MaxBlock
 	if l.policy.Order == redeliver.PerKey {
 		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // store writes the messages of one subscription to where they wait, to the suspects and to the DLQ, all through the default
@@ -76,7 +77,7 @@ func (w *write) to(to driver.Place, step driver.Step, st *redeliver.State) (wher
 		// It runs some time later, when the broker has the ack of the original: a message that kills its process would leave
 		// both each time.
 		again := *st
-		again.Due = redeliver.CeilMilli(time.Now().Add(restsBefore).UTC())
+		again.Due = limits.CeilMilli(time.Now().Add(restsBefore).UTC())
 		rec.copies++
 		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, spare)
 	default:

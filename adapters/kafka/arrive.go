@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // waitState is what a source knows of a record that waits, or that has a place in a key queue.
@@ -95,7 +96,7 @@ func (s *source) isReleased(w *waitState) bool { return w.written <= s.released 
 // makeDue makes a message due at once.
 func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitState, now time.Time) {
 	m.Step = w.lastStep
-	if now = redeliver.CeilMilli(now.UTC()); now.Before(m.State.Due) {
+	if now = limits.CeilMilli(now.UTC()); now.Before(m.State.Due) {
 		m.State.Due = now
 	}
 	m.Until = m.State.Due

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
@@ -66,7 +67,7 @@ func timestamp(rec *sarama.ConsumerMessage) time.Time {
 
 // expiresOf returns the expiry that a record names.
 func expiresOf(rec *sarama.ConsumerMessage) time.Time {
-	at, _ := redeliver.ParseExpires((*headers)(rec).Get(redeliver.HeaderExpires))
+	at, _ := limits.ParseTime((*headers)(rec).Get(redeliver.HeaderExpires))
 	return at
 }
 

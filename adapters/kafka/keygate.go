@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // keyGate is the gate of a source with the order PerKey, see keyQueues. A record of the origin asks when it is to
@@ -84,7 +85,7 @@ func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 		k.waiting[m] = struct{}{}
 		return engine.NotYet
 	case verdictPark:
-		return k.park(m, w, redeliver.CeilMilli(until.UTC()))
+		return k.park(m, w, limits.CeilMilli(until.UTC()))
 	case verdictHold:
 		m.Until = until
 		return engine.Later
@@ -148,7 +149,7 @@ func (k *keyGate) parkWaiting() {
 	if len(k.waiting) == 0 || len(k.waiting) < readAhead/2 && !k.source.isHeavy() {
 		return
 	}
-	until := redeliver.CeilMilli(time.Now().UTC().Add(levelRecheck))
+	until := limits.CeilMilli(time.Now().UTC().Add(levelRecheck))
 	for m := range k.waiting {
 		if w := k.source.track.record(m.Seq).waiting; k.queues.stopWaiting(w.queued) {
 			delete(k.waiting, m)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Bounds of a delay topic's retention if the broker refuses -1.
@@ -313,7 +314,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
 		}
 	}
-	needed := min(math.MaxInt32, max(l.maxRecordBytes+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	needed := min(math.MaxInt32, max(l.maxRecordBytes+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
 	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
 		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
 			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // checkPatience is how long Check waits for a message where ctx has no deadline.
@@ -200,7 +201,7 @@ func (c *check) group(ctx context.Context, in <-chan got) error {
 // probe is a message with what a Pub/Sub may not be able to hold.
 func (c *check) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
-	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", redeliver.MaxErrorText/3)}}}
+	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
 	msg.Metadata[StateKey], _ = st.pack() // texts can be packed
 	msg.Metadata["which"] = "first"
 	return msg

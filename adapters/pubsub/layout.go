@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // delayTopics is how many delay topics a subscription has, whatever its policy. A
@@ -105,7 +106,7 @@ func (l *layout) place(due, now time.Time) (where string, until time.Time) {
 	if due.Sub(until) < l.ladder[0] { // no other hop: what is left is waited for in the same place
 		until = due
 	}
-	return l.delays[nth], redeliver.CeilMilli(until)
+	return l.delays[nth], limits.CeilMilli(until)
 }
 
 // level is what a record waits for on the nth delay topic that has lost when it is

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 var errClosed = errors.New("sqs: the client is closed")
@@ -46,7 +47,7 @@ func clean(err error) error {
 func cleanText(s string) string {
 	s = canonical.ReplaceAllString(s, "(the rest is left out)")
 	s = secretLine.ReplaceAllString(redeliver.Redact(s), "$1$2***")
-	return redeliver.Cut(keyID.ReplaceAllString(s, "***"), redeliver.MaxErrorText)
+	return limits.Cut(keyID.ReplaceAllString(s, "***"), limits.MaxErrorText)
 }
 
 // entryError is a failure of one entry of a batch that SQS took otherwise.

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // onBoth runs a test on the oldest and the newest RabbitMQ.
@@ -312,7 +313,7 @@ func TestAClockThatIsAhead(t *testing.T) {
 	l.awaitChange("consuming", 1)
 	now := time.Now().UTC()
 	st := redeliver.State{
-		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: redeliver.CeilMilli(now.Add(level + ahead)),
+		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: limits.CeilMilli(now.Add(level + ahead)),
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
 	l.craft(".retry.2s", "", l.queue, st)

@@ -73,7 +73,7 @@ func (c *processes) fill(i int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !m.asked {
-			c.t.Errorf("%s ended by itself: %v; it said:\n%s", m.name, m.Err(), m.Said())
+			c.t.Errorf("%s ended unexpectedly: %v; it said:\n%s", m.name, m.Err(), m.Said())
 		}
 	}()
 }

@@ -242,7 +242,7 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 	for i := 1; i <= kills; i++ {
 		p := w.start(t)
 		if !w.await(t, p, "progress", func(c crashJournal) bool { return len(c.commits) >= 1500*i }) {
-			t.Fatal("the process has ended early")
+			t.Fatal("the process has ended unexpectedly")
 		}
 		p.end(syscall.SIGKILL)
 	}
@@ -250,11 +250,11 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 	begun := time.Now()
 	p := w.start(t)
 	if !w.await(t, p, "all are committed", func(c crashJournal) bool { return len(c.commits) == messages }) {
-		t.Fatal("the process has ended early")
+		t.Fatal("the process has ended unexpectedly")
 	}
 	took := time.Since(begun)
 	if !w.finish(t, p) {
-		t.Fatal("the process has ended early")
+		t.Fatal("the process has ended unexpectedly")
 	}
 	w.checkSettled(t)
 	c := w.read(t)

@@ -111,7 +111,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 	case <-ended:
 		cancel()
 		on.close()
-		return nil, "", fmt.Errorf("the router ended by itself: %w", why)
+		return nil, "", fmt.Errorf("the router ended unexpectedly: %w", why)
 	}
 }
 

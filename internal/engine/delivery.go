@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
@@ -99,7 +100,7 @@ func FromContext(ctx context.Context) *Delivery {
 // Value implements [context.Context].
 func (d *Delivery) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey, redeliver.ContextKey:
+	case deliveryKey, contextkey.State:
 		return d
 	default:
 		return d.Lazy.Value(key)
@@ -123,7 +124,7 @@ func (d *Delivery) withValues(ctx context.Context) context.Context {
 // Value implements [context.Context].
 func (c valuedContext) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey, redeliver.ContextKey:
+	case deliveryKey, contextkey.State:
 		return c.Delivery
 	}
 	if v := c.values.Value(key); v != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
@@ -88,7 +89,7 @@ func Read(m *driver.Message, info driver.Info) {
 	}
 	m.Headers = users
 	text := func(name string) string {
-		return redeliver.Redact(redeliver.Cut(string(said[name]), redeliver.MaxErrorText))
+		return redeliver.Redact(limits.Cut(string(said[name]), limits.MaxErrorText))
 	}
 	switch m.Filler {
 	case driver.FilledBySpring:
@@ -203,10 +204,10 @@ func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 boo
 func Belongs(m *driver.Message, info driver.Info, group, origin string) {
 	const most = 512 // as a header's
 	switch {
-	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
+	case group != "" && group != info.Group && group != limits.Cut(info.Group, most):
 		m.State.Group = group
 		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
-	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
+	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, most):
 		m.State.Origin = origin
 		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}

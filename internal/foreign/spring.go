@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
@@ -99,14 +100,14 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 // not dead: it waits, and is what a group that moves from Spring to redeliver takes along.
 func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	st := &m.State
-	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= redeliver.MaxAttempts {
+	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
 		st.Attempts = int(n)
 	}
 	next, ok := bigEndian(said[springAttempts])
 	if b := said[springAttempts]; len(b) == 1 { // as older ones wrote it
 		next, ok = int64(b[0]), true
 	}
-	if ok && next > 1 && next <= redeliver.MaxAttempts {
+	if ok && next > 1 && next <= limits.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
 	// A message that goes to the DLT is due when it has failed, so not after it was written.

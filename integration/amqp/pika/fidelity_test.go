@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
@@ -110,7 +111,7 @@ func (b *bench) unchanged(msgs []wire) (map[string][]sight, map[string]map[strin
 	sights, dead := b.sights(len(msgs), 3, byBody), b.letters(len(msgs), byBody)
 	states := make(map[string]map[string]string)
 	for _, m := range msgs {
-		name := redeliver.Cut(string(m.Body), 40)
+		name := limits.Cut(string(m.Body), 40)
 		for _, s := range sights[string(m.Body)] {
 			same(b.T, name+", as the handler saw it", s.wire, m)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // every has every byte once.
@@ -75,7 +76,7 @@ func (b *bench) unchanged(msgs []wire) {
 	dead := b.letters(len(msgs))
 	sights := b.sights()
 	for _, m := range msgs {
-		name := fmt.Sprintf("%q", redeliver.Cut(m.Body, 40))
+		name := fmt.Sprintf("%q", limits.Cut(m.Body, 40))
 		all := sights[m.Body]
 		if len(all) != 3 {
 			b.Errorf("%s ran %d times, want 3", name, len(all))
