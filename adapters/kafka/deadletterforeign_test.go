@@ -45,14 +45,14 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 		records     int64
 		refused     string
 	}{
-		"nobody":                      {"orders-retry", "", 2, ""},
-		"one":                         {"orders-retry", "one", 1, ""},
-		"all":                         {"orders-retry", "all", 0, ""},
-		"nothing of this partition":   {"orders-retry", "elsewhere", 2, ""},
-		"nothing but of another":      {"orders-retry", "begins", 2, ""},
-		"nothing":                     {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
-		"nothing in an empty DLQ": {"empty-retry", "biling", 0, ""},
-		"more than the DLQ has":        {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
+		"nobody":                    {"orders-retry", "", 2, ""},
+		"one":                       {"orders-retry", "one", 1, ""},
+		"all":                       {"orders-retry", "all", 0, ""},
+		"nothing of this partition": {"orders-retry", "elsewhere", 2, ""},
+		"nothing but of another":    {"orders-retry", "begins", 2, ""},
+		"nothing":                   {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
+		"nothing in an empty DLQ":   {"empty-retry", "biling", 0, ""},
+		"more than the DLQ has":     {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
 	} {
 		q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: at.dlq, ReadBy: at.readBy})
 		if at.refused != "" {
