@@ -136,7 +136,7 @@ func (s *source) loadMeta(from int64) {
 	}
 	s.settledBefore = r.settledBefore(s.topic, f, from)
 	switch n := &f.meta; {
-	case f.offset != from && n.known(): // the log was truncated, or somebody moved the offset: the metadata does not apply
+	case f.offset != from && n.known(): // the log was truncated, or the offset was moved: the metadata does not apply
 		f.meta = commitMeta{}
 	case (n.base > 0 || len(n.settled) > 0) && n.base != f.offset:
 		// The metadata was copied to an offset at which there are other records.

@@ -101,7 +101,7 @@ type Config struct {
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
 	// values that suit it, except Offsets.Initial. sarama's default for that is Newest, with which
 	// a new group does not read messages that were written before it; partitions that are added to
-	// an origin are read from their beginning all the same. Values that you set stay, and are
+	// an origin are read from their beginning anyway. Values that you set stay, and are
 	// refused if they cannot work. The exception is Metadata.Full: members and producers ask only
 	// for their own topics. Default: sarama.NewConfig() with Offsets.Initial Oldest.
 	//

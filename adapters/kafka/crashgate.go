@@ -104,7 +104,7 @@ func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bo
 		return "", len(settled) == 0
 	case c.ended:
 		n.state, n.window, n.alone = stateLeft, nil, -1
-	case !c.counted: // crashes are not counted
+	case !c.counted:
 		n = commitMeta{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
 	case c.writing:
 		n = c.pending

@@ -139,7 +139,7 @@ func (c *Client) createCompanion(name string, k topicKind, of *sarama.TopicMetad
 	return c.admin.awaitLeaders(t.name)
 }
 
-// companion returns a compacted topic of ours: a DLQ's state, or the commands to a group.
+// companion returns a compacted topic: a DLQ's state, or the commands to a group.
 func companion(name string, k topicKind, replicas int16, minInSync string) ownTopic {
 	t := ownTopic{name: name, kind: k, partitions: 1, replicas: replicas, settings: map[string]string{
 		"cleanup.policy": "compact",

@@ -169,7 +169,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 	return nil
 }
 
-// checkReaders checks whether somebody reads the messages that wait.
+// checkReaders checks whether a member reads the messages that wait.
 func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 	if g == nil {
 		return // describeGroup has reported why

@@ -79,7 +79,7 @@ func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 		}
 		return engine.Begins
 	}
-	v, until := k.queues.ask(w.queued, time.Now(), s.level != nil && s.inHand < holdSoft/8)
+	v, until := k.queues.ask(w.queued, time.Now(), s.level != nil && s.heldCount < holdSoft/8)
 	switch v {
 	case verdictWait:
 		k.waiting[m] = struct{}{}

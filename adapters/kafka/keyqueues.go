@@ -84,7 +84,7 @@ type recordCopy struct {
 // mailbox collects the copies about which a lane must ask again.
 type mailbox struct {
 	copies []*recordCopy // guarded by the lock of keyQueues
-	notify func()        // is called when the first copy is added; must not block
+	notify func()        // called when the first copy is added; must not block
 }
 
 // verdict says what a lane does with a copy.

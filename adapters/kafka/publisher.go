@@ -19,7 +19,7 @@ type Publisher struct{ client *Client }
 // Publish writes the messages and returns when the broker has confirmed all of them (acks of all
 // in-sync replicas). The error names each message that was not written, as in "message 2 of 3",
 // because it could not be prepared (by the marshaler, for example) or the broker refused it. The
-// others are written all the same. Publish reads only the key (SetKey) from the messages' contexts.
+// others are written anyway. Publish reads only the key (SetKey) from the messages' contexts.
 // It waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the delay topics of

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minRestoreInterval is the time before a topic is created again once more. Somebody who deletes it twice may mean it.
+// minRestoreInterval is the time before a topic is created again a second time. An operator who deletes it twice may mean it.
 const minRestoreInterval = time.Hour
 
 // restoredTopics has the times at which deleted topics of ours were created again.
@@ -19,7 +19,7 @@ type restoredTopics struct {
 	restoredAt map[string]time.Time
 }
 
-// restore creates our topics again that somebody has deleted since the subscription began. Without them no member could
+// restore creates our topics again that were deleted since the subscription began. Without them no member could
 // join, or failed messages could not be written. It returns all topics, and the ones that are still missing and must be
 // left out.
 func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {

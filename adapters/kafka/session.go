@@ -152,7 +152,7 @@ func (r *reader) startsAtNewest() bool {
 
 // commitNewest commits the end of the origin for all partitions without an offset, those of other members included, in
 // one request. It does so once in the life of a group that starts at Newest. Later, a partition without an offset is
-// new and is read from its beginning. Metadata of ours on any partition shows that it was done; offsets that another
+// new and is read from its beginning. Our metadata on any partition shows that it was done; offsets that another
 // client committed have none. moved reports whether it committed one of partitions.
 func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int32) (moved bool, err error) {
 	if len(partitions) == 0 {

@@ -58,7 +58,7 @@ type source struct {
 	// Used only by the lane's goroutine.
 	room          int // messages that the lane can still accept
 	paused        bool
-	inHand        int         // messages
+	heldCount     int         // messages
 	bytesAhead    int         // of messages that have not begun
 	lastDue       time.Time   // due time of the waiting message that was read last
 	resumeTimer   *time.Timer // resumes the partition when lastDue is near
@@ -160,7 +160,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		s.parseFirst(m)
 	}
 	s.addBytes(m)
-	s.inHand++
+	s.heldCount++
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.settled++
 	s.dirty = true
 	s.mu.Unlock()
-	s.inHand--
+	s.heldCount--
 	if moved && s.spanFull {
 		s.spanFull = false
 		s.lane.Post(func() {}) // ask again for the messages that were too far ahead
@@ -241,7 +241,7 @@ func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Durat
 	s.removeBytes(m)
 	s.crashes.forget(m, false)
 	s.mu.Unlock()
-	s.inHand--
+	s.heldCount--
 	if s.keys != nil {
 		s.keys.giveUp(m)
 	}
@@ -284,9 +284,9 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.inHand >= holdSoft && (s.inHand >= holdHard || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
-		pauses = s.level != nil && s.inHand > holdSoft/4 && (s.inHand >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.level != nil && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	if s.keys != nil && (s.room == 0 || s.isHeavy()) {
 		s.keys.parkWaiting()

@@ -144,7 +144,7 @@ func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {
 		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
-		s.inHand++
+		s.heldCount++
 		if slow == nil {
 			slow = m
 			continue

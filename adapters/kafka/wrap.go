@@ -41,7 +41,7 @@ type topicList struct {
 //	wrapped, err := kafka.Wrap(ctx, client, group, config, []string{"orders"}, charge)
 //	...
 //	for ctx.Err() == nil {
-//		err := group.Consume(ctx, wrapped.Topics(), wrapped) // Topics anew each time
+//		err := group.Consume(ctx, wrapped.Topics(), wrapped) // call Topics each time
 //		...
 //	}
 //	err = wrapped.Close(context.Background())

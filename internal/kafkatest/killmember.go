@@ -10,7 +10,7 @@ import (
 
 // killMember cuts off a process and removes its member from the group, as the broker does when the session of a killed
 // member ends. Waiting for that takes seconds for each kill, and a session that is short enough would remove live
-// members on a slow machine. If the broker does not answer, the session ends at last.
+// members on a slow machine. If the broker does not answer, the session timeout removes it.
 func (k *harness) killMember(group string, dialer *killableDialer) {
 	dialer.cut()
 	_ = retryUntil(context.Background(), func(ctx context.Context) (gone bool, err error) {
