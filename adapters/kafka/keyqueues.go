@@ -24,8 +24,8 @@ type keyQueues struct {
 	spare    []*keyQueue
 	onLevels *atomic.Int64 // records on levels, of the whole subscription
 
-	// This session has read the origin offsets from from to next, next excluded. One of them without a queued record
-	// was settled in this session. settled has the others that were.
+	// This session has read the origin's offsets in [from, next). One of them without a queued record was settled in
+	// this session. settled has the others that were.
 	from, next int64
 	settled    map[keyOffset]int64 // time of their write to the origin
 	// highest is the highest origin offset that was seen on a level.

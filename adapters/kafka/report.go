@@ -45,7 +45,8 @@ func (t *reportTimes) forget(what string) {
 	delete(t.at, what)
 }
 
-// handleGroupError reports an error that the group returns outside of Consume, if it is not temporary. Connections, leaders and generations come and go.
+// handleGroupError reports an error that the group returns outside of Consume, if it is not temporary.
+// Connections, leaders and generations come and go.
 func (r *reader) handleGroupError(err error) {
 	var where *sarama.ConsumerError
 	if !errors.As(err, &where) {

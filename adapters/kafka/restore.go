@@ -10,7 +10,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minRestoreInterval is the time before a topic is created again a second time. An operator who deletes it twice may mean it.
+// minRestoreInterval is the time before a topic is created again a second time. An operator who deletes it
+// twice may mean it.
 const minRestoreInterval = time.Hour
 
 // restoredTopics has the times at which deleted topics of ours were created again.
