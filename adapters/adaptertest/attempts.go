@@ -26,8 +26,7 @@ func attempts() []test {
 
 func countsAttempts(b *bench) {
 	b.start(Config{Policy: quick(3)}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 4)
 	var first time.Time
 	for i, a := range b.ran("a") {
@@ -58,8 +57,7 @@ func countsAttempts(b *bench) {
 func saysWhy(b *bench) {
 	begin := time.Now().Truncate(time.Millisecond)
 	b.start(Config{Policy: quick(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errDeclined) })
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	end := time.Now()
 	st := b.buried(redeliver.ReasonExhausted, 3)
 	if st.ID != "a" || st.Group != b.group || st.Origin != b.origin {
@@ -92,20 +90,17 @@ func saysWhy(b *bench) {
 
 func noRetries(b *bench) {
 	b.start(Config{Policy: quick(redeliver.NoRetries)}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 1)
 	b.buried(redeliver.ReasonExhausted, 1)
 }
 
 func retrySucceeds(b *bench) {
 	p := b.start(Config{Policy: quick(3)}, declineFirst(2))
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	p.close()
 	b.start(Config{Policy: quick(3)}, succeed)
-	b.put(named("last")...)
-	b.awaitEnds("last")
+	b.handled("last")
 	b.wantRuns("a", 3)
 	b.dead(0)
 }
@@ -169,8 +164,7 @@ func immediate(b *bench) {
 	p := quick(3)
 	p.Immediate, p.Backoff = 2, redeliver.Fixed(200*time.Millisecond)
 	b.start(Config{Policy: p}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 4)
 	b.buried(redeliver.ReasonExhausted, 4)
 	if told := heard[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
@@ -188,20 +182,13 @@ func immediate(b *bench) {
 func nackCounts(b *bench) {
 	b.nacks = true
 	b.startAs(b.group, b.journal, Config{Policy: quick(2)}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 3)
 	b.noneEarlier(always(100*time.Millisecond), "a")
 	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "Add router.AddMiddleware(middleware.Retry())") {
 		b.Errorf("the dead letter says %q, want that it was nacked and that the middleware is missing", st.Error)
 	}
-	var reported []redeliver.Change
-	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
-		if e.Change == redeliver.ChangeRetryMissing {
-			reported = append(reported, e.Change)
-		}
-	}
-	if len(reported) != 1 {
+	if reported := b.changes(redeliver.ChangeRetryMissing); len(reported) != 1 {
 		b.Errorf("the missing middleware was reported %d times, want once", len(reported))
 	}
 }
@@ -223,8 +210,7 @@ func postponed(b *bench) {
 		}
 		return errDeclined
 	})
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	as := b.ran("a")
 	if len(as) != 4 {
 		b.Fatalf("%d attempts, want 3 that are postponed and one that is not", len(as))

@@ -94,8 +94,7 @@ func stuckBatch(b *bench) {
 		<-b.Context().Done() // the test's: it goes on whatever it is told
 		return nil
 	})
-	b.put(named("a", "b", "c", "d")...)
-	b.awaitEnds("a", "b", "c", "d")
+	b.handled("a", "b", "c", "d")
 	st := b.buried(redeliver.ReasonTimeout, 1)
 	b.change(func() {
 		if st.ID != hung {
@@ -171,8 +170,7 @@ func extendedBatch(b *bench) {
 		return works(ctx, takes)
 	})
 	for _, ids := range [][]string{{"a", "b"}, {"c", "d"}} {
-		b.put(named(ids...)...)
-		b.awaitEnds(ids...)
+		b.handled(ids...)
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		b.wantRuns(id, 1)

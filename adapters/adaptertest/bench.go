@@ -105,6 +105,13 @@ func (b *bench) hold(until <-chan struct{}) {
 	}
 }
 
+// handled puts messages and returns when each was committed or dead-lettered.
+func (b *bench) handled(ids ...string) {
+	b.Helper()
+	b.put(named(ids...)...)
+	b.awaitEnds(ids...)
+}
+
 // awaitCommits returns when each message was committed.
 func (b *bench) awaitCommits(ids ...string) {
 	b.Helper()
@@ -172,6 +179,32 @@ func (b *bench) wantRuns(id string, n int) {
 		logLines(b.T, b.story(id))
 		b.Fatalf("%s ran as attempts %v, want %v", id, got, upTo(n))
 	}
+}
+
+// wantEach is wantRuns for several messages.
+func (b *bench) wantEach(n int, ids ...string) {
+	b.Helper()
+	for _, id := range ids {
+		b.wantRuns(id, n)
+	}
+}
+
+// wantBelieved checks that no header of redeliver's was ignored.
+func (b *bench) wantBelieved() {
+	b.Helper()
+	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+		b.Errorf("headers are not believed: %+v", found[0])
+	}
+}
+
+// changes are the events so far about one change of the subscription.
+func (b *bench) changes(change redeliver.Change) (all []redeliver.SubscriptionChanged) {
+	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+		if e.Change == change {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // noneEarlier checks that between the end of an attempt and the begin of the next

@@ -45,7 +45,7 @@ func (g *gauge) leave() {
 
 func maxInFlight(b *bench) {
 	const bound = 3
-	msgs, ids := many(30)
+	_, ids := many(30)
 	g := newGauge(bound)
 	b.start(Config{Policy: quick(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
@@ -56,8 +56,7 @@ func maxInFlight(b *bench) {
 		<-work.C
 		return nil
 	})
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	if g.most != bound {
 		b.Errorf("%d ran at once, want %d", g.most, bound)
 	}

@@ -24,8 +24,8 @@ func knowing() redeliver.Policy {
 	return p
 }
 
-// changes are what was told of the subscription, of what outages are told with.
-func (b *bench) changes() (told []redeliver.Change) {
+// outageChanges are the changes of the subscription that concern outages.
+func (b *bench) outageChanges() (told []redeliver.Change) {
 	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
 			told = append(told, e.Change)
@@ -41,7 +41,7 @@ func (b *bench) changes() (told []redeliver.Change) {
 // outage is known is put aside, uncounted: on a busy machine a few messages would use up
 // their retries before five have failed.
 func (b *bench) away(a *attempt) error {
-	if a.State.Attempts > 0 && !slices.Contains(b.changes(), redeliver.ChangeOutage) {
+	if a.State.Attempts > 0 && !slices.Contains(b.outageChanges(), redeliver.ChangeOutage) {
 		return redeliver.Postpone(errDeclined)
 	}
 	return errDeclined
@@ -75,7 +75,7 @@ func outage(b *bench) {
 		}
 	})
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began, before := time.Now(), len(b.all())
 	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
 	// Those in flight when it began, twice: a retry may have been under way. And a probe
@@ -83,8 +83,8 @@ func outage(b *bench) {
 	if most := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > most {
 		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), most)
 	}
-	if slices.Contains(b.changes(), redeliver.ChangeOutageOver) {
-		b.Errorf("told %q while it lasts", b.changes())
+	if slices.Contains(b.outageChanges(), redeliver.ChangeOutageOver) {
+		b.Errorf("told %q while it lasts", b.outageChanges())
 	}
 	well.Store(true)
 	b.awaitEnds(ids...)
@@ -98,7 +98,7 @@ func outage(b *bench) {
 	}
 	b.spared()
 	b.await("the sink is told of its end", func() bool {
-		told := b.changes()
+		told := b.outageChanges()
 		return told[len(told)-1] == redeliver.ChangeOutageOver
 	})
 }
@@ -109,7 +109,7 @@ func outageAndClose(b *bench) {
 	msgs, ids := many(n)
 	p := b.start(Config{Policy: knowing(), MaxInFlight: 5, DrainTimeout: 50 * time.Second}, b.away)
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began := time.Now()
 	p.close()
 	if took := time.Since(began); took > 40*time.Second { // of its drain timeout

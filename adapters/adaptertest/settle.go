@@ -29,9 +29,7 @@ func successIsCommitted(b *bench) {
 	b.start(Config{Policy: quick(3)}, succeed)
 	b.put(b.underOneKey(named("last"))...)
 	b.awaitEnds("last")
-	for _, id := range append(ids, "last") {
-		b.wantRuns(id, 1)
-	}
+	b.wantEach(1, append(ids, "last")...)
 	if n := len(heard[redeliver.RetryScheduled](b.journal)) + len(heard[redeliver.MessagePostponed](b.journal)); n > 0 {
 		b.Errorf("%d messages wait although nothing failed", n)
 	}
@@ -40,7 +38,7 @@ func successIsCommitted(b *bench) {
 
 func exactlyOnePlace(b *bench) {
 	const n = 60
-	msgs, ids := many(n)
+	_, ids := many(n)
 	fate := func(id string) int { return slices.Index(ids, id) % 3 }
 	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
 		if fate(a.State.ID) > a.State.Attempts || fate(a.State.ID) == 2 {
@@ -48,8 +46,7 @@ func exactlyOnePlace(b *bench) {
 		}
 		return nil
 	})
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	committed, dead := b.ended()
 	for _, id := range ids {
 		want := fate(id) + 1

@@ -225,9 +225,7 @@ func dueWhileAway(b *bench) {
 func (b *bench) cameBackOnce(ids []string, delay time.Duration) {
 	b.Helper()
 	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 2)
-	}
+	b.wantEach(2, ids...)
 	b.noneEarlier(always(delay), ids...)
 	b.dueAsDecided(ids...)
 	b.dead(0)

@@ -21,12 +21,9 @@ func paced(b *bench) {
 	p := quick(1)
 	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
 	b.start(Config{Policy: p}, declineOnly("m-000"))
-	msgs, ids := many(n)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids[1:] {
-		b.wantRuns(id, 1)
-	}
+	_, ids := many(n)
+	b.handled(ids...)
+	b.wantEach(1, ids[1:]...)
 	b.wantRuns(ids[0], 2)
 	b.buried(redeliver.ReasonExhausted, 2)
 	all := b.all()
@@ -63,16 +60,8 @@ func shrinks(b *bench) {
 		return errDeclined
 	})
 	b.put(msgs...)
-	var told []redeliver.SubscriptionChanged
-	b.await("the sink is told", func() bool {
-		told = told[:0]
-		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
-			if e.Change == redeliver.ChangeThrottled {
-				told = append(told, e)
-			}
-		}
-		return len(told) > 0
-	})
+	b.await("the sink is told", func() bool { return len(b.changes(redeliver.ChangeThrottled)) > 0 })
+	told := b.changes(redeliver.ChangeThrottled)
 	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
 		b.Errorf("told %+v", told)
 	}

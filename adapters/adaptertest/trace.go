@@ -34,7 +34,5 @@ func traceTravels(b *bench) {
 	if st := b.buried(redeliver.ReasonExhausted, 3); st.Trace != run {
 		b.Errorf("the dead letter comes after %q, want %q", st.Trace, run)
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("it is not believed: %+v", found)
-	}
+	b.wantBelieved()
 }

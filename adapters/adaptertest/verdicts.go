@@ -32,8 +32,7 @@ func verdicts() []test {
 
 func permanent(b *bench) {
 	b.start(Config{Policy: quick(3)}, func(*attempt) error { return fmt.Errorf("no use: %w", redeliver.Permanent(errDeclined)) })
-	b.put(named("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 1)
 	b.buried(redeliver.ReasonPermanent, 1)
 }
@@ -54,8 +53,7 @@ func classified(b *bench) {
 	b.start(Config{Policy: p}, func(a *attempt) error {
 		return map[string]error{"permanent": errNoUse, "once": errOnce}[a.State.ID]
 	})
-	b.put(named("permanent", "once", "fine")...)
-	b.awaitEnds("permanent", "once", "fine")
+	b.handled("permanent", "once", "fine")
 	b.wantRuns("permanent", 1)
 	b.wantRuns("once", 2)
 	b.wantRuns("fine", 1)
@@ -86,8 +84,7 @@ func unschedulable(b *bench) {
 		}
 		return redeliver.RetryAfter(errDeclined, redeliver.MaxWait+time.Hour)
 	})
-	b.put(named("a", "neighbour")...)
-	b.awaitEnds("a", "neighbour")
+	b.handled("a", "neighbour")
 	b.wantRuns("a", 1)
 	b.buried(redeliver.ReasonUnschedulable, 1)
 }
@@ -178,8 +175,7 @@ func works(ctx context.Context, takes time.Duration) error {
 func extended(b *bench) {
 	p, takes := extending()
 	b.start(Config{Policy: p}, func(a *attempt) error { return works(a.Msg.Context(), takes) })
-	b.put(named("a", "b")...)
-	b.awaitEnds("a", "b")
+	b.handled("a", "b")
 	b.wantRuns("a", 1)
 	b.wantRuns("b", 1)
 	b.dead(0)
@@ -194,8 +190,7 @@ func invalidated(b *bench) {
 		return nil
 	}
 	b.start(Config{Policy: p}, declineOnly("going"))
-	b.put(named("gone", "going", "fine")...)
-	b.awaitEnds("gone", "going", "fine")
+	b.handled("gone", "going", "fine")
 	b.wantRuns("gone", 0)
 	b.wantRuns("going", 1)
 	b.wantRuns("fine", 1)

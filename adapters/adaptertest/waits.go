@@ -25,17 +25,14 @@ func waits() []test {
 
 func neverEarly(b *bench) {
 	const n = 200
-	msgs, ids := many(n)
+	_, ids := many(n)
 	p := redeliver.Policy{
 		MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 60 * time.Millisecond, Max: 240 * time.Millisecond},
 		Levels: []time.Duration{60 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond},
 	}
 	b.start(Config{Policy: p}, decline)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 4)
-	}
+	b.handled(ids...)
+	b.wantEach(4, ids...)
 	b.noneEarlier(func(retry int) time.Duration {
 		d, _ := p.Backoff.Delay(retry, 0)
 		return d
@@ -99,15 +96,12 @@ func punctual(b *bench) {
 		}
 		return errDeclined
 	})
-	b.put(named("ordinary, while it starts")...)
-	b.awaitEnds("ordinary, while it starts")
+	b.handled("ordinary, while it starts")
 	began := time.Now()
-	b.put(named("ordinary")...)
-	b.awaitEnds("ordinary")
+	b.handled("ordinary")
 	bound := max(soon, 10*time.Since(began))
-	msgs, ids := many(n)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	_, ids := many(n)
+	b.handled(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 2)
 		retry := b.ran(id)[1]
@@ -120,14 +114,11 @@ func punctual(b *bench) {
 
 // wait fails messages once, with one delay on the given levels.
 func wait(b *bench, delay time.Duration, on ...time.Duration) {
-	msgs, ids := many(20)
+	_, ids := many(20)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: on}
 	b.start(Config{Policy: p}, declineFirst(1))
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 2)
-	}
+	b.handled(ids...)
+	b.wantEach(2, ids...)
 	b.noneEarlier(always(delay), ids...)
 	b.dueAsDecided(ids...)
 	for _, h := range heard[redeliver.Hopped](b.journal) {
@@ -135,19 +126,16 @@ func wait(b *bench, delay time.Duration, on ...time.Duration) {
 			b.Errorf("hopped: %+v", h)
 		}
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("our own headers are not believed: %+v", found[0])
-	}
+	b.wantBelieved()
 	b.dead(0)
 }
 
 func jitter(b *bench) {
 	const n, base = 40, 200 * time.Millisecond
-	msgs, ids := many(n)
+	_, ids := many(n)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base}, Levels: []time.Duration{base}}
 	b.start(Config{Policy: p}, declineFirst(1))
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	b.noneEarlier(always(base), ids...)
 	b.dueAsDecided(ids...)
 	delays := make(map[time.Duration]bool)
@@ -167,18 +155,16 @@ func jitter(b *bench) {
 
 func groups(b *bench) {
 	const n = 20
-	msgs, ids := many(n)
+	_, ids := many(n)
 	other := newJournal()
 	b.start(Config{Policy: quick(2)}, decline)
 	b.startAs(b.groups[1], other, Config{Policy: quick(2)}, succeed, middleware.Retry())
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	committed := func() map[string]int { c, _ := other.ended(); return c }
 	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
 	// Nothing of the first group's is still under way; its dead letters are not
 	// the other's either.
-	b.put(named("last")...)
-	b.awaitEnds("last")
+	b.handled("last")
 	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
 	for _, a := range other.all() {
 		if a.State.Group != b.groups[1] || a.State.Attempt() != 1 {

@@ -17,7 +17,6 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/leak"
-	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -883,42 +882,6 @@ func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 			t.Errorf("settled %v", settled)
 		}
 		b.sub.Gate.Open()
-	})
-}
-
-// recorder is a tracing.FirstTracer.
-type recorder struct {
-	firsts, others atomic.Int64
-}
-
-func (r *recorder) Begin(ctx context.Context, _ *tracing.Run) (context.Context, tracing.Span) {
-	r.others.Add(1)
-	return ctx, nil
-}
-func (r *recorder) DeadLettered(context.Context, *tracing.DeadLetter) {}
-func (r *recorder) First(tracing.Tracer, string, string) tracing.FirstRuns {
-	return firstRuns{r}
-}
-
-type firstRuns struct{ r *recorder }
-
-func (f firstRuns) Begin(ctx context.Context, _ *tracing.FirstRun) (context.Context, tracing.Span) {
-	f.r.firsts.Add(1)
-	return ctx, nil
-}
-
-// A replayed message has no attempt and is no first delivery: its span is linked to the attempt that failed.
-func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, r := newBroker(redeliver.Policy{}), &recorder{}
-		b.sub.Tracer = r
-		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
-		b.publish("first")
-		b.in <- &record{id: "replayed", replayed: true}
-		synctest.Wait()
-		if r.firsts.Load() != 1 || r.others.Load() != 1 {
-			t.Errorf("%d first deliveries and %d others", r.firsts.Load(), r.others.Load())
-		}
 	})
 }
 

@@ -61,7 +61,6 @@ type Subscription struct {
 	fingerprint   atomic.Pointer[string]
 	schedule      atomic.Pointer[string]
 	resolvedSinks atomic.Pointer[successSinks]
-	firsts        atomic.Pointer[firsts]
 	otherPolicies otherPolicies             // other policies under which messages are written
 	writeWindow   atomic.Pointer[tryWindow] // the context of writes that begin now
 	eventMu       sync.Mutex                // keeps the events of changes in order
