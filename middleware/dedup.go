@@ -18,8 +18,8 @@ import (
 
 // Defaults of [DedupConfig].
 const (
-	DefaultDedupTTL          = 24 * time.Hour
-	DefaultDedupStoreTimeout = 5 * time.Second
+	defaultDedupTTL          = 24 * time.Hour
+	defaultDedupStoreTimeout = 5 * time.Second
 )
 
 // ErrDerivedID says that a message is not deduplicated because its id was derived from its content: two messages with equal content
@@ -58,8 +58,8 @@ func (c DedupConfigOf[M]) withDefaults() DedupConfigOf[M] {
 	if c.Store == nil {
 		c.Store, _ = NewDedupMemory(0)
 	}
-	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
-	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultDedupStoreTimeout)
+	c.TTL = cmp.Or(c.TTL, defaultDedupTTL)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, defaultDedupStoreTimeout)
 	return c
 }
 
@@ -294,7 +294,7 @@ func (o *storeOutage) report(d *engine.Delivery, lost, back redeliver.Change, er
 	if err == nil {
 		change = back
 	}
-	d.Sub().TellChange(change, "", err)
+	d.Sub().EmitChange(change, "", err)
 }
 
 func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
@@ -302,6 +302,6 @@ func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change,
 		return
 	}
 	if _, before := reported.LoadOrStore(d.Sub(), true); !before {
-		d.Sub().TellChange(change, "", err)
+		d.Sub().EmitChange(change, "", err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // Defaults of [ResequenceConfig].
 const (
-	DefaultResequenceWait   = 30 * time.Second
-	DefaultResequenceSettle = 100 * time.Millisecond
-	DefaultResequenceBuffer = 1000
+	defaultResequenceWait   = 30 * time.Second
+	defaultResequenceSettle = 100 * time.Millisecond
+	defaultResequenceBuffer = 1000
 )
 
 // ResequenceConfig configures [Resequence].
@@ -64,9 +64,9 @@ func (c ResequenceConfigOf[M]) Validate() error {
 
 func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 	c.First = cmp.Or(c.First, 1)
-	c.Settle = cmp.Or(c.Settle, DefaultResequenceSettle)
-	c.Wait = cmp.Or(c.Wait, DefaultResequenceWait)
-	c.Buffer = cmp.Or(c.Buffer, DefaultResequenceBuffer)
+	c.Settle = cmp.Or(c.Settle, defaultResequenceSettle)
+	c.Wait = cmp.Or(c.Wait, defaultResequenceWait)
+	c.Buffer = cmp.Or(c.Buffer, defaultResequenceBuffer)
 	return c
 }
 

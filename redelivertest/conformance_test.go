@@ -122,7 +122,7 @@ func read(rec record) adaptertest.Message {
 func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	b := h.broker(origin)
-	deadline := time.NewTimer(adaptertest.Patience)
+	deadline := time.NewTimer(adaptertest.Timeout)
 	defer deadline.Stop()
 	for late := false; ; {
 		b.mu.Lock()

@@ -32,7 +32,7 @@ func batchEnds() []test {
 func flushed(b *bench) {
 	const n = 3
 	msgs, ids := many(n)
-	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: Patience / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
+	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {

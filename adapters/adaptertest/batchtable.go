@@ -147,7 +147,7 @@ func tableHolds(b *bench) {
 			inTime = append(inTime, row)
 		}
 	}
-	playRows(b, "in-time", inTime, Patience)
+	playRows(b, "in-time", inTime, Timeout)
 	playRows(b, "late", late, 2*time.Second)
 }
 

@@ -149,7 +149,7 @@ func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadl
 
 // patience is a context for one wait.
 func (d *morgue) patience() context.Context {
-	ctx, cancel := context.WithTimeout(d.Context(), Patience)
+	ctx, cancel := context.WithTimeout(d.Context(), Timeout)
 	d.Cleanup(cancel)
 	return ctx
 }
@@ -203,7 +203,7 @@ func (d *morgue) retried(what string, do func(context.Context) error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			d.Fatalf("not within %s: %s: %v", Patience, what, err)
+			d.Fatalf("not within %s: %s: %v", Timeout, what, err)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func seenAsItWas(d *morgue) {
 	m := got[0]
 	d.same("the dead letter", plain(m, msg.ID), msg)
 	if st := m.State; st.Reason != redeliver.ReasonExhausted || st.Attempts != 1 || st.Group != d.group || st.Origin != d.origin ||
-		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || len(m.Findings) > 0 {
+		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || len(m.Findings) > 0 {
 		d.Errorf("the dead letter says %+v, %q, %v", st, m.Mismatch, m.Findings)
 	}
 }

@@ -69,7 +69,7 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 	ctx := d.patience()
 	task := func(q deadletter.Queue) (deadletter.Task, error) {
 		if kind == deadletter.KindPurge {
-			return deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
+			return deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
 		}
 		r := order()
 		r.Window = killWindow

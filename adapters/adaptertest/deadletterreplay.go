@@ -134,7 +134,7 @@ func canaryStops(d *morgue) {
 	d.die(declined, msgs...)
 	q := d.queue()
 	r := order()
-	r.Canary, r.Watch = []int{1, 10}, Patience
+	r.Canary, r.Watch = []int{1, 10}, Timeout
 	ctx := d.patience()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusStopped || t.Counts.Replayed != 1 || t.Counts.CameBack != 1 {

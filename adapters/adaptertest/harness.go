@@ -8,7 +8,7 @@
 //
 // A feature that the broker lacks is a false in [Features]. Everything else must hold.
 //
-// The kit asks a subscription what it has in hand, see [redeliver.Watching]. The engine counts that for all adapters.
+// The kit asks a subscription what it has in hand, see [redeliver.LoadSink]. The engine counts that for all adapters.
 package adaptertest
 
 import (
@@ -94,13 +94,13 @@ type Place string
 
 // The places.
 const (
-	Waits Place = "where messages wait" // every level, and the way back
-	DLQ   Place = "the DLQ"
+	Levels Place = "where messages wait" // every level, and the way back
+	DLQ    Place = "the DLQ"
 )
 
 // Patience bounds every wait of the kit for something that must happen. A dead
 // runner's replay that another resumes took 80 s with one core for everything.
-const Patience = 2 * time.Minute
+const Timeout = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
 // the adapter's default.

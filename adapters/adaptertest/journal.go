@@ -52,7 +52,7 @@ func (j *journal) change(what func()) {
 // wait for all that the journal knows.
 func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	for {
 		j.mu.Lock()
@@ -65,7 +65,7 @@ func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string
 		case <-news:
 		case <-deadline.C:
 			logLines(t, j.unended(ids...))
-			t.Fatalf("not within %s: %s", Patience, what)
+			t.Fatalf("not within %s: %s", Timeout, what)
 		}
 	}
 }

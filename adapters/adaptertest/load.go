@@ -21,7 +21,7 @@ type watched struct {
 	load          func() redeliver.Load
 }
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (p *process) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	p.journal.change(func() { p.watched = append(p.watched, watched{origin, group, load}) })
 	return func() { p.journal.change(func() { p.unwatched++ }) }
@@ -53,7 +53,7 @@ func (p *process) awaitLoad(what string, want redeliver.Load) {
 
 func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 	p.b.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()

@@ -88,7 +88,7 @@ func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc
 func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	b := p.b
 	b.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience / 4}, watermill.NopLogger{})
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Timeout / 4}, watermill.NopLogger{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,14 +104,14 @@ func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, 
 		}
 	}()
 	b.Cleanup(func() { p.end() })
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	select {
 	case <-router.Running():
 	case err := <-failed:
 		b.Fatalf("the router ended: %v", err)
 	case <-deadline.C:
-		b.Fatalf("not subscribed within %s", Patience)
+		b.Fatalf("not subscribed within %s", Timeout)
 	}
 }
 
@@ -123,7 +123,7 @@ func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		defer cancel()
 		_ = svc.Close(ctx) // a test that minds closes it itself
 	})
@@ -186,7 +186,7 @@ func (p *process) kill() {
 func (p *process) close() {
 	p.b.Helper()
 	p.end()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	if err := p.svc.Close(ctx); err != nil {
 		p.b.Errorf("closing: %v", err)
@@ -197,11 +197,11 @@ func (p *process) close() {
 func (p *process) end() {
 	p.b.Helper()
 	p.stop()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	select {
 	case <-p.done:
 	case <-deadline.C:
-		p.b.Errorf("the router has not ended within %s", Patience)
+		p.b.Errorf("the router has not ended within %s", Timeout)
 	}
 }

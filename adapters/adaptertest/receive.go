@@ -38,7 +38,7 @@ func (b *bench) receiver(cfg Config) (*middleware.Receiver, *process) {
 // pull receives one message, and returns it with its id.
 func (b *bench) pull(r *middleware.Receiver, invisible time.Duration) (id string, m *middleware.Received) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), Timeout)
 	defer cancel()
 	ms, err := r.Receive(ctx, 1, invisible)
 	if err != nil {
@@ -58,7 +58,7 @@ func receivedAndAcked(b *bench) {
 	r, _ := b.receiver(Config{Policy: quick(3)})
 	b.put(msgs...)
 	for range ids { // where messages have an order, the next comes when one is acked
-		id, m := b.pull(r, Patience)
+		id, m := b.pull(r, Timeout)
 		if err := m.Ack(); err != nil || !slices.Contains(ids, id) || string(m.Message.Payload) != id {
 			b.Errorf("received %q with %q: %v", id, m.Message.Payload, err)
 		}
@@ -73,7 +73,7 @@ func receivedAgain(b *bench) {
 	b.put(named("slow")...)
 	begun := time.Now()
 	_, first := b.pull(r, invisible)
-	_, second := b.pull(r, Patience)
+	_, second := b.pull(r, Timeout)
 	if st := stateOf(second); st.Attempt() != 2 || time.Since(begun) < invisible {
 		b.Errorf("came again after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
 	}
@@ -83,7 +83,7 @@ func receivedAgain(b *bench) {
 	if err := second.ChangeInvisible(0); err != nil {
 		b.Error(err)
 	}
-	_, third := b.pull(r, Patience)
+	_, third := b.pull(r, Timeout)
 	if st := stateOf(third); st.Attempt() != 3 {
 		b.Errorf("came again as attempt %d, want 3", st.Attempt())
 	}
@@ -107,10 +107,10 @@ func neverAcked(b *bench) {
 func receivedByTheDying(b *bench) {
 	r, p := b.receiver(Config{Policy: quick(3)})
 	b.put(named("held")...)
-	b.pull(r, Patience)
+	b.pull(r, Timeout)
 	p.kill()
 	r2, _ := b.receiver(Config{Policy: quick(3)})
-	_, held := b.pull(r2, Patience)
+	_, held := b.pull(r2, Timeout)
 	if st := stateOf(held); st.Attempt() != 1 {
 		b.Errorf("came back as attempt %d, want 1: a crash is no attempt", st.Attempt())
 	}

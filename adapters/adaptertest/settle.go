@@ -12,9 +12,9 @@ func settling() []test {
 	return []test{
 		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},
 		{name: "EveryMessageEndsInExactlyOnePlace", body: exactlyOnePlace},
-		{name: "WhileNothingTakesARetryOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, Waits) }},
+		{name: "WhileNothingTakesARetryOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, Levels) }},
 		{name: "WhileTheDLQTakesNothingOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, DLQ) }},
-		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, Waits) }},
+		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, Levels) }},
 		{name: "ADeadLetterThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, DLQ) }},
 	}
 }

@@ -30,7 +30,7 @@ func mayFinish(b *bench) {
 		n = 1
 	}
 	msgs, ids := many(n)
-	p := b.start(Config{Policy: quick(3), DrainTimeout: Patience / 3}, func(a *attempt) error {
+	p := b.start(Config{Policy: quick(3), DrainTimeout: Timeout / 3}, func(a *attempt) error {
 		work := time.NewTimer(300 * time.Millisecond)
 		defer work.Stop()
 		select {
@@ -107,12 +107,12 @@ func closeIsBounded(b *bench) {
 	b.put(named("a")...)
 	msg := b.receive(out)
 	for i := range 2 { // nobody ever answers the message
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		began := time.Now()
 		if err := svc.Close(ctx); err != nil {
 			b.Errorf("close %d: %v", i+1, err)
 		}
-		if took := time.Since(began); took > Patience/2 {
+		if took := time.Since(began); took > Timeout/2 {
 			b.Errorf("close %d took %s with a drain timeout of %s", i+1, took, drain)
 		}
 		cancel()
@@ -143,7 +143,7 @@ func closeIsBounded(b *bench) {
 // receive takes one message from a subscription.
 func (b *bench) receive(out <-chan *message.Message) *message.Message {
 	b.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	select {
 	case msg, ok := <-out:
@@ -152,7 +152,7 @@ func (b *bench) receive(out <-chan *message.Message) *message.Message {
 		}
 		return msg
 	case <-deadline.C:
-		b.Fatalf("no message within %s", Patience)
+		b.Fatalf("no message within %s", Timeout)
 	}
 	return nil
 }

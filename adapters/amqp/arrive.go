@@ -63,7 +63,7 @@ func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 		return
 	}
 	if found = append(found, strangers(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 		})
 	}
 	if len(stay.Findings) > 0 {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
 	st.Expires, st.DeadLetter = expires(d.own(), st.Source.Timestamp), d.deadLetter
 	d.state = st

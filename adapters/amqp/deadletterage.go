@@ -31,9 +31,9 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Keeps implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
+// Retention implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
 // and policies, which the management API tells.
-func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
+func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	r, err := q.rules(ctx)
 	if err != nil {
 		return 0, err
@@ -49,9 +49,9 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	return max(ttl, time.Millisecond), nil // 0 is at once, and not never
 }
 
-// Drops implements [driver.DLQ]: the bounds of its length, and what deletes the
+// DropLimit implements [driver.DLQ]: the bounds of its length, and what deletes the
 // queue itself.
-func (q *deadLetters) Drops(ctx context.Context) (string, error) {
+func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	r, err := q.rules(ctx)
 	if err != nil {
 		return "", err
@@ -72,7 +72,7 @@ func (q *deadLetters) Drops(ctx context.Context) (string, error) {
 }
 
 func (q *deadLetters) untold(what string) error {
-	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotTold, q.info.DLQ, what)
+	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
 }
 
 // rules is the queue with its policies; nil where there is no management API to ask, or

@@ -75,7 +75,7 @@ func (p *inPlace) seek() {
 			return
 		}
 		turn.Give()
-		s.r.sub.TellChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
+		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
 		timer := time.NewTimer(inquiry)
 		select {
 		case <-timer.C:

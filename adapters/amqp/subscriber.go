@@ -212,7 +212,7 @@ func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if !r.lost {
-		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 	r.lost = true
 }
@@ -227,7 +227,7 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	}
 	r.lost = r.lost && !all
 	if all {
-		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }
 

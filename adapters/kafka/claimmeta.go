@@ -129,7 +129,7 @@ func (s *source) loadMeta(from int64) {
 		f = claimMeta{offset: from}
 	}
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
-		r.sub.Tell(redeliver.MessagesLost{
+		r.sub.Emit(redeliver.MessagesLost{
 			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})

@@ -120,7 +120,7 @@ func (c *crashGate) isIdle() bool {
 }
 
 // begin decides whether a message may begin.
-func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	hadTurn := m.Alone
 	m.Alone = false
 	if m.Step != driver.Handle || !c.counted {
@@ -166,7 +166,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Wor
 	}
 }
 
-func (c *crashGate) allow() engine.Word {
+func (c *crashGate) allow() engine.Admission {
 	c.running++
 	return engine.Begins
 }

@@ -62,8 +62,8 @@ func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time
 	}
 }
 
-// Keeps implements [driver.DLQ]. It returns retention.ms of the topic.
-func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
+// Retention implements [driver.DLQ]. It returns retention.ms of the topic.
+func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
 		return 0, err
@@ -71,7 +71,7 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotTold, q.info.DLQ, settings["retention.ms"])
+		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.info.DLQ, settings["retention.ms"])
 	case ms < 0 || ms > int64(maxRetention/time.Millisecond):
 		return 0, nil
 	default:
@@ -82,8 +82,8 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 // maxRetention is the retention above which records count as kept forever.
 const maxRetention = 100 * 365 * 24 * time.Hour
 
-// Drops implements [driver.DLQ]. It returns retention.bytes and compaction.
-func (q *deadQueue) Drops(ctx context.Context) (string, error) {
+// DropLimit implements [driver.DLQ]. It returns retention.bytes and compaction.
+func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
 		return "", err

@@ -76,7 +76,7 @@ func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range looks {
-			if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil {
+			if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil {
 				t.Error(err)
 				return
 			}
@@ -103,7 +103,7 @@ func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := filledDLQ(t, p, 1)
-	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it creates the state topic
+	if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil { // it creates the state topic
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")

@@ -78,7 +78,7 @@ func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
 		c.writer.addHeaders(rec, m.Headers)
-		if m.Filler == deadletter.FilledByRedeliver {
+		if m.Writer == deadletter.WriterRedeliver {
 			appendState(rec, &m.State)
 			if c.q.client.cfg.SpringHeaders {
 				appendHeaders(rec, foreign.AppendSpring(nil, &m.State))

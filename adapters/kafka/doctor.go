@@ -74,7 +74,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 			return err
 		}
 		if n := lags[name].total(); n > 0 {
-			d.Find(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
+			d.Add(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
 		}
 	}
 	d.Checked = append(d.Checked, "messages that wait for other groups of the topic without members")
@@ -103,7 +103,7 @@ func (l *layout) adoptLevels() {
 func (d *examination) checkSettings() error {
 	for _, t := range d.layout.topics {
 		if !t.exists && !t.rung {
-			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
+			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
@@ -123,7 +123,7 @@ func (d *examination) checkSettings() error {
 		if strings.HasPrefix(setting, "retention") {
 			kind = doctor.SymptomRetention
 		}
-		d.Find(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
+		d.Add(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
 	}
 	return nil
 }
@@ -152,11 +152,11 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 		n := lags[t.name].total()
 		switch {
 		case t.old && n == 0:
-			d.Find(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
+			d.Add(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
 		case t.old:
-			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
+			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.layout.origin) && !g.reads(t.name) && n > 0:
-			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
+			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
 		}
 		if err := d.checkLate(ctx, t, lags[t.name]); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 		}
 	}
 	if sum > 0 && !g.reads(d.layout.origin) {
-		d.Find(doctor.SymptomConsumer, d.layout.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.origin, sum, retries))
+		d.Add(doctor.SymptomConsumer, d.layout.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.origin, sum, retries))
 	}
 }
 
@@ -207,7 +207,7 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 			leavesAt = due
 		}
 		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
-			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
+			d.Add(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
 				rec.offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
 		}
 	}

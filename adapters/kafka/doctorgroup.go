@@ -150,9 +150,9 @@ func (d *examination) checkPolicies(g *groupState) {
 	ours := delayqueue.Fingerprint(d.layout.policy)
 	switch {
 	case len(runs) > 1:
-		d.Find(doctor.SymptomPolicies, d.layout.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
+		d.Add(doctor.SymptomPolicies, d.layout.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
 	case len(runs) == 1 && !d.options.AnyPolicy && g.policies[ours] == nil:
-		d.Find(doctor.SymptomPolicies, d.layout.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
+		d.Add(doctor.SymptomPolicies, d.layout.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
 	}
 }
 

@@ -62,7 +62,7 @@ func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *wa
 
 // ask decides whether a message may begin as far as its key is concerned. A message whose key waits for a failure is
 // written to a level.
-func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s := k.source
 	if k.isFull(m) {
 		return engine.NothingYet
@@ -100,7 +100,7 @@ func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 }
 
 // park has a message written to a level until then, without an attempt.
-func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waitState, until time.Time) engine.Word {
+func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waitState, until time.Time) engine.Admission {
 	st := &redeliver.State{}
 	k.source.r.codec().State(m, st)
 	st.Due = until
@@ -119,7 +119,7 @@ func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how e
 	switch how.How {
 	case engine.Acked:
 		k.queues.settle(c)
-	case engine.Buried:
+	case engine.DeadLettered:
 		if m.Step == driver.Hop {
 			k.queues.deadLetter(c)
 			return

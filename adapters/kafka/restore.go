@@ -39,7 +39,7 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 		}
 		created = append(created, t.name)
 		if own { // only the member that created it reports the loss
-			r.sub.Tell(redeliver.MessagesLost{
+			r.sub.Emit(redeliver.MessagesLost{
 				Origin: r.layout.origin, Group: r.layout.group, Where: t.name,
 				Detail: "the topic was deleted with its messages; it was created again. Check who may delete topics",
 			})

@@ -50,7 +50,7 @@ func checkBroker(ps *redeliver.Problems, field, addr string) {
 func applyDefaults(cfg *sarama.Config) {
 	def := sarama.NewConfig()
 	setDefault(&cfg.ClientID, def.ClientID, "redeliver")
-	setDefault(&cfg.Net.DialTimeout, def.Net.DialTimeout, DefaultDialTimeout)
+	setDefault(&cfg.Net.DialTimeout, def.Net.DialTimeout, defaultDialTimeout)
 	// A fetch holds the connection that heartbeats and commits also need, and delays partitions that resume.
 	setDefault(&cfg.Consumer.MaxWaitTime, def.Consumer.MaxWaitTime, 50*time.Millisecond)
 	setDefault(&cfg.Consumer.Offsets.AutoCommit.Interval, def.Consumer.Offsets.AutoCommit.Interval, 200*time.Millisecond)

@@ -229,5 +229,5 @@ func (r *reader) reportJoined(detail string) {
 }
 
 func (r *reader) report(change redeliver.Change, detail string, err error) {
-	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+	r.sub.Emit(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

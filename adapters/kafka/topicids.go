@@ -53,7 +53,7 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 			partitions[p] = claimMeta{offset: oldest}
 			if !reported {
 				reported = true
-				r.sub.Tell(redeliver.MessagesLost{
+				r.sub.Emit(redeliver.MessagesLost{
 					Origin: r.layout.origin, Group: r.layout.group, Where: topic,
 					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
 				})

@@ -83,7 +83,7 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 		ending := &breaking{Subscriber: m}
 		ending.left.Store(1)
 		again := &slow{Subscriber: ending, release: make(chan struct{})}
-		again.hang.Store(2*DefaultMaxInFlight + delayTopics)
+		again.hang.Store(2*defaultMaxInFlight + delayTopics)
 		if c, err = Open(t.Context(), over(m, again)); err != nil {
 			t.Fatal(err)
 		}

@@ -35,11 +35,11 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: func(_ testing.TB, origin, group string) adaptertest.Message {
-				return h.oversized(origin, group, adaptertest.Waits)
+			adaptertest.Levels: func(_ testing.TB, origin, group string) adaptertest.Message {
+				return h.oversized(origin, group, adaptertest.Levels)
 			},
 			adaptertest.DLQ: func(_ testing.TB, origin, group string) adaptertest.Message {
-				return h.oversized(origin, group, adaptertest.Waits, adaptertest.DLQ)
+				return h.oversized(origin, group, adaptertest.Levels, adaptertest.DLQ)
 			},
 		},
 		Forged: func(st redeliver.State) []adaptertest.Header {
@@ -153,7 +153,7 @@ func read(msg *message.Message) adaptertest.Message {
 func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	b := h.broker(origin)
-	deadline := time.NewTimer(adaptertest.Patience)
+	deadline := time.NewTimer(adaptertest.Timeout)
 	defer deadline.Stop()
 	for late := false; ; {
 		b.mu.Lock()

@@ -37,7 +37,7 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 	patience := 2 * s.cfg.SendTimeout // what heeds its context has returned by then
 	hangs := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
 		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, patience)}
-	timer := time.AfterFunc(patience, func() { s.sub.Tell(hangs) })
+	timer := time.AfterFunc(patience, func() { s.sub.Emit(hangs) })
 	msg.SetContext(ctx)
 	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
 	go guard("Publish", publish, func(_ struct{}, err error) {

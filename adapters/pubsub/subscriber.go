@@ -126,7 +126,7 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	})
 	defer e.Close()
 	defer r.sub.Watched()()
-	r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, s := range sources {
 		all.Go(func() { r.read(ctx, e, s) })
@@ -170,7 +170,7 @@ func (r *reader) lost(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if r.down++; r.down == 1 {
-		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
@@ -178,6 +178,6 @@ func (r *reader) found() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {
-		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }

@@ -102,7 +102,7 @@ func (s *source) believe(d *delivery, c *carried, at time.Time) {
 	st := stay.State
 	s.sub.Met(st)
 	if len(stay.Findings) > 0 {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
 		st.Source.Timestamp = sent(&d.native)
@@ -119,7 +119,7 @@ func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 		return
 	}
 	if found = append(found, strangers(&d.native)...); found != nil {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// DefaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
+// defaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
 // the time for which a dead runner keeps out the next one.
-const DefaultLease = 30 * time.Second
+const defaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
@@ -40,7 +40,7 @@ const longestLease = 10 * time.Minute
 // DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
 // is created at the first look. Keep the client open while you use the DLQ.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	a := parseTopic(cfg.Topic)
 	var ps redeliver.Problems
 	checkName(&ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)

@@ -16,7 +16,7 @@ import (
 // isolate quarantines all that lies there.
 func isolate(t *testing.T, q *buried) (deadletter.Task, error) {
 	t.Helper()
-	return deadletter.Quarantine(t.Context(), q, deadletter.Isolation{
+	return deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{
 		Who: "ann", Why: "test", Window: 20, Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)},
 	})
 }

@@ -103,7 +103,7 @@ func (s *deadSession) replayOf(m *deadletter.Message) (outgoing, error) {
 // importOf composes a dead letter. What SQS itself said of a message cannot be written again: it
 // is in redeliver's state then.
 func (s *deadSession) importOf(m *deadletter.Message) (outgoing, error) {
-	if m.Filler != deadletter.FilledByRedeliver && m.Filler != deadletter.FilledBySQS {
+	if m.Writer != deadletter.WriterRedeliver && m.Writer != deadletter.WriterSQS {
 		rec := recordOfDead(m, slices.Concat(m.Headers, m.Foreign))
 		o := rec.plain()
 		o.dedup = unique("import", rec, &redeliver.State{ID: m.ID})

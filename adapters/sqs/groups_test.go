@@ -55,7 +55,7 @@ func TestOtherGroupsDoNotWaitForOneInHand(t *testing.T) {
 		b.after(time.Minute)
 		before := b.count("ReceiveMessage")
 		b.after(time.Hour)
-		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/DefaultWaitTime) { // also of suspects, who are none
+		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // also of suspects, who are none
 			b.Errorf("%d receives in an hour", n)
 		}
 		at := time.Since(b.began)

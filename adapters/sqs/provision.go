@@ -75,7 +75,7 @@ func limitOf(q *queue, configured int) int {
 	case q.limit > 0:
 		return q.limit
 	default:
-		return DefaultMaxMessageSize
+		return defaultMaxMessageSize
 	}
 }
 

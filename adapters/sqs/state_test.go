@@ -71,15 +71,15 @@ func TestAStateTravels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
-		o, ok := r.waiting(&st, DefaultMaxMessageSize)
-		if !ok || len(o.attributes) > mostAttributes || o.size() > DefaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
+		o, ok := r.waiting(&st, defaultMaxMessageSize)
+		if !ok || len(o.attributes) > mostAttributes || o.size() > defaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
 			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.attributes), o.size(), ok)
 		}
 		packed := *o.attributes[StateAttribute].StringValue
 		if !legal(packed) {
 			t.Fatalf("SQS does not take %q", packed)
 		}
-		again, _ := r.waiting(&st, DefaultMaxMessageSize)
+		again, _ := r.waiting(&st, defaultMaxMessageSize)
 		if *again.attributes[StateAttribute].StringValue != packed {
 			t.Fatal("the same state is written otherwise")
 		}

@@ -59,7 +59,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 	return h, adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more do not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
+			adaptertest.Levels: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
 				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
 			},
 		},
@@ -245,7 +245,7 @@ func bytesOf(v any) []byte {
 // dead takes all out of the DLQ and gives it back with the channel.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
-	timer := time.NewTimer(adaptertest.Patience)
+	timer := time.NewTimer(adaptertest.Timeout)
 	defer timer.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

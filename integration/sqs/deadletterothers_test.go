@@ -45,7 +45,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Timeout)
 	defer cancel()
 	for n := int64(0); n == 0; { // received once and shown again, it is moved
 		if _, err := h.api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, VisibilityTimeout: 1, WaitTimeSeconds: 1}); err != nil {
@@ -65,7 +65,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	if len(found) != 1 || found[0].ID != "a" || found[0].Mismatch != "" || found[0].State.Origin != origin {
 		t.Fatalf("the DLQ has %+v", found)
 	}
-	if m := found[0]; m.Filler != deadletter.FilledBySQS || m.State.Reason != redeliver.ReasonExhausted || len(m.Foreign) != 1 {
+	if m := found[0]; m.Writer != deadletter.WriterSQS || m.State.Reason != redeliver.ReasonExhausted || len(m.Foreign) != 1 {
 		t.Errorf("it says %+v", m)
 	}
 	if task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {

@@ -624,8 +624,8 @@ type lateGate struct {
 	ends []string
 }
 
-func (g *lateGate) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
-func (g *lateGate) HandlerEnded(*driver.Message[*record])      {}
+func (g *lateGate) Begin(*driver.Message[*record]) engine.Admission { return engine.Begins }
+func (g *lateGate) HandlerEnded(*driver.Message[*record])           {}
 func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -719,12 +719,12 @@ func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
 
 // gate is a gater that a test fills in.
 type gate struct {
-	begin func(m *driver.Message[*record]) engine.Word
+	begin func(m *driver.Message[*record]) engine.Admission
 	rest  func(m *driver.Message[*record])
 	end   func(m *driver.Message[*record], how engine.Ending)
 }
 
-func (g *gate) Begin(m *driver.Message[*record]) engine.Word { return g.begin(m) }
+func (g *gate) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
 func (g *gate) HandlerEnded(m *driver.Message[*record]) {
 	if g.rest != nil {
 		g.rest(m)
@@ -745,7 +745,7 @@ func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 		due := b.begun.Add(10 * time.Second)
 		asked := make(map[string]int)
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				asked[m.Record.id]++
 				switch id := m.Record.id; {
 				case id == "parked" && m.Record.state == nil:
@@ -786,7 +786,7 @@ func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 		}
 		slices.Sort(ends)
 		want := []string{
-			fmt.Sprintf("cancelled %d 1", engine.Buried), fmt.Sprintf("fails %d 1", engine.Moved), fmt.Sprintf("fails %d 2", engine.Buried),
+			fmt.Sprintf("cancelled %d 1", engine.DeadLettered), fmt.Sprintf("fails %d 1", engine.Moved), fmt.Sprintf("fails %d 2", engine.DeadLettered),
 			fmt.Sprintf("held %d", engine.Acked), fmt.Sprintf("parked %d", engine.Acked), fmt.Sprintf("parked %d 0", engine.Moved),
 		}
 		slices.Sort(want)
@@ -813,7 +813,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 			return nil
 		}
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				if m.Record.id != "suspect" || held {
 					m.Alone = held
 					return engine.Begins
@@ -893,7 +893,7 @@ func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
 		var ran []string
 		asked, held := 0, false
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				switch {
 				case held:
 					return engine.Begins

@@ -21,7 +21,7 @@ type counting struct {
 
 func (c *counting) Event(e redeliver.Event) { c.events = append(c.events, e) }
 
-func (c *counting) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (c *counting) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
 		panic("of another subscription")
 	}

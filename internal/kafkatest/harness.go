@@ -62,7 +62,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 			return origin + "." + group + ".dlq", group + "-audit"
 		},
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
+			adaptertest.Levels: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
 		},
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {
@@ -216,7 +216,7 @@ func (k *harness) write(tb testing.TB, topic string, msgs []adaptertest.Message)
 			recs[i].Partition = int32(h.Sum32() % partitions)
 		}
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Timeout)
 	defer cancel()
 	if err := k.client.ProduceSync(ctx, recs...).FirstErr(); err != nil {
 		tb.Fatalf("writing to %s: %v", topic, err)
@@ -245,7 +245,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 		tb.Fatal(err)
 	}
 	defer dlq.Close()
-	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Timeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -19,7 +19,7 @@ func (l *louder) Event(e redeliver.Event) {
 	l.Sink.Event(e)
 }
 
-// A sink that embedded ours inherited its Tally, and was no longer called for messages that
+// A sink that embedded ours inherited its Counter, and was no longer called for messages that
 // succeed at once.
 func TestWhoEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
@@ -27,13 +27,13 @@ func TestWhoEmbedsOursIsCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	outer := &louder{Sink: sink}
-	if tally, rest := outer.Tally(outer, "orders", "billing"); tally != nil || rest != redeliver.Sink(outer) {
+	if tally, rest := outer.Counter(outer, "orders", "billing"); tally != nil || rest != redeliver.Sink(outer) {
 		t.Errorf("%v counts for it, and %v is told", tally, rest)
 	}
-	if tally, rest := sink.Tally(sink, "orders", "billing"); tally == nil || rest != nil {
+	if tally, rest := sink.Counter(sink, "orders", "billing"); tally == nil || rest != nil {
 		t.Errorf("%v counts for itself, and %v is told", tally, rest)
 	}
-	tally, rest := redeliver.Sinks(outer, sink).(redeliver.Tallying).Tally(nil, "orders", "billing")
+	tally, rest := redeliver.Sinks(outer, sink).(redeliver.CountingSink).Counter(nil, "orders", "billing")
 	if rest == nil || tally == nil {
 		t.Fatal("in a list one counts and the other is told")
 	}
