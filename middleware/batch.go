@@ -12,12 +12,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Defaults of [BatchConfig].
-const (
-	DefaultBatchSize    = engine.DefaultBatchSize
-	DefaultBatchTimeout = engine.DefaultBatchTimeout
-)
-
 // NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
 const NoWait = engine.NoWait
 
