@@ -138,6 +138,10 @@ func (d *morgue) mortal(m *mortalDriver) deadletter.Queue {
 	d.Helper()
 	q, kill := d.openOne()
 	m.kill = kill
+	return m.over(q)
+}
+
+func (m *mortalDriver) over(q deadletter.Queue) deadletter.Queue {
 	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return mortalDLQ{inner, m} })
 }
 
@@ -148,6 +152,7 @@ type mortalDriver struct {
 	left   int
 	behind bool
 	kill   func()
+	lives  bool // it goes on after kill
 	dead   bool
 	at     string // the name of the call
 }
@@ -162,18 +167,23 @@ func (m *mortalDriver) call(name string, do func() error) error {
 	}
 	m.left--
 	if m.left == 0 && !m.behind {
-		return m.die(name)
+		if err := m.die(name); err != nil {
+			return err
+		}
 	}
 	err := do()
-	if m.left == 0 {
+	if m.left == 0 && m.behind {
 		return m.die(name)
 	}
 	return err
 }
 
 func (m *mortalDriver) die(name string) error {
-	m.dead, m.at = true, name
+	m.dead, m.at = !m.lives, name
 	m.kill()
+	if m.lives {
+		return nil
+	}
 	return errKilled
 }
 

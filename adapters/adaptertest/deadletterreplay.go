@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -228,9 +229,32 @@ func pausedReplay(d *morgue) {
 	if err != nil || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
 		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	t, err = deadletter.Resume(ctx, q, t.ID, "ben@ops", deadletter.Report{})
-	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 30 {
-		d.Fatalf("the resumed replay ended as %s with %+v: %v", t.Status, t.Counts, err)
+	d.resumed(q, t.ID, 0, ids...)
+}
+
+// toldToEnd ends the context of a replay while its first window is on its way, as
+// Ctrl-C does, and another runner goes on.
+func toldToEnd(d *morgue) {
+	msgs, ids := many(30)
+	d.die(declined, msgs...)
+	d.mend()
+	q := d.queue()
+	told, tell := context.WithCancel(d.patience())
+	defer tell()
+	once := &mortalDriver{only: callWrite, left: 1, lives: true, kill: tell}
+	t, err := deadletter.Run(told, once.over(q), order())
+	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
+		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	d.replayedOnce(q, 0, ids...)
+	d.resumed(q, t.ID, 0, ids...)
+}
+
+// resumed has another runner finish the replay of ids, of which up to most are sent twice.
+func (d *morgue) resumed(q deadletter.Queue, id string, most int, ids ...string) {
+	d.Helper()
+	t, err := deadletter.Resume(d.patience(), q, id, "ben@ops", deadletter.Report{})
+	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != int64(len(ids)) {
+		d.Fatalf("the resumed replay ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
+	}
+	d.replayedOnce(q, most, ids...)
 }

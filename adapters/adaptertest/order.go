@@ -80,10 +80,8 @@ func slow(b *bench) {
 	b.awaitEnds(ids...)
 }
 
-func keyOrder(b *bench) {
-	const keys, each = 4, 25
-	var msgs []Message
-	var ids []string
+// inTurn are messages of several keys, in turn.
+func inTurn(keys, each int) (msgs []Message, ids []string) {
 	for i := range each {
 		for k := range keys {
 			id := fmt.Sprintf("%d-%02d", k, i)
@@ -91,6 +89,12 @@ func keyOrder(b *bench) {
 			ids = append(ids, id)
 		}
 	}
+	return msgs, ids
+}
+
+func keyOrder(b *bench) {
+	const keys, each = 4, 25
+	msgs, ids := inTurn(keys, each)
 	b.start(Config{Policy: quick(1)}, succeed)
 	b.put(msgs...)
 	b.awaitEnds(ids...)

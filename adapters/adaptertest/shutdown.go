@@ -42,9 +42,15 @@ func mayFinish(b *bench) {
 	})
 	b.put(msgs...)
 	b.await("all handlers run", func() bool { return len(b.all()) == n })
+	b.closeFinishes(p, ids...)
+}
+
+// closeFinishes closes a process that has messages in hand, and checks that it has committed them.
+func (b *bench) closeFinishes(p *process, ids ...string) {
+	b.Helper()
 	p.close()
 	committed, _ := b.ended()
-	b.start(Config{Policy: quick(3)}, succeed)
+	b.start(Config{Policy: quick(1)}, succeed)
 	b.put(named("last")...)
 	b.awaitEnds(append(ids, "last")...)
 	for _, id := range ids {
