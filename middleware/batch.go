@@ -11,12 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Defaults of [BatchConfig].
-const (
-	DefaultBatchSize    = engine.DefaultBatchSize
-	DefaultBatchTimeout = engine.DefaultBatchTimeout
-)
-
 // NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
 const NoWait = engine.NoWait
 
@@ -91,22 +85,24 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	}
 	g := b.gatherer(sub)
 	m.place.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
-	g.batches.Lock()
-	switch {
-	case t != nil && !d.Gather(): // its time was over before it came here
-		g.batches.Unlock()
-		m.deliverAnswer(context.Cause(m.ctx))
-	case g.refused != nil:
-		g.batches.Unlock()
-		<-m.ctx.Done()
-		m.place.Leave()
-		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
-	default:
+	over := false // its time was over before it came here
+	added := g.batches.Add(&m.place, func() bool {
+		over = t != nil && !d.Gather()
+		if over || g.refused != nil {
+			return false
+		}
 		if t != nil {
 			t.batch = m // nothing reads it before the attempt begins again
 		}
-		g.batches.Join(&m.place)
-		g.batches.Unlock()
+		return true
+	})
+	switch {
+	case over:
+		m.deliverAnswer(context.Cause(m.ctx))
+	case !added:
+		<-m.ctx.Done()
+		m.place.Leave()
+		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	}
 	return m
 }

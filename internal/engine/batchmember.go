@@ -37,9 +37,9 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 		d.Expires()
 	}
 	m.Init(e.lane.ctx, m, d, len(e.body()))
-	eng.batches.Lock()
-	defer eng.batches.Unlock()
-	eng.batches.Join(&m.Batched)
+	eng.batches.mu.Lock()
+	defer eng.batches.mu.Unlock()
+	eng.batches.addLocked(&m.Batched)
 }
 
 // newMember makes the member of a record of size bytes. Many are allocated at once, see maxSlabRecord.
@@ -47,8 +47,8 @@ func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
 	if size > maxSlabRecord {
 		return new(BatchMember[R])
 	}
-	eng.batches.Lock()
-	defer eng.batches.Unlock()
+	eng.batches.mu.Lock()
+	defer eng.batches.mu.Unlock()
 	if len(eng.members) == 0 {
 		eng.members = make([]BatchMember[R], slabSize)
 	}

@@ -42,14 +42,18 @@ func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches 
 	return q
 }
 
-// Lock locks the queue for a Join. No verdict is given meanwhile.
-func (q *Batches) Lock() { q.mu.Lock() }
+// Add adds a message, which then waits for its verdict, unless ready refuses it. No verdict is given while ready runs.
+func (q *Batches) Add(m *Batched, ready func() bool) (added bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !ready() {
+		return false
+	}
+	q.addLocked(m)
+	return true
+}
 
-// Unlock unlocks the queue.
-func (q *Batches) Unlock() { q.mu.Unlock() }
-
-// Join adds a message, which then waits for its verdict. The caller holds the lock.
-func (q *Batches) Join(m *Batched) {
+func (q *Batches) addLocked(m *Batched) {
 	m.since = time.Since(epoch)
 	m.prev = q.tail
 	if q.tail == nil {

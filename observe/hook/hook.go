@@ -27,7 +27,7 @@ type Config struct {
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
-// Why the function was not told of a dead letter.
+// Why the function was not called for a dead letter.
 var (
 	ErrFull   = errors.New("the hook's queue is full")
 	ErrClosed = errors.New("the hook is closed")
@@ -43,10 +43,10 @@ type Counts struct {
 // Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, with others by
 // redeliver.Sinks. It is safe for concurrent use, and one may serve many clients.
 type Hook struct {
-	tell   func(context.Context, redeliver.DeadLettered) error
-	missed func(redeliver.DeadLettered, error)
+	deliver func(context.Context, redeliver.DeadLettered) error
+	missed  func(redeliver.DeadLettered, error)
 
-	ctx    context.Context //nolint:containedctx // of the one goroutine that calls tell; Close ends it
+	ctx    context.Context //nolint:containedctx // of the one goroutine that calls deliver; Close ends it
 	cancel context.CancelFunc
 	done   chan struct{} // closed when that goroutine has ended
 
@@ -54,22 +54,22 @@ type Hook struct {
 	closed  bool
 	letters chan redeliver.DeadLettered
 
-	counts struct{ told, failed, missed atomic.Int64 }
+	counts struct{ delivered, failed, missed atomic.Int64 }
 }
 
-// OnDeadLetter returns a sink that calls tell for each message in the DLQ, one after another in
-// their order, in a goroutine of its own. tell may be slow, because no message waits for it. The
-// message is in the DLQ by then, and stays there whatever tell returns. Calls that are outstanding
+// OnDeadLetter returns a sink that calls deliver for each message in the DLQ, one after another in
+// their order, in a goroutine of its own. deliver may be slow, because no message waits for it. The
+// message is in the DLQ by then, and stays there whatever deliver returns. Calls that are outstanding
 // when the process dies are lost; the DLQ has all messages.
 //
 // The error in redeliver.DeadLettered is the handler's own. State.Error is its text for display: it
 // is cut and has no credentials of URLs. The context ends when Close has waited for long enough.
 // Call Close at the end.
-func OnDeadLetter(tell func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
+func OnDeadLetter(deliver func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
 	}
-	h := &Hook{tell: tell, missed: cfg.Missed, done: make(chan struct{}), letters: make(chan redeliver.DeadLettered, cfg.Queue)}
+	h := &Hook{deliver: deliver, missed: cfg.Missed, done: make(chan struct{}), letters: make(chan redeliver.DeadLettered, cfg.Queue)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	go h.run()
 	return h
@@ -111,7 +111,7 @@ func (h *Hook) miss(d redeliver.DeadLettered, why error) {
 	h.say(d, why)
 }
 
-// say tells who wants to know of what was not told. It must not take the process along.
+// say calls Missed with what was not delivered. It must not take the process along.
 func (h *Hook) say(d redeliver.DeadLettered, why error) {
 	if h.missed != nil {
 		defer func() { _ = recover() }()
@@ -119,7 +119,7 @@ func (h *Hook) say(d redeliver.DeadLettered, why error) {
 	}
 }
 
-// run calls the function until there is nothing more to tell.
+// run calls the function until there is nothing more to deliver.
 func (h *Hook) run() {
 	defer close(h.done)
 	for d := range h.letters {
@@ -132,7 +132,7 @@ func (h *Hook) run() {
 			h.say(d, err)
 			continue
 		}
-		h.counts.told.Add(1)
+		h.counts.delivered.Add(1)
 	}
 }
 
@@ -142,12 +142,12 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 			err = &redeliver.PanicError{Value: v}
 		}
 	}()
-	return h.tell(h.ctx, d)
+	return h.deliver(h.ctx, d)
 }
 
 // Counts returns the numbers so far. Dead letters that still wait are not included.
 func (h *Hook) Counts() Counts {
-	return Counts{Delivered: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
+	return Counts{Delivered: h.counts.delivered.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
 // Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx
