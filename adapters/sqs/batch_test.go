@@ -32,7 +32,7 @@ func TestBatches(t *testing.T) {
 						t.Errorf("item %d waited %s", i, waited)
 					}
 				}
-				if len(batch) == 0 || len(batch) > batchMost || bytes > 100 && len(batch) > 1 {
+				if len(batch) == 0 || len(batch) > maxBatch || bytes > 100 && len(batch) > 1 {
 					t.Errorf("a request of %d items, %d bytes", len(batch), bytes)
 				}
 				seen = append(seen, batch...)

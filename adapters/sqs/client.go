@@ -52,7 +52,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.AWS == nil {
 		loaded, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", clean(err))
+			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", redactError(err))
 		}
 		cfg.AWS = &loaded
 	}
@@ -109,8 +109,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the layout of a topic whose queues are there.
-func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
+// provisionedLayout returns the layout of a topic whose queues are there.
+func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -136,8 +136,8 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	return l, nil
 }
 
-// target returns the queue of a topic that is published to.
-func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
+// publishQueue returns the queue of a topic that is published to.
+func (c *Client) publishQueue(ctx context.Context, topic string) (*queue, error) {
 	c.mu.Lock()
 	q, l, closed := c.targets[topic], c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -150,12 +150,12 @@ func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
 		return q, nil
 	}
 	a := parseTopic(topic)
-	q, err := c.look(ctx, a)
+	q, err := c.findQueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	if !q.exists { // then with all that is beside it: its RedrivePolicy names our DLQ
-		l, err := c.ready(ctx, topic)
+		l, err := c.provisionedLayout(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -167,8 +167,8 @@ func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
 	return q, nil
 }
 
-// forget has the next publish of a topic look again for what was not there.
-func (c *Client) forget(topic string) {
+// forgetTopic has the next publish of a topic look again for what was not there.
+func (c *Client) forgetTopic(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.targets, topic)

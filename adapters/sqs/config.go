@@ -124,7 +124,7 @@ type Config struct {
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
 
-	hand bound // tests make it small
+	heldLimit heldLimit // tests make it small
 }
 
 func (c Config) withDefaults() Config {
@@ -134,8 +134,8 @@ func (c Config) withDefaults() Config {
 	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, DefaultVisibilityTimeout)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
-	c.hand.messages = cmp.Or(c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
-	c.hand.bytes = cmp.Or(c.hand.bytes, handBytes)
+	c.heldLimit.messages = cmp.Or(c.heldLimit.messages, max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers))
+	c.heldLimit.bytes = cmp.Or(c.heldLimit.bytes, defaultMaxHeldBytes)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -148,7 +148,7 @@ func (c Config) withDefaults() Config {
 // maxAhead is how many messages of a queue run or lie here ready: at most twice as many as run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight
-	return slots + min(slots, batchMost*c.Pollers)
+	return slots + min(slots, maxBatch*c.Pollers)
 }
 
 // policy is the policy of a queue, with its defaults, and the field it stands in.
@@ -177,13 +177,13 @@ func (c *Config) validate() error {
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
 	ps.Count("Pollers", c.Pollers, 1, maxPollers)
-	seconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
+	checkSeconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
 	if c.WaitTime != 0 {
-		seconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
+		checkSeconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
 	}
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	c.DLQ.Check(&ps, time.Minute, longestRetention)
+	c.DLQ.Check(&ps, time.Minute, maxRetention)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
@@ -195,8 +195,8 @@ func (c *Config) validate() error {
 	return ps.Err()
 }
 
-func seconds(ps *redeliver.Problems, field string, value, least, most time.Duration) {
-	if value < least || value > most || value%time.Second != 0 {
-		ps.Add(field, value, fmt.Sprintf("must be whole seconds from %s to %s, or 0 for the default", least, most))
+func checkSeconds(ps *redeliver.Problems, field string, value, minValue, maxValue time.Duration) {
+	if value < minValue || value > maxValue || value%time.Second != 0 {
+		ps.Add(field, value, fmt.Sprintf("must be whole seconds from %s to %s, or 0 for the default", minValue, maxValue))
 	}
 }

@@ -54,7 +54,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	var readers []*reader
 	var errs []error
 	for _, queue := range queues {
-		l, err := client.ready(ctx, queue)
+		l, err := client.provisionedLayout(ctx, queue)
 		if err != nil {
 			errs = append(errs, err)
 			continue

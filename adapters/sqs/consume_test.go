@@ -87,7 +87,7 @@ func TestConsume(t *testing.T) {
 				b.after(10 * time.Minute)
 				stop()
 				dead := map[string]redeliver.State{}
-				for _, m := range b.in(beside(queue, "-dlq")) {
+				for _, m := range b.in(siblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st
 				}

@@ -28,11 +28,11 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },
 	})
 	tb.Cleanup(e.Close)
-	batches := make([][]types.Message, 0, n/batchMost)
-	for i := range n / batchMost {
-		batch := make([]types.Message, batchMost)
+	batches := make([][]types.Message, 0, n/maxBatch)
+	for i := range n / maxBatch {
+		batch := make([]types.Message, maxBatch)
 		for j := range batch {
-			id := fmt.Sprintf("%036d", i*batchMost+j)
+			id := fmt.Sprintf("%036d", i*maxBatch+j)
 			batch[j] = types.Message{
 				MessageId: &id, ReceiptHandle: aws.String("r-" + id), Body: aws.String("order"),
 				Attributes:        map[string]string{receiveCount: "1", sentTimestamp: "1700000000000"},
@@ -59,17 +59,17 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 			e.RunLane(ctx, ctx, s, engine.LaneOptions[*delivery]{MaxAhead: cfg.maxAhead(), DrainTimeout: time.Second}, func(l driver.Lane[*delivery]) { s.lane = l })
 		}()
 		for _, batch := range batches {
-			if _, ok := s.intake.take(ctx, 0); !ok {
+			if _, ok := s.intake.reserve(ctx, 0); !ok {
 				tb.Error("the intake is closed")
 			}
-			s.hand(s.take(batch, time.Now(), cfg.VisibilityTimeout))
+			s.passToLane(s.registerMessages(batch, time.Now(), cfg.VisibilityTimeout))
 		}
 		for range n {
 			<-gone
 		}
 		cancel()
 		<-done
-		return n/batchMost + int(requests.Load())
+		return n/maxBatch + int(requests.Load())
 	}
 }
 

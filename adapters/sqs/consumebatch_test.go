@@ -85,7 +85,7 @@ func TestConsumeBatch(t *testing.T) {
 					b.Errorf("ran in the order %q, in batches of up to %d", order, largest)
 				}
 				dead := map[string]redeliver.Reason{}
-				for _, m := range b.in(beside(queue, "-dlq")) {
+				for _, m := range b.in(siblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st.Reason
 				}

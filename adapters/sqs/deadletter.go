@@ -34,7 +34,7 @@ type DeadLetterConfig struct {
 	Lease time.Duration
 }
 
-const longestLease = 10 * time.Minute
+const maxLease = 10 * time.Minute
 
 // DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
 // is created at the first look. Keep the client open while you use the DLQ.
@@ -46,7 +46,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)
 	}
-	seconds(&ps, "Lease", cfg.Lease, time.Second, longestLease)
+	checkSeconds(&ps, "Lease", cfg.Lease, time.Second, maxLease)
 	dead := address{name: c.cfg.Names.dlq(a.name)}
 	if cfg.DLQ != "" {
 		dead = parseTopic(cfg.DLQ)
@@ -58,11 +58,11 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
-	main, err := c.look(ctx, a)
+	main, err := c.findQueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	dlq, err := c.look(ctx, dead)
+	dlq, err := c.findQueue(ctx, dead)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
 	return deadletter.New(&deadLetters{
-		c: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), inside: make(chan struct{}, 1),
+		client: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), stateSemaphore: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
 			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s where its process dies", cfg.Lease),
@@ -91,12 +91,12 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 // A queue of SQS cannot be read without hiding what is read. Locks are leases, and they and the
 // rest of the state are one message in a queue beside the DLQ, see state.
 type deadLetters struct {
-	c         *Client
-	main, dlq *queue
-	info      deadletter.Info
-	lease     time.Duration
-	stateName string
-	inside    chan struct{} // held by who has the state in hand, of this process
+	client         *Client
+	main, dlq      *queue
+	info           deadletter.Info
+	lease          time.Duration
+	stateName      string
+	stateSemaphore chan struct{} // held by who has the state in hand, of this process
 
 	mu       sync.Mutex
 	stateURL string
@@ -115,7 +115,7 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 
 // counts is about how many messages a queue has.
 func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hidden int64, err error) {
-	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
+	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
 		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
 		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
 	}})
@@ -151,12 +151,12 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 	if q.closed {
 		return nil, errClosed
 	}
-	s := &deadSession{q: q, held: make(map[string]*held)}
+	s := &deadSession{q: q, held: make(map[string]*heldMessage)}
 	// A lock lasts longer than anything that is in hand, or that is received until the next
 	// renewal, stays hidden.
 	s.leases = driver.NewLeases(q, 2*q.lease, driver.LeaseOptions{
-		Every: q.lease / 3, Renewed: s.extend,
-		Least: func() time.Duration { return s.longest() + q.lease/2 },
+		Every: q.lease / 3, Renewed: s.extendHeld,
+		Least: func() time.Duration { return s.longestHidden() + q.lease/2 },
 	})
 	if q.sessions == nil {
 		q.sessions = make(map[*deadSession]bool)
@@ -177,10 +177,10 @@ func (q *deadLetters) Close() error {
 	return nil
 }
 
-func (q *deadLetters) url(ctx context.Context, name string) (url string, there bool, err error) {
-	out, err := q.c.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(name)})
+func (q *deadLetters) queueURL(ctx context.Context, name string) (url string, exists bool, err error) {
+	out, err := q.client.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(name)})
 	switch {
-	case noQueue(err):
+	case isMissingQueue(err):
 		return "", false, nil
 	case err != nil:
 		return "", false, errorOf("looking for queue", name, err)

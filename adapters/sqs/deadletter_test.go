@@ -28,14 +28,14 @@ type buried struct {
 func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
 	t.Helper()
 	fifo := isFIFO(origin)
-	for _, name := range []string{origin, beside(origin, "-dlq")} {
+	for _, name := range []string{origin, siblingName(origin, "-dlq")} {
 		f.queues[name] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
 		if fifo {
 			f.queues[name].attributes["FifoQueue"] = "true"
 		}
 	}
 	for i := range n {
-		f.put(beside(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
+		f.put(siblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
 	}
 	q, err := f.client(t, Config{}).DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
 	if err != nil {
@@ -168,7 +168,7 @@ func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := bury(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
-	_, err := q.own.c.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	_, err := q.own.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("it is opened: %v", err)
 	}
@@ -181,29 +181,29 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 		Body: aws.String(" "), MessageId: aws.String("first"),
 		Attributes: map[string]string{groupID: "g", dedupID: "d", traceHeader: "Root=1", sentTimestamp: "1700000000000"},
 		MessageAttributes: map[string]types.MessageAttributeValue{
-			"text": text("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
-			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: text("u-1"),
-			EncodedAttribute: text(`{"body":"empty","metadata":{"nothing":""}}`),
+			"text": textAttribute("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
+			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: textAttribute("u-1"),
+			EncodedAttribute: textAttribute(`{"body":"empty","metadata":{"nothing":""}}`),
 		},
 	}
 	rec := record{native: was, current: "first", messageID: "first"}
 	st := redeliver.State{ID: "u-1", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 2, Reason: redeliver.ReasonExhausted, LastFailed: time.Unix(1_700_000_001, 0).UTC()}
-	o := rec.dead(&st, 256<<10)
+	o := rec.deadCopy(&st, 256<<10)
 	dead := types.Message{Body: &o.body, MessageId: aws.String("copy"), MessageAttributes: o.attributes, Attributes: map[string]string{
 		groupID: o.group, dedupID: "dead-1", traceHeader: o.trace, sentTimestamp: "1700000002000",
 	}}
 	q := &deadLetters{
-		c:    &Client{},
-		main: &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
+		client: &Client{},
+		main:   &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
 		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
 	}
-	m := q.message(&dead)
+	m := q.readMessage(&dead)
 	if m.ID != "u-1" || m.Position != "copy" || len(m.Body) != 0 || m.Body == nil || string(m.Key) != "g" || m.State.Attempts != 2 || m.Mismatch != "" || len(m.Headers) != 5 {
 		t.Errorf("it says %+v", m)
 	}
 	check := func(what string, m *deadletter.Message) {
-		again := recordOfDead(m, m.Headers)
-		got, want := again.plain(), rec.plain()
+		again := recordFrom(m, m.Headers)
+		got, want := again.plainCopy(), rec.plainCopy()
 		if got.body != want.body || got.group != want.group || got.trace != want.trace || again.messageID != "first" {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}

@@ -16,7 +16,7 @@ import (
 // counts from when redeliver wrote a message there; of one that SQS itself has moved
 // from a standard queue from when that was sent first.
 func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
-	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
 	})
 	if err != nil {

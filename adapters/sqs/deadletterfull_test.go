@@ -90,7 +90,7 @@ func TestAQuarantineFailsWhereTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := bury(t, newFake(), "orders", 200, "")
 		defer q.Close()
-		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", stateMost-8<<10)}}
+		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", maxStateSize-8<<10)}}
 		text, err := json.Marshal(open)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestAQuarantineFailsWhereTheStateIsTooLarge(t *testing.T) {
 		given(t, q, refusedMark("other"), driver.Entry{Key: "task/open", Value: text})
 		began := time.Now()
 		task, err := isolate(t, q)
-		if took := time.Since(began); took >= stateHidden {
+		if took := time.Since(began); took >= stateVisibility {
 			t.Errorf("it takes %s: the state stays hidden where it could not be written", took)
 		}
 		if task.Counts.Quarantined == 0 || task.Counts.Quarantined == 200 {

@@ -35,7 +35,9 @@ func (m *mill) harness() adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
-		DLQTopic: func(origin, _ string) (topic, reader string) { return beside(origin, "-dlq"), beside(origin, "-dlq") },
+		DLQTopic: func(origin, _ string) (topic, reader string) {
+			return siblingName(origin, "-dlq"), siblingName(origin, "-dlq")
+		},
 	}
 }
 
@@ -58,7 +60,7 @@ func (m *mill) origin(testing.TB, int) (string, []string) {
 	origin := fmt.Sprintf("orders-%d", len(m.fakes))
 	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + origin}
 	if m.fifo {
-		origin += fifoEnd
+		origin += fifoSuffix
 		attributes["FifoQueue"] = "true"
 	}
 	f := newFake()

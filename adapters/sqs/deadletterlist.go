@@ -32,7 +32,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	}
 	var found []deadletter.Info
 	for name := range there {
-		if !strings.HasSuffix(strings.TrimSuffix(name, fifoEnd), dlqSuffix) {
+		if !strings.HasSuffix(strings.TrimSuffix(name, fifoSuffix), dlqSuffix) {
 			continue
 		}
 		info := deadletter.Info{Broker: "sqs", DLQ: name}
@@ -52,8 +52,8 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 func queueOf(dlq string) (queue string, ok bool) {
 	stem, end := dlq, ""
 	if isFIFO(dlq) {
-		stem, end = strings.TrimSuffix(dlq, fifoEnd), fifoEnd
+		stem, end = strings.TrimSuffix(dlq, fifoSuffix), fifoSuffix
 	}
 	stem = strings.TrimSuffix(stem, dlqSuffix)
-	return stem + end, stem != "" && beside(stem+end, dlqSuffix) == dlq
+	return stem + end, stem != "" && siblingName(stem+end, dlqSuffix) == dlq
 }

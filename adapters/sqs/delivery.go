@@ -33,12 +33,12 @@ type delivery struct {
 	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery
 	step    driver.Step      //
 	hold    bool             // it waits here until state.Due
-	renews  bool             // it is written anew because it has come back often
+	rewrite bool             // it is written anew because it has come back often
 	crashes int              // of a suspect: how often it was alone when its process died
 
 	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue. moves has one, once, when its
 	// copy is to be written.
-	closed, dropped, moves chan struct{}
+	closed, removed, copying chan struct{}
 
 	deletion deletion
 
@@ -47,22 +47,22 @@ type delivery struct {
 	partsWritten int // that the DLQ has
 
 	// The rest is guarded by the source's lock.
-	m       *driver.Message[*delivery] // the lane's; nil before Parse
-	kept    *redeliver.State           // how it waits in hand
-	settled bool                       // and not yet deleted
-	gone    bool                       // it was deleted, given back or lost
-	suspect bool                       // it was written to the queue of suspects
+	m         *driver.Message[*delivery] // the lane's; nil before Parse
+	keptState *redeliver.State           // how it waits in hand
+	settled   bool                       // and not yet deleted
+	gone      bool                       // it was deleted, given back or lost
+	suspect   bool                       // it was written to the queue of suspects
 }
 
-// deliveries makes room for what a receive has brought. It lives as long as one of them: a message that stays long keeps those
+// newDeliveries makes room for what a receive has brought. It lives as long as one of them: a message that stays long keeps those
 // in memory that came with it. So large ones have none in common.
-func deliveries(msgs []types.Message) []*delivery {
+func newDeliveries(msgs []types.Message) []*delivery {
 	bytes := 0
 	for i := range msgs {
 		bytes += len(aws.ToString(msgs[i].Body))
 	}
 	all := make([]*delivery, len(msgs))
-	if bytes > slabBytes {
+	if bytes > maxSlabBytes {
 		for i := range all {
 			all[i] = new(delivery)
 		}
@@ -75,7 +75,7 @@ func deliveries(msgs []types.Message) []*delivery {
 	return all
 }
 
-const slabBytes = 64 << 10
+const maxSlabBytes = 64 << 10
 
 // sizeOf is what SQS counts of a message.
 func sizeOf(m *types.Message) int {

@@ -31,19 +31,19 @@ var (
 	canonical  = regexp.MustCompile(`(?is)the canonical string for this request should have been.*`)
 )
 
-// clean makes an error of the client fit to be seen. It keeps what errors.Is and
+// redactError makes an error of the client fit to be seen. It keeps what errors.Is and
 // errors.As find.
-func clean(err error) error {
+func redactError(err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, ok := errors.AsType[*apiError](err); ok {
 		return err
 	}
-	return &apiError{text: cleanText(err.Error()), err: err}
+	return &apiError{text: redactText(err.Error()), err: err}
 }
 
-func cleanText(s string) string {
+func redactText(s string) string {
 	s = canonical.ReplaceAllString(s, "(the rest is left out)")
 	s = secretLine.ReplaceAllString(redeliver.Redact(s), "$1$2***")
 	return redeliver.Cut(keyID.ReplaceAllString(s, "***"), redeliver.MaxErrorText)
@@ -55,7 +55,7 @@ type entryError struct {
 	sender        bool // it is the entry's own fault
 }
 
-func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + cleanText(e.message)) }
+func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + redactText(e.message)) }
 
 // ErrorCode makes it look like other errors of the API.
 func (e *entryError) ErrorCode() string { return e.code }
@@ -71,9 +71,9 @@ func failedEntry(f types.BatchResultErrorEntry) error {
 	return e
 }
 
-// code is the API's name of an error, without what stands before it:
+// errorCode is the API's name of an error, without what stands before it:
 // "QueueDoesNotExist", and "" for errors that are none of the API's.
-func code(err error) string {
+func errorCode(err error) string {
 	coded, ok := errors.AsType[interface {
 		error
 		ErrorCode() string
@@ -85,15 +85,15 @@ func code(err error) string {
 	return name[strings.LastIndexAny(name, ".#")+1:]
 }
 
-// noQueue tells that a queue does not exist. AWS has two names for it.
-func noQueue(err error) bool {
-	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, code(err))
+// isMissingQueue tells that a queue does not exist. AWS has two names for it.
+func isMissingQueue(err error) bool {
+	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, errorCode(err))
 }
 
-// stale tells that a receipt is of no use any more: the message was deleted, or
+// isStaleReceipt tells that a receipt is of no use any more: the message was deleted, or
 // was hidden no longer and may have gone to another.
-func stale(err error) bool {
-	switch code(err) {
+func isStaleReceipt(err error) bool {
+	switch errorCode(err) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
 		return true
 	case "InvalidParameterValue":
@@ -104,30 +104,30 @@ func stale(err error) bool {
 	}
 }
 
-// refused tells that SQS will never take this one message.
-func refused(err error) bool {
-	switch code(err) {
+// isRefused tells that SQS will never take this one message.
+func isRefused(err error) bool {
+	switch errorCode(err) {
 	case "InvalidMessageContents", "InvalidAttributeValue", "InvalidParameterValue", "InvalidParameterCombination", "MissingParameter",
 		"UnsupportedOperation", "MessageTooLong":
 		return true
 	}
 	entry, ok := errors.AsType[*entryError](err)
-	return ok && entry.sender && !passing.MatchString(entry.code)
+	return ok && entry.sender && !temporaryCode.MatchString(entry.code)
 }
 
-// passing are codes of what is called the sender's fault and yet is none of the
+// temporaryCode are codes of what is called the sender's fault and yet is none of the
 // message's: it passes, or somebody mends it.
-var passing = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
+var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
 
-// together tells that a whole batch may have been refused for one of its entries,
+// mayConcernOneEntry tells that a whole batch may have been refused for one of its entries,
 // or for their size, so that each has to be tried by itself.
-func together(err error) bool {
-	return refused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, code(err))
+func mayConcernOneEntry(err error) bool {
+	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, errorCode(err))
 }
 
-// over tells that an error is only the end of ctx.
-func over(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
+// isContextEnd tells that an error is only the end of ctx.
+func isContextEnd(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 func errorOf(what, queue string, err error) error {
-	return fmt.Errorf("sqs: %s %s: %w", what, queue, clean(err))
+	return fmt.Errorf("sqs: %s %s: %w", what, queue, redactError(err))
 }

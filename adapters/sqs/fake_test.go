@@ -263,7 +263,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	delay, _ := e["DelaySeconds"].(float64)
 	group, _ := e["MessageGroupId"].(string)
 	switch {
-	case body == "" || !legal(body):
+	case body == "" || !isValidText(body):
 		return nil, "InvalidMessageContents"
 	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
 		return nil, "InvalidParameterValue"
@@ -403,7 +403,7 @@ func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
 	if json.Unmarshal([]byte(q.attributes["RedrivePolicy"]), &p) != nil {
 		return false
 	}
-	most, err := p.Most.Int64()
+	most, err := p.MaxReceives.Int64()
 	target := f.queues[p.Target[strings.LastIndexByte(p.Target, ':')+1:]]
 	if err != nil || target == nil || int64(m.count) < most {
 		return false

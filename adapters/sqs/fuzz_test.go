@@ -44,14 +44,14 @@ func FuzzUnmarshal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text == "" || !legal(text) || len(attributes) > mostAttributes {
+		if text == "" || !isValidText(text) || len(attributes) > maxAttributes {
 			t.Fatalf("SQS does not take the body %q with %d attributes", text, len(attributes))
 		}
 		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("other"), Body: &text, MessageAttributes: attributes})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(back.Payload) != string(msg.Payload) || legal(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
+		if string(back.Payload) != string(msg.Payload) || isValidText(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
 			t.Errorf("%q, %q became %q, %q", msg.UUID, msg.Payload, back.UUID, back.Payload)
 		}
 		for name, value := range msg.Metadata {
@@ -101,7 +101,7 @@ func FuzzRedrivePolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		q := &queue{}
 		q.attributes = map[string]string{"RedrivePolicy": text}
-		if p, most, ok := q.redrivePolicy(); ok && p.Most.String() == "" {
+		if p, most, ok := q.redrivePolicy(); ok && p.MaxReceives.String() == "" {
 			t.Errorf("%q says %d", text, most)
 		}
 	})
@@ -118,8 +118,8 @@ func FuzzProperties(f *testing.F) {
 			key, text, _ := strings.Cut(line, "=")
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
-		r := recordOfDead(m, m.Headers)
-		if r.native.Body == nil || *r.native.Body == "" || !legal(*r.native.Body) {
+		r := recordFrom(m, m.Headers)
+		if r.native.Body == nil || *r.native.Body == "" || !isValidText(*r.native.Body) {
 			t.Errorf("SQS does not take the body %v", r.native.Body)
 		}
 		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {

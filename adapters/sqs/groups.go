@@ -17,22 +17,22 @@ import (
 // which nothing came do they wait for other groups, and somebody else looks then
 // when a group is free.
 const (
-	firstNap   = 50 * time.Millisecond // between two glances; each is twice as long as the one before
-	longestNap = 400 * time.Millisecond
-	// lookTime is how long the look for a free group's messages waits: a receive that
+	minPause = 50 * time.Millisecond // between two glances; each is twice as long as the one before
+	maxPause = 400 * time.Millisecond
+	// freedGroupWait is how long the look for a free group's messages waits: a receive that
 	// waits at all asks all of SQS's servers.
-	lookTime = time.Second
+	freedGroupWait = time.Second
 )
 
 // groups is which message groups of a FIFO queue this process has in hand. hold and
 // release are called under the source's lock.
 type groups struct {
-	count   map[string]int // messages by group
-	none    engine.Gate    // closed while there are any
-	glance  time.Duration  // how long a receive takes that is not to wait
-	napping atomic.Int64   // pollers
-	freed   chan struct{}  // wakes one of them
-	missed  chan struct{}  // wakes who looks when nobody naps
+	counts    map[string]int // messages by group
+	empty     engine.Gate    // closed while there are any
+	minWait   time.Duration  // how long a receive takes that is not to wait
+	paused    atomic.Int64   // pollers
+	freed     chan struct{}  // wakes one of them
+	unwatched chan struct{}  // wakes who looks when nobody naps
 }
 
 // newGroups is nil for a standard queue, where nothing is held up; the methods do
@@ -41,60 +41,60 @@ func newGroups(q *queue) *groups {
 	if !q.fifo {
 		return nil
 	}
-	g := &groups{count: make(map[string]int), freed: make(chan struct{}, 1), missed: make(chan struct{}, 1)}
+	g := &groups{counts: make(map[string]int), freed: make(chan struct{}, 1), unwatched: make(chan struct{}, 1)}
 	// The SDK leaves out a wait of 0 s, and the queue's own is taken then.
-	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.unread || err == nil && own > 0 {
-		g.glance = time.Second
+	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.attributesDenied || err == nil && own > 0 {
+		g.minWait = time.Second
 	}
 	return g
 }
 
-// coming notes, from any goroutine, that messages are on their way to the lane,
+// expectMessages notes, from any goroutine, that messages are on their way to the lane,
 // which may be before it counts them; come takes that back.
-func (g *groups) coming() {
+func (g *groups) expectMessages() {
 	if g != nil {
-		g.none.Close()
+		g.empty.Close()
 	}
 }
 
-func (g *groups) come() {
+func (g *groups) messagesArrived() {
 	if g != nil {
-		g.none.Open()
+		g.empty.Open()
 	}
 }
 
-// hold counts a message that came.
-func (g *groups) hold(group string) {
+// add counts a message that came.
+func (g *groups) add(group string) {
 	if g == nil {
 		return
 	}
-	g.count[group]++
-	if g.count[group] == 1 {
-		g.none.Close()
+	g.counts[group]++
+	if g.counts[group] == 1 {
+		g.empty.Close()
 	}
 }
 
-// release takes a hold back: the message is deleted, or no longer ours.
-func (g *groups) release(group string) {
+// remove takes a hold back: the message is deleted, or no longer ours.
+func (g *groups) remove(group string) {
 	if g == nil {
 		return
 	}
-	g.count[group]--
-	if g.count[group] > 0 {
+	g.counts[group]--
+	if g.counts[group] > 0 {
 		return
 	}
-	delete(g.count, group)
-	g.none.Open()
-	g.look()
+	delete(g.counts, group)
+	g.empty.Open()
+	g.wakePoller()
 }
 
-// look has somebody look at the queue, from any goroutine.
-func (g *groups) look() {
+// wakePoller has somebody look at the queue, from any goroutine.
+func (g *groups) wakePoller() {
 	if g == nil {
 		return
 	}
-	wake := g.missed
-	if g.napping.Load() > 0 {
+	wake := g.unwatched
+	if g.paused.Load() > 0 {
 		wake = g.freed
 	}
 	select {
@@ -103,39 +103,39 @@ func (g *groups) look() {
 	}
 }
 
-// pace is how a poller goes about a FIFO queue: how long its last nap was, and more
-// than longestNap when it may wait for other groups.
-type pace time.Duration
+// pauseLength is how a poller goes about a FIFO queue: how long its last nap was, and more
+// than maxPause when it may wait for other groups.
+type pauseLength time.Duration
 
-// wait is how long a poller's next receive may wait.
-func (g *groups) wait(p pace, patience time.Duration) time.Duration {
-	if g == nil || time.Duration(p) > longestNap || !g.none.Closed() {
-		return patience
+// receiveWait is how long a poller's next receive may wait.
+func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration {
+	if g == nil || time.Duration(p) > maxPause || !g.empty.Closed() {
+		return maxWait
 	}
-	return g.glance
+	return g.minWait
 }
 
-// nap is a poller's rest behind a receive that brought so many messages. It ends
+// pause is a poller's rest behind a receive that brought so many messages. It ends
 // early when a group is free.
-func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
+func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return
 	}
 	if found > 0 {
 		*p = 0
 	}
-	if found == want || !g.none.Closed() { // there may be more, of other groups
+	if found == want || !g.empty.Closed() { // there may be more, of other groups
 		return
 	}
-	if *p = max(pace(firstNap), min(2**p, 2*pace(longestNap))); time.Duration(*p) > longestNap {
+	if *p = max(pauseLength(minPause), min(2**p, 2*pauseLength(maxPause))); time.Duration(*p) > maxPause {
 		return
 	}
-	g.napping.Add(1)
-	defer g.napping.Add(-1)
+	g.paused.Add(1)
+	defer g.paused.Add(-1)
 	timer := time.NewTimer(time.Duration(*p))
 	defer timer.Stop()
 	select {
-	case <-g.none.Opened():
+	case <-g.empty.Opened():
 		*p = 0
 	case <-g.freed:
 	case <-timer.C:
@@ -143,25 +143,25 @@ func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
 	}
 }
 
-// watch looks for the messages of groups that are free while all pollers wait for
+// watchFreedGroups looks for the messages of groups that are free while all pollers wait for
 // other groups, until ctx ends.
-func (s *source) watch(ctx context.Context) {
+func (s *source) watchFreedGroups(ctx context.Context) {
 	pause := newPause()
-	defer s.intake.until(ctx)()
+	defer s.intake.wakeAtEnd(ctx)()
 	for {
 		select {
-		case <-s.groups.missed:
+		case <-s.groups.unwatched:
 		case <-ctx.Done():
 			return
 		}
-		wait := lookTime
+		wait := freedGroupWait
 		for more := true; more; {
-			want, ok := s.intake.take(ctx, 0)
+			want, ok := s.intake.reserve(ctx, 0)
 			if !ok {
 				return
 			}
-			found, err := s.fetch(want, wait)
-			wait = s.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
+			found, err := s.fetchMessages(want, wait)
+			wait = s.groups.receiveWait(0, freedGroupWait) // the rest may be of a group that has just come into hand
 			more = found == want
 			if err == nil {
 				pause.Reset()

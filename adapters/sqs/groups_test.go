@@ -81,8 +81,8 @@ func TestAQueueWithAWaitOfItsOwn(t *testing.T) {
 		{"twenty", false, map[string]string{"ReceiveMessageWaitTimeSeconds": "20"}, time.Second},
 		{"unknown", true, nil, time.Second},
 	} {
-		if g := newGroups(&queue{fifo: true, unread: c.unread, attributes: c.attributes}); g.glance != c.want {
-			t.Errorf("%s: a glance takes %s, want %s", c.name, g.glance, c.want)
+		if g := newGroups(&queue{fifo: true, attributesDenied: c.unread, attributes: c.attributes}); g.minWait != c.want {
+			t.Errorf("%s: a glance takes %s, want %s", c.name, g.minWait, c.want)
 		}
 	}
 }

@@ -14,22 +14,22 @@ import (
 // What waits in hand is bounded, by number and by size: what is beyond that stays in the queue until something is done.
 func TestWhatIsInHandIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
-		hand bound
+		hand heldLimit
 		most int
 	}{
-		"messages": {bound{messages: 57}, 57},
-		"bytes":    {bound{bytes: 57 << 10}, 57},
+		"messages": {heldLimit{messages: 57}, 57},
+		"bytes":    {heldLimit{bytes: 57 << 10}, 57},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
-				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), hand: c.hand}, decline)
+				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), heldLimit: c.hand}, decline)
 				for i := range 200 { // each in a group of its own
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
 				}
 				b.after(time.Minute)
-				if n := len(b.ran("")); n > c.most || n < c.most-batchMost {
+				if n := len(b.ran("")); n > c.most || n < c.most-maxBatch {
 					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
 				}
 				b.after(time.Hour) // five waves of 47 to 57, one after another
@@ -44,14 +44,14 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 
 // The default keeps what may be in flight in hand, however much that is.
 func TestTheDefaultHand(t *testing.T) {
-	if got := (Config{}).withDefaults().hand; got != (bound{handMost, handBytes}) {
+	if got := (Config{}).withDefaults().heldLimit; got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
 		t.Errorf("the default is %+v", got)
 	}
-	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().hand.messages; got < 2*maxInFlight {
+	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().heldLimit.messages; got < 2*maxInFlight {
 		t.Errorf("%d in hand for %d in flight", got, 2*maxInFlight)
 	}
 	// A receive of ten messages of SQS's largest size begins when that has room.
-	if got := (bound{handMost, handBytes}).room(0, 0, maxMessageSize); got < batchMost {
+	if got := (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
 		t.Errorf("room for %d", got)
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // Limits of queues of ours.
 const (
-	// mostReceives is SQS's most: its own limit never comes first, because crashes
+	// maxReceiveCount is SQS's most: its own limit never comes first, because crashes
 	// are counted, and what reaches it goes to the DLQ.
-	mostReceives = 1000
-	// longestRetention is SQS's, for what must not go away: dead letters.
-	longestRetention = 14 * 24 * time.Hour
+	maxReceiveCount = 1000
+	// maxRetention is SQS's, for what must not go away: dead letters.
+	maxRetention = 14 * 24 * time.Hour
 )
 
 // queue is one queue, as SQS describes it.
@@ -25,9 +25,9 @@ type queue struct {
 	arn  string
 	fifo bool
 
-	exists     bool
-	unread     bool              // its attributes may not be read
-	attributes map[string]string // what it has, or is created with
+	exists           bool
+	attributesDenied bool              // its attributes may not be read
+	attributes       map[string]string // what it has, or is created with
 
 	limit     int           // bytes of a message
 	delay     int32         // seconds that a message waits which names no delay
@@ -44,15 +44,15 @@ const (
 
 // layout is the queues of one subscription.
 type layout struct {
-	topic                string
-	main, suspects       *queue
-	dlq                  *queue // nil where what is dead is discarded
-	policy               redeliver.Policy
-	field                string // where the policy stands in the configuration
-	notes, unchecked     []string
-	longest, all, jitter time.Duration // the longest planned wait, and all of them together
-	listed               bool
-	kept                 time.Duration // by the DLQ, as DLQ.Retention says; 0 for whatever it is
+	topic                          string
+	main, suspects                 *queue
+	dlq                            *queue // nil where what is dead is discarded
+	policy                         redeliver.Policy
+	field                          string // where the policy stands in the configuration
+	notes, unchecked               []string
+	longestWait, totalWait, jitter time.Duration // the longest planned wait, and all of them together
+	listed                         bool
+	dlqRetention                   time.Duration // by the DLQ, as DLQ.Retention says; 0 for whatever it is
 }
 
 // newLayout reads a topic and checks what can be checked without SQS.
@@ -65,7 +65,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	}
 	l := &layout{topic: topic, main: &queue{name: a.name, kind: mainQueue, fifo: isFIFO(a.name)}}
 	l.policy, l.field = cfg.policy(a.name)
-	l.kept = cfg.DLQ.Retention
+	l.dlqRetention = cfg.DLQ.Retention
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
@@ -76,42 +76,42 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	delays, jitter, ok := l.policy.Delays()
 	l.jitter, l.listed = jitter, ok
 	for _, d := range delays {
-		l.longest = max(l.longest, d+jitter)
-		l.all += d + jitter
+		l.longestWait = max(l.longestWait, d+jitter)
+		l.totalWait += d + jitter
 	}
 	if !l.main.fifo { // where a group waits for its failures as it is
 		ps.Order(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
 	}
-	l.checkHand(&ps)
+	l.checkVisibilityLimits(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
 	return l, a, nil
 }
 
-// checkHand refuses what would keep a message in hand for longer than SQS hides it.
-func (l *layout) checkHand(ps *redeliver.Problems) {
+// checkVisibilityLimits refuses what would keep a message in hand for longer than SQS hides it.
+func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 	if l.policy.Timeout > maxVisibility {
 		ps.Add(l.field+".Timeout", l.policy.Timeout, fmt.Sprintf("must be at most %s: SQS hides a received message no longer than that", maxVisibility))
 	}
-	if most := maxVisibility - time.Minute; l.main.fifo && l.all > most {
-		ps.Add(l.field+".Backoff", l.all, fmt.Sprintf(
-			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", most))
+	if maxWait := maxVisibility - time.Minute; l.main.fifo && l.totalWait > maxWait {
+		ps.Add(l.field+".Backoff", l.totalWait, fmt.Sprintf(
+			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", maxWait))
 	}
 }
 
-func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.beside()...) }
+func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.ownQueues()...) }
 
-// beside are the queues of ours.
-func (l *layout) beside() []*queue {
+// ownQueues are the queues of ours.
+func (l *layout) ownQueues() []*queue {
 	if l.dlq == nil {
 		return []*queue{l.suspects}
 	}
 	return []*queue{l.suspects, l.dlq}
 }
 
-// describe takes over what SQS says of a queue.
-func (q *queue) describe(attributes map[string]string) {
+// setAttributes takes over what SQS says of a queue.
+func (q *queue) setAttributes(attributes map[string]string) {
 	q.exists, q.attributes, q.arn = true, attributes, attributes["QueueArn"]
 	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
 		q.limit = n
@@ -124,15 +124,15 @@ func (q *queue) describe(attributes map[string]string) {
 	}
 }
 
-// wants are the attributes with which a queue is created.
-func (l *layout) wants(cfg *Config, q *queue) map[string]string {
+// desiredAttributes are the attributes with which a queue is created.
+func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 	attributes := map[string]string{}
 	if q.fifo {
 		attributes["FifoQueue"] = "true"
 	}
 	switch q.kind {
 	case mainQueue:
-		l.redrive(attributes)
+		l.setRedrivePolicy(attributes)
 		for name, v := range cfg.QueueAttributes {
 			attributes[name] = v
 			if v == "" { // not even ours
@@ -141,11 +141,11 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 		}
 		return attributes
 	case suspectQueue:
-		l.redrive(attributes)
+		l.setRedrivePolicy(attributes)
 		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
 	default:
 	}
-	kept := longestRetention
+	kept := maxRetention
 	if q.kind == deadQueue && cfg.DLQ.Retention > 0 {
 		kept = cfg.DLQ.Retention
 	}
@@ -166,9 +166,9 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 	return attributes
 }
 
-// redrive sets the RedrivePolicy of queues that we create.
-func (l *layout) redrive(attributes map[string]string) {
+// setRedrivePolicy sets the RedrivePolicy of queues that we create.
+func (l *layout) setRedrivePolicy(attributes map[string]string) {
 	if l.dlq != nil {
-		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, mostReceives)
+		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, maxReceiveCount)
 	}
 }

@@ -96,36 +96,36 @@ func encodedOf(m *types.Message) (e encoded, ok bool) {
 // Marshal implements [Marshaler].
 func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[string]types.MessageAttributeValue, error) {
 	attributes := map[string]types.MessageAttributeValue{}
-	if msg.UUID != "" && legal(msg.UUID) {
-		attributes[UUIDAttribute] = text(msg.UUID)
+	if msg.UUID != "" && isValidText(msg.UUID) {
+		attributes[UUIDAttribute] = textAttribute(msg.UUID)
 	}
 	e := encoded{Metadata: map[string]string{}}
 	body := string(msg.Payload)
 	switch {
 	case body == "":
 		body, e.Body = " ", "empty"
-	case !legal(body):
+	case !isValidText(body):
 		body, e.Body = base64.StdEncoding.EncodeToString(msg.Payload), "base64"
 	}
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
 	for _, name := range names {
 		switch v := msg.Metadata[name]; {
-		case name == redeliver.HeaderExpires && v != "" && legal(v): // first: it is believed in an attribute of its own only
+		case name == redeliver.HeaderExpires && v != "" && isValidText(v): // first: it is believed in an attribute of its own only
 			plain = append([]string{name}, plain...)
-		case v != "" && legal(v) && attributeName(name):
+		case v != "" && isValidText(v) && isMetadataName(name):
 			plain = append(plain, name)
 		default:
 			e.Metadata[name] = v
 		}
 	}
-	room := mostAttributes - len(attributes)
+	room := maxAttributes - len(attributes)
 	if len(plain) > room || len(e.Metadata) > 0 || e.Body != "" {
 		room--
 	}
 	for i, name := range plain {
 		if i < room {
-			attributes[name] = text(msg.Metadata[name])
+			attributes[name] = textAttribute(msg.Metadata[name])
 		} else {
 			e.Metadata[name] = msg.Metadata[name]
 		}
@@ -135,14 +135,14 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 		if err != nil {
 			return "", nil, err
 		}
-		attributes[EncodedAttribute] = text(ascii(string(raw)))
+		attributes[EncodedAttribute] = textAttribute(escapeNonASCII(string(raw)))
 	}
 	return body, attributes, nil
 }
 
-// ascii writes what is not ASCII in a JSON text as escapes: JSON allows
+// escapeNonASCII writes what is not ASCII in a JSON text as escapes: JSON allows
 // characters that SQS does not.
-func ascii(s string) string {
+func escapeNonASCII(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {
@@ -158,9 +158,9 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// attributeName reports whether SQS takes a name for an attribute, and no convention
+// isMetadataName reports whether SQS takes a name for an attribute, and no convention
 // of ours is behind it.
-func attributeName(name string) bool {
+func isMetadataName(name string) bool {
 	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {
 		return false
 	}

@@ -27,11 +27,11 @@ func TestMessagesComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body == "" || !legal(body) || len(attributes) > mostAttributes {
+		if body == "" || !isValidText(body) || len(attributes) > maxAttributes {
 			t.Fatalf("body %q, %d attributes", body, len(attributes))
 		}
 		for name, v := range attributes {
-			if aws.ToString(v.StringValue) == "" || !legal(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !attributeName(name) {
+			if aws.ToString(v.StringValue) == "" || !isValidText(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !isMetadataName(name) {
 				t.Fatalf("SQS does not take the attribute %q: %q", name, aws.ToString(v.StringValue))
 			}
 		}
@@ -54,14 +54,14 @@ func TestUnmarshalShowsWhatOthersSend(t *testing.T) {
 	m := types.Message{MessageId: aws.String("m-1"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{
 		"n":              {DataType: aws.String("Number"), StringValue: aws.String("4.5")},
 		"b":              {DataType: aws.String("Binary"), BinaryValue: []byte{1, 2}},
-		EncodedAttribute: text("not ours"),
+		EncodedAttribute: textAttribute("not ours"),
 	}}
 	msg, err := DefaultMarshaler{}.Unmarshal(&m)
 	if err != nil || msg.UUID != "m-1" || msg.Metadata["n"] != "4.5" || msg.Metadata["b"] != "\x01\x02" || msg.Metadata[EncodedAttribute] != "not ours" {
 		t.Errorf("got %+v, %v", msg, err)
 	}
 	for _, bad := range []string{`{"body":"base64"}`, `{"body":"gzip"}`} {
-		m.MessageAttributes[EncodedAttribute] = text(bad)
+		m.MessageAttributes[EncodedAttribute] = textAttribute(bad)
 		m.Body = aws.String("***")
 		if _, err := (DefaultMarshaler{}).Unmarshal(&m); err == nil {
 			t.Errorf("%s with a body that is not so was decoded", bad)

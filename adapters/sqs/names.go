@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	maxName   = 80 // SQS's own, with .fifo
-	maxSuffix = len("-suspects")
-	fifoEnd   = ".fifo"
+	maxName    = 80 // SQS's own, with .fifo
+	maxSuffix  = len("-suspects")
+	fifoSuffix = ".fifo"
 )
 
 // Names configures the names of the queues beside a queue. A nil field means the default. The names
@@ -31,14 +31,14 @@ func (n Names) dlq(queue string) string {
 	if n.DLQ != nil {
 		return n.DLQ(queue)
 	}
-	return beside(queue, "-dlq")
+	return siblingName(queue, "-dlq")
 }
 
 func (n Names) suspects(queue string) string {
 	if n.Suspects != nil {
 		return n.Suspects(queue)
 	}
-	return beside(queue, "-suspects")
+	return siblingName(queue, "-suspects")
 }
 
 // check refuses names that would mix up queues, or that SQS would refuse.
@@ -65,26 +65,26 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 	}
 }
 
-// beside is the name of a queue of ours beside another. One that leaves no room
+// siblingName is the name of a queue of ours beside another. One that leaves no room
 // for the suffix is cut, and a hash of the whole stands for what is lost.
-func beside(queue, suffix string) string {
+func siblingName(queue, suffix string) string {
 	stem, end := queue, ""
 	if isFIFO(queue) {
-		stem, end = strings.TrimSuffix(queue, fifoEnd), fifoEnd
+		stem, end = strings.TrimSuffix(queue, fifoSuffix), fifoSuffix
 	}
-	if most := maxName - maxSuffix - len(end); len(stem) > most {
+	if maxStem := maxName - maxSuffix - len(end); len(stem) > maxStem {
 		sum := sha256.Sum256([]byte(queue))
 		hash := "-" + hex.EncodeToString(sum[:8])
-		stem = stem[:most-len(hash)] + hash
+		stem = stem[:maxStem-len(hash)] + hash
 	}
 	return stem + suffix + end
 }
 
-func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoEnd) }
+func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoSuffix) }
 
 // checkName refuses what SQS would refuse, before it is asked.
 func checkName(ps *redeliver.Problems, field, queue string) {
-	stem := strings.TrimSuffix(queue, fifoEnd)
+	stem := strings.TrimSuffix(queue, fifoSuffix)
 	bad := stem == "" || len(queue) > maxName
 	for _, r := range stem {
 		bad = bad || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')

@@ -125,7 +125,7 @@ func TestErrorsSayNoSecret(t *testing.T) {
 		`x-amz-security-token: hunter2`, `Get "http://h/?X-Amz-Signature=hunter2&X-Amz-Security-Token=hunter2": reset`,
 		"InvalidClientTokenId: the key ASIAIOSFODNN7EXAMPLE is not known", "dial http://key:hunter2@host/",
 	} {
-		got := clean(errors.New(s)).Error()
+		got := redactError(errors.New(s)).Error()
 		if strings.Contains(got, "hunter2") || strings.Contains(got, "IOSFODNN") {
 			t.Errorf("%q becomes %q", s, got)
 		}

@@ -71,7 +71,7 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 			if attributes == nil {
 				attributes = make(map[string]types.MessageAttributeValue)
 			}
-			attributes[EncodedAttribute] = text(`{"body":"base64"}`)
+			attributes[EncodedAttribute] = textAttribute(`{"body":"base64"}`)
 			body = base64.StdEncoding.EncodeToString([]byte(body))
 		}
 		r := recordOfParts(body, attributes, nil)
@@ -79,8 +79,8 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 		want := string(r.publishedBody())
 		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
 		joined := ""
-		for _, o := range r.deadInParts(&st, size) {
-			if o.size() > size || o.body == "" || !legal(o.body) {
+		for _, o := range r.deadParts(&st, size) {
+			if o.size() > size || o.body == "" || !isValidText(o.body) {
 				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
 			}
 			part := recordOfParts(o.body, o.attributes, nil)

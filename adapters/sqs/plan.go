@@ -70,13 +70,13 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan(cfg *Config) *Plan {
 	p := &Plan{
-		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.reach(), MaxMessageSize: l.main.limit,
+		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.limit,
 		Notes: l.notes, NotChecked: l.unchecked,
 	}
 	for _, q := range l.queues() {
 		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), ARN: q.arn, Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
 		if !q.exists {
-			planned.Attributes = l.wants(cfg, q)
+			planned.Attributes = l.desiredAttributes(cfg, q)
 		}
 		p.Queues = append(p.Queues, planned)
 	}
@@ -85,7 +85,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	var listed bool
-	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.spend); !listed {
+	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.planDelay); !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
@@ -117,8 +117,8 @@ func (q *queue) messages() int64 {
 	return sum
 }
 
-// spend says how a wait is spent: by which copies, each with its DelaySeconds.
-func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string) {
+// planDelay says how a wait is spent: by which copies, each with its DelaySeconds.
+func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
 	if l.main.fifo {
 		return nil, "in hand, hidden from others (visibility timeout)"
 	}

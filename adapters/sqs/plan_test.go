@@ -47,7 +47,7 @@ func TestPlans(t *testing.T) {
 				if len(b.queues) != before {
 					b.Error("the plan has created a queue")
 				}
-				if _, err := client.ready(b.Context(), c.topic); err != nil {
+				if _, err := client.provisionedLayout(b.Context(), c.topic); err != nil {
 					b.Fatal(err)
 				}
 				for _, q := range plan.Queues {

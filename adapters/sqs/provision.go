@@ -19,14 +19,14 @@ func errNoRegion() error {
 	return ps.Err()
 }
 
-// look asks SQS for a queue. One that is not there has no URL, unless the address
+// findQueue asks SQS for a queue. One that is not there has no URL, unless the address
 // was one.
-func (c *Client) look(ctx context.Context, a address) (*queue, error) {
+func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
 	q := &queue{name: a.name, url: a.url, fifo: isFIFO(a.name)}
-	return q, c.lookAt(ctx, q, a)
+	return q, c.describeQueue(ctx, q, a)
 }
 
-func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
+func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 	if a.region != "" && c.cfg.Endpoint == "" && c.cfg.AWS.Region != "" && a.region != c.cfg.AWS.Region {
 		var ps redeliver.Problems
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
@@ -40,7 +40,7 @@ func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
 		}
 		out, err := c.api.GetQueueUrl(ctx, in)
 		switch {
-		case noQueue(err):
+		case isMissingQueue(err):
 			q.limit = limitOf(q, c.cfg.MaxMessageSize)
 			return nil
 		case err != nil:
@@ -52,13 +52,13 @@ func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
 		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	})
 	switch {
-	case noQueue(err):
-	case code(err) == "AccessDenied" || code(err) == "AccessDeniedException":
-		q.exists, q.unread = true, true
+	case isMissingQueue(err):
+	case errorCode(err) == "AccessDenied" || errorCode(err) == "AccessDeniedException":
+		q.exists, q.attributesDenied = true, true
 	case err != nil:
 		return errorOf("reading the attributes of queue", a.name, err)
 	default:
-		q.describe(out.Attributes)
+		q.setAttributes(out.Attributes)
 	}
 	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
@@ -86,11 +86,11 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.lookAt(ctx, l.main, a); err != nil {
+	if err := c.describeQueue(ctx, l.main, a); err != nil {
 		return nil, err
 	}
-	for _, q := range slices.Backward(l.beside()) {
-		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+	for _, q := range slices.Backward(l.ownQueues()) {
+		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +99,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 		switch {
 		case q.exists:
 		case c.cfg.NoProvisioning:
-			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(l.wants(&c.cfg, q)))
+			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(l.desiredAttributes(&c.cfg, q)))
 		case q.kind == mainQueue && a.url != "":
 			ps.Add("queue "+q.name, "missing", "must exist where a topic is its URL; name the queue to have it created")
 		}
@@ -115,45 +115,45 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 // others point.
 func (c *Client) provision(ctx context.Context, l *layout) error {
 	for _, q := range slices.Backward(l.queues()) {
-		if err := c.create(ctx, l, q); err != nil {
+		if err := c.createQueue(ctx, l, q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// create creates a queue where it is missing. What is known of one that was there
+// createQueue creates a queue where it is missing. What is known of one that was there
 // is not changed: others read it.
-func (c *Client) create(ctx context.Context, l *layout, q *queue) error {
+func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {
 		_, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
 		})
-		if !noQueue(err) {
+		if !isMissingQueue(err) {
 			return nil // whatever else is wrong, it is not that the queue is missing
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
 		}
 	}
-	wants := l.wants(&c.cfg, q)
-	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: wants})
+	attributes := l.desiredAttributes(&c.cfg, q)
+	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: attributes})
 	switch {
 	case err == nil:
-	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, code(err)):
+	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, errorCode(err)):
 		// Another process was quicker, with other attributes, or it was there.
 		if known {
 			return nil
 		}
-		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
 			return err
 		}
 		if q.url == "" {
 			return errorOf("creating queue", q.name, errors.New("it is there and it is not there; try again"))
 		}
 		return nil
-	case code(err) == "QueueDeletedRecently":
+	case errorCode(err) == "QueueDeletedRecently":
 		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait so long: %w", err))
 	default:
 		return errorOf("creating queue", q.name, err)
@@ -169,7 +169,7 @@ func (c *Client) create(ctx context.Context, l *layout, q *queue) error {
 		return errorOf("reading the attributes of queue", q.name, err)
 	}
 	q.limit = 0
-	q.describe(described.Attributes)
+	q.setAttributes(described.Attributes)
 	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
 }

@@ -25,14 +25,14 @@ import (
 // subscriber closes, and hide what they bring only briefly, until it is here. On a
 // FIFO queue none is cut: a group would stand still, for nobody.
 const (
-	// quickWait is the longest wait of a receive that is waited for.
-	quickWait = 2 * time.Second
-	// briefly is for how long at most a longer receive hides what it brings; a
+	// maxAwaitedWait is the longest wait of a receive that is waited for.
+	maxAwaitedWait = 2 * time.Second
+	// maxShortVisibility is for how long at most a longer receive hides what it brings; a
 	// heartbeat does the rest, before half of that is over.
-	briefly = 10 * time.Second
-	// leastPatience is how long the answer of a receive may take beyond its wait, at
+	maxShortVisibility = 10 * time.Second
+	// minAnswerTimeout is how long the answer of a receive may take beyond its wait, at
 	// least: what it brings when nobody listens any more is hidden from all.
-	leastPatience = 5 * time.Second
+	minAnswerTimeout = 5 * time.Second
 )
 
 // waitTime is the longest wait of a receive.
@@ -47,39 +47,39 @@ func (s *source) waitTime() time.Duration {
 	}
 }
 
-// longer is how long a receive may wait that follows one which waited that long and
+// nextWait is how long a receive may wait that follows one which waited that long and
 // brought so many messages.
-func (s *source) longer(wait time.Duration, found int) time.Duration {
+func (s *source) nextWait(wait time.Duration, found int) time.Duration {
 	if found > 0 {
-		wait = quickWait / 2
+		wait = maxAwaitedWait / 2
 	}
 	return min(2*wait, s.waitTime())
 }
 
-// mayBeCut reports whether a receive that waits so long is cut short when the
+// isCutAtClose reports whether a receive that waits so long is cut short when the
 // subscriber closes.
-func (s *source) mayBeCut(wait time.Duration) bool { return wait > quickWait && !s.queue.fifo }
+func (s *source) isCutAtClose(wait time.Duration) bool { return wait > maxAwaitedWait && !s.queue.fifo }
 
-// hides is for how long a receive hides what it brings.
-func (s *source) hides(wait time.Duration) time.Duration {
+// visibilityFor is for how long a receive hides what it brings.
+func (s *source) visibilityFor(wait time.Duration) time.Duration {
 	visibility := s.client.cfg.VisibilityTimeout
-	if s.mayBeCut(wait) {
-		return min(visibility, briefly)
+	if s.isCutAtClose(wait) {
+		return min(visibility, maxShortVisibility)
 	}
 	return visibility
 }
 
 // receive is one request, which waits for messages.
-func (s *source) receive(most int, wait time.Duration) ([]types.Message, error) {
-	cfg, until := &s.client.cfg, s.receiving
-	if s.mayBeCut(wait) {
-		until = s.waiting
+func (s *source) receive(maxMessages int, wait time.Duration) ([]types.Message, error) {
+	cfg, parent := &s.client.cfg, s.receiveCtx
+	if s.isCutAtClose(wait) {
+		parent = s.longReceiveCtx
 	}
-	ctx, cancel := context.WithTimeout(until, wait+max(cfg.SendTimeout, leastPatience))
+	ctx, cancel := context.WithTimeout(parent, wait+max(cfg.SendTimeout, minAnswerTimeout))
 	defer cancel()
 	out, err := s.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &s.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
-		VisibilityTimeout:           int32(s.hides(wait) / time.Second),
+		QueueUrl: &s.queue.url, MaxNumberOfMessages: int32(maxMessages), WaitTimeSeconds: int32(wait / time.Second),
+		VisibilityTimeout:           int32(s.visibilityFor(wait) / time.Second),
 		MessageAttributeNames:       []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	})

@@ -30,8 +30,8 @@ func TestCloseWaitsForReceives(t *testing.T) {
 		idle  time.Duration
 		most  time.Duration
 	}{
-		{"orders", time.Second, quickWait},
-		{"orders.fifo", time.Second, quickWait},
+		{"orders", time.Second, maxAwaitedWait},
+		{"orders.fifo", time.Second, maxAwaitedWait},
 		{"orders.fifo", time.Minute, DefaultFIFOWaitTime},
 	} {
 		t.Run(fmt.Sprint(c.queue, " ", c.idle), func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestCloseOfAnIdleSubscriberIsQuick(t *testing.T) {
 		at := time.Since(b.began)
 		two := b.start("two", "orders", Config{}, succeed)
 		b.after(time.Minute)
-		if runs := b.ran("a"); len(runs) != 1 || runs[0].attempt != 1 || runs[0].at > at+briefly {
-			b.Errorf("ran %v, want once as attempt 1 within %s behind %s", runs, briefly, at)
+		if runs := b.ran("a"); len(runs) != 1 || runs[0].attempt != 1 || runs[0].at > at+maxShortVisibility {
+			b.Errorf("ran %v, want once as attempt 1 within %s behind %s", runs, maxShortVisibility, at)
 		}
 		b.close(two)
 	})
@@ -128,8 +128,8 @@ func TestAMessageOfALongReceiveIsKept(t *testing.T) {
 		b.after(time.Minute)
 		b.put("orders", "a", "v", "", nil)
 		b.after(time.Second)
-		if left := time.Until(b.in("orders")[0].visible); left > briefly {
-			b.Errorf("it is hidden for %s at first, want %s", left, briefly)
+		if left := time.Until(b.in("orders")[0].visible); left > maxShortVisibility {
+			b.Errorf("it is hidden for %s at first, want %s", left, maxShortVisibility)
 		}
 		b.after(10 * time.Minute)
 		b.wantRunsOnce("a")

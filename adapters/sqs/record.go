@@ -51,8 +51,8 @@ func (r *record) Get(name string) string {
 	return aws.ToString(v.StringValue)
 }
 
-// ownEnd is the end that the message names.
-func (r *record) ownEnd() time.Time {
+// ownExpiry is the end that the message names.
+func (r *record) ownExpiry() time.Time {
 	if r.deadLetter != nil {
 		return time.Time{}
 	}
@@ -65,7 +65,7 @@ func (r *record) ownEnd() time.Time {
 func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKeys) (record, *carried) {
 	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler, keys: keys}
 	r.ReceiptHandle, r.messageID = nil, r.current
-	c := stateOf(&r.native, queue, keys)
+	c := detachState(&r.native, queue, keys)
 	if c == nil {
 		return r, nil
 	}
@@ -96,7 +96,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	}
 	r.deadLetter, r.copied = dead, r.MessageAttributes
 	r.MessageAttributes = maps.Clone(r.MessageAttributes)
-	c.takeOff(&r.native)
+	c.detach(&r.native)
 	if c.messageID != "" {
 		r.messageID = c.messageID
 	} else if _, named := uuidOf(&r.native); !named && dead.ID != "" {
@@ -122,8 +122,8 @@ func (r *record) attributes() map[string]types.MessageAttributeValue {
 	return r.MessageAttributes
 }
 
-// first says under which MessageId the message came first, and when it was sent.
-func (r *record) first(c *carried, st *redeliver.State) {
+// setFirstDelivery says under which MessageId the message came first, and when it was sent.
+func (r *record) setFirstDelivery(c *carried, st *redeliver.State) {
 	_, named := uuidOf(&r.native)
 	switch {
 	case c.messageID != "":
@@ -154,8 +154,8 @@ func idOf(m *types.Message) string {
 	return redeliver.ShortID(aws.ToString(m.MessageId))
 }
 
-// sent is when a message was sent, to the millisecond.
-func sent(m *types.Message) time.Time {
+// sentAt is when a message was sent, to the millisecond.
+func sentAt(m *types.Message) time.Time {
 	ms, err := strconv.ParseInt(m.Attributes[sentTimestamp], 10, 64)
 	if err != nil || ms <= 0 {
 		return time.Time{}
@@ -163,8 +163,8 @@ func sent(m *types.Message) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// received is how often a message was delivered, this time included.
-func received(m *types.Message) int {
+// receiveCountOf is how often a message was delivered, this time included.
+func receiveCountOf(m *types.Message) int {
 	n, err := strconv.Atoi(m.Attributes[receiveCount])
 	if err != nil || n < 1 {
 		return 1
@@ -172,8 +172,8 @@ func received(m *types.Message) int {
 	return n
 }
 
-// strangers reports attributes of a message that are called like ours and are its own.
-func strangers(m *types.Message) []redeliver.Finding {
+// foreignAttributes reports attributes of a message that are called like ours and are its own.
+func foreignAttributes(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {

@@ -35,16 +35,16 @@ type sender struct {
 // sending is one message on its way.
 type sending struct {
 	outgoing
-	ctx   context.Context
-	taken atomic.Bool // by a request, or by the end of ctx
-	done  chan error  // buffered
-	told  func(error) // in the place of done
+	ctx      context.Context
+	claimed  atomic.Bool // by a request, or by the end of ctx
+	done     chan error  // buffered
+	onResult func(error) // in the place of done
 }
 
-// answer says what became of a message.
-func (m *sending) answer(err error) {
-	if m.told != nil {
-		m.told(err)
+// report says what became of a message.
+func (m *sending) report(err error) {
+	if m.onResult != nil {
+		m.onResult(err)
 		return
 	}
 	m.done <- err
@@ -53,14 +53,14 @@ func (m *sending) answer(err error) {
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	s := &sender{api: api, queue: q}
 	// The bound of one message is that of a request too.
-	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.write)
+	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.sendBatch)
 	return s
 }
 
 // post writes a message. told is called, from another goroutine, with nil when SQS has it. When it does not, the message may be
 // there all the same: an answer may have got lost.
-func (s *sender) post(ctx context.Context, o outgoing, told func(error)) {
-	s.batches.add(&sending{outgoing: o, ctx: ctx, told: told})
+func (s *sender) post(ctx context.Context, o outgoing, onResult func(error)) {
+	s.batches.add(&sending{outgoing: o, ctx: ctx, onResult: onResult})
 }
 
 // await returns what became of a message.
@@ -69,14 +69,14 @@ func (s *sender) await(m *sending) error {
 	case err := <-m.done:
 		return err
 	case <-m.ctx.Done():
-		if m.taken.CompareAndSwap(false, true) {
-			return s.late(m)
+		if m.claimed.CompareAndSwap(false, true) {
+			return s.lateError(m)
 		}
 		return <-m.done // the request ends with ctx
 	}
 }
 
-func (s *sender) late(m *sending) error {
+func (s *sender) lateError(m *sending) error {
 	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 }
 
@@ -84,7 +84,7 @@ func (s *sender) late(m *sending) error {
 // became of each.
 func (s *sender) sendAll(all []*sending) []error {
 	if s.queue.fifo {
-		s.inOrder(all)
+		s.sendInOrder(all)
 	} else {
 		for _, m := range all {
 			s.batches.add(m)
@@ -97,14 +97,14 @@ func (s *sender) sendAll(all []*sending) []error {
 	return errs
 }
 
-// inOrder sends messages, as many in a request as it takes. Behind one that failed
+// sendInOrder sends messages, as many in a request as it takes. Behind one that failed
 // nothing more of its group is sent: it would overtake it.
-func (s *sender) inOrder(all []*sending) {
+func (s *sender) sendInOrder(all []*sending) {
 	broken := make(map[string]error)
 	for len(all) > 0 {
 		n, bytes := 0, 0
 		var batch []*sending
-		for n < len(all) && len(batch) < batchMost {
+		for n < len(all) && len(batch) < maxBatch {
 			m := all[n]
 			if err := broken[m.group]; err != nil {
 				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
@@ -118,7 +118,7 @@ func (s *sender) inOrder(all []*sending) {
 			n++
 		}
 		sent := slices.Clone(batch) // write uses it up
-		s.write(batch)
+		s.sendBatch(batch)
 		for _, m := range sent {
 			err := <-m.done
 			if err != nil && !errors.Is(err, driver.ErrRefused) {
@@ -130,17 +130,17 @@ func (s *sender) inOrder(all []*sending) {
 	}
 }
 
-// write sends one request and tells each message what became of it: that SQS
+// sendBatch sends one request and tells each message what became of it: that SQS
 // answered 200 says nothing of a single one.
-func (s *sender) write(all []*sending) {
+func (s *sender) sendBatch(all []*sending) {
 	batch := all[:0]
 	var end time.Time
 	for _, m := range all {
-		if !m.taken.CompareAndSwap(false, true) {
+		if !m.claimed.CompareAndSwap(false, true) {
 			continue
 		}
 		if m.ctx.Err() != nil {
-			m.answer(s.late(m))
+			m.report(s.lateError(m))
 			continue
 		}
 		batch = append(batch, m)
@@ -158,7 +158,7 @@ func (s *sender) write(all []*sending) {
 		defer cancel()
 	}
 	results, err := s.request(ctx, batch)
-	if err != nil && len(batch) > 1 && together(err) {
+	if err != nil && len(batch) > 1 && mayConcernOneEntry(err) {
 		for i, m := range batch { // each by itself
 			if one, err := s.request(ctx, []*sending{m}); err != nil {
 				results[i] = err
@@ -168,7 +168,7 @@ func (s *sender) write(all []*sending) {
 		}
 	}
 	for i, m := range batch {
-		m.answer(s.failed(results[i]))
+		m.report(s.sendError(results[i]))
 	}
 }
 
@@ -189,12 +189,12 @@ func (s *sender) request(ctx context.Context, batch []*sending) (results []error
 	}), err
 }
 
-// failed is the error of a message that was not sent; nil for nil.
-func (s *sender) failed(err error) error {
+// sendError is the error of a message that was not sent; nil for nil.
+func (s *sender) sendError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case refused(err):
+	case isRefused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, errorOf("sending to", s.queue.name, err))
 	default:
 		return errorOf("sending to", s.queue.name, err)

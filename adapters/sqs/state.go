@@ -67,10 +67,10 @@ func (c *carried) pack() string {
 		if value == "" {
 			return
 		}
-		sep(&b)
-		quote(&b, name)
+		writeSeparator(&b)
+		writeString(&b, name)
 		b.WriteByte(':')
-		quote(&b, value)
+		writeString(&b, value)
 	}
 	for _, h := range c.headers {
 		put(strings.TrimPrefix(h.Name, redeliver.HeaderPrefix), h.Value)
@@ -82,14 +82,14 @@ func (c *carried) pack() string {
 		put(keyCopies, strconv.Itoa(c.copies))
 	}
 	if len(c.attributes) > 0 {
-		sep(&b)
-		quote(&b, keyAttributes)
+		writeSeparator(&b)
+		writeString(&b, keyAttributes)
 		for i, a := range c.attributes {
 			b.WriteString([]string{":[", ","}[min(i, 1)])
 			b.WriteString(`{"name":`)
-			quote(&b, a.Name)
+			writeString(&b, a.Name)
 			b.WriteString(`,"type":`)
-			quote(&b, a.Type)
+			writeString(&b, a.Type)
 			b.WriteString(`,"value":"` + base64.StdEncoding.EncodeToString(a.Value) + `"}`)
 		}
 		b.WriteByte(']')
@@ -101,7 +101,7 @@ func (c *carried) pack() string {
 	return b.String()
 }
 
-func sep(b *strings.Builder) {
+func writeSeparator(b *strings.Builder) {
 	if b.Len() == 0 {
 		b.WriteByte('{')
 	} else {
@@ -109,9 +109,9 @@ func sep(b *strings.Builder) {
 	}
 }
 
-// quote writes a JSON string of nothing but characters that SQS takes. What is no
+// writeString writes a JSON string of nothing but characters that SQS takes. What is no
 // UTF-8 becomes U+FFFD.
-func quote(b *strings.Builder, s string) {
+func writeString(b *strings.Builder, s string) {
 	const hex = "0123456789abcdef"
 	b.WriteByte('"')
 	for _, r := range s {
@@ -151,14 +151,14 @@ func unpack(value string) (c carried, ok bool) {
 		return c, false
 	}
 	for _, name := range redeliver.HeaderNames() {
-		if s, is := read(fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)]); is {
+		if s, is := fieldText(fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)]); is {
 			c.headers = append(c.headers, redeliver.Header{Name: name, Value: s})
 		}
 	}
-	c.messageID, _ = read(fields[keyMessageID])
-	c.dedupID, _ = read(fields[keyDedupID])
-	c.part, _ = read(fields[keyPart])
-	if text, is := read(fields[keyCopies]); is {
+	c.messageID, _ = fieldText(fields[keyMessageID])
+	c.dedupID, _ = fieldText(fields[keyDedupID])
+	c.part, _ = fieldText(fields[keyPart])
+	if text, is := fieldText(fields[keyCopies]); is {
 		if n, err := strconv.Atoi(text); err == nil && n > 0 {
 			c.copies = min(n, maxCopies)
 		}
@@ -175,8 +175,8 @@ func unpack(value string) (c carried, ok bool) {
 	return c, true
 }
 
-// read is a field's text: a string, or a number or a boolean as it is written.
-func read(raw json.RawMessage) (text string, ok bool) {
+// fieldText is a field's text: a string, or a number or a boolean as it is written.
+func fieldText(raw json.RawMessage) (text string, ok bool) {
 	if len(raw) == 0 {
 		return "", false
 	}
@@ -189,8 +189,8 @@ func read(raw json.RawMessage) (text string, ok bool) {
 	return string(raw), true
 }
 
-// of reports whether the state was written for a queue.
-func (c *carried) of(queue string) bool {
+// isFor reports whether the state was written for a queue.
+func (c *carried) isFor(queue string) bool {
 	var group, origin bool
 	for _, h := range c.headers {
 		group = group || h.Name == redeliver.HeaderGroup && h.Value == queue
@@ -199,23 +199,23 @@ func (c *carried) of(queue string) bool {
 	return group && origin
 }
 
-// stateOf takes redeliver's state off a message that was read from queue, and puts
+// detachState takes redeliver's state off a message that was read from queue, and puts
 // back what it stands for. It is nil where the message has none that is believed.
-func stateOf(m *types.Message, queue string, keys stateKeys) *carried {
+func detachState(m *types.Message, queue string, keys stateKeys) *carried {
 	a, ok := m.MessageAttributes[StateAttribute]
 	if !ok || a.StringValue == nil || !keys.verify(*a.StringValue, aws.ToString(m.Body)) {
 		return nil
 	}
 	c, ok := unpack(*a.StringValue)
-	if !ok || !c.of(queue) {
+	if !ok || !c.isFor(queue) {
 		return nil
 	}
-	c.takeOff(m)
+	c.detach(m)
 	return &c
 }
 
-// takeOff takes the state off a message, and puts back what travelled inside it.
-func (c *carried) takeOff(m *types.Message) {
+// detach takes the state off a message, and puts back what travelled inside it.
+func (c *carried) detach(m *types.Message) {
 	delete(m.MessageAttributes, StateAttribute)
 	for _, d := range c.attributes {
 		m.MessageAttributes[d.Name] = d.attribute()
@@ -249,8 +249,8 @@ func isBinary(dataType string) bool {
 	return dataType == binaryType || strings.HasPrefix(dataType, binaryType+".")
 }
 
-// legal reports whether SQS takes a text.
-func legal(s string) bool {
+// isValidText reports whether SQS takes a text.
+func isValidText(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}

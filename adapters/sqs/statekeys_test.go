@@ -20,7 +20,7 @@ func TestStateKeys(t *testing.T) {
 	copyOf := func(keys stateKeys) types.Message {
 		r := recordOfParts("body", nil, nil)
 		r.keys = keys
-		o, ok := r.waiting(&st, 4096)
+		o, ok := r.waitingCopy(&st, 4096)
 		if !ok {
 			t.Fatal("the state leaves no room")
 		}
@@ -31,7 +31,7 @@ func TestStateKeys(t *testing.T) {
 		if !strings.Contains(value, old) {
 			t.Fatalf("%s is not in %s", old, value)
 		}
-		m.MessageAttributes = map[string]types.MessageAttributeValue{StateAttribute: text(strings.Replace(value, old, with, 1))}
+		m.MessageAttributes = map[string]types.MessageAttributeValue{StateAttribute: textAttribute(strings.Replace(value, old, with, 1))}
 		return m
 	}
 	otherBody := copyOf(stateKeys{oldKey})
@@ -59,7 +59,7 @@ func TestStateKeys(t *testing.T) {
 			if (c != nil) != tt.believed {
 				t.Fatalf("believed: %v, want %v", c != nil, tt.believed)
 			}
-			if found := strangers(&r.native); (len(found) == 0) != tt.believed {
+			if found := foreignAttributes(&r.native); (len(found) == 0) != tt.believed {
 				t.Errorf("findings %v", found)
 			}
 		})
@@ -72,7 +72,7 @@ func TestASignedStateShrinks(t *testing.T) {
 	for limit := range 1024 {
 		r := recordOfParts("body", nil, nil)
 		r.keys = stateKeys{[]byte("sixteen bytes...")}
-		o, ok := r.waiting(&st, limit)
+		o, ok := r.waitingCopy(&st, limit)
 		if !ok {
 			continue
 		}
@@ -99,7 +99,7 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 func TestADelayedPublishIsSigned(t *testing.T) {
 	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
 	msg := delayedMessage(t)
-	o, err := p.prepare("orders", &queue{name: "orders", limit: 4096}, msg)
+	o, err := p.composeMessage("orders", &queue{name: "orders", limit: 4096}, msg)
 	if err != nil {
 		t.Fatal(err)
 	}

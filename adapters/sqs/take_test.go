@@ -19,7 +19,7 @@ func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
-	l, err := c.ready(t.Context(), "orders")
+	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				m := types.Message{MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v")}
-				fresh.Add(int64(len(s.take([]types.Message{m}, time.Now(), time.Minute))))
+				fresh.Add(int64(len(s.registerMessages([]types.Message{m}, time.Now(), time.Minute))))
 			})
 		}
 		all.Wait()
@@ -45,7 +45,7 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
-	l, err := c.ready(t.Context(), "orders")
+	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +59,13 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 					MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v"),
 					Attributes: map[string]string{receiveCount: fmt.Sprint(maxReturns + 1 + i)},
 				}
-				s.take([]types.Message{m}, time.Now(), time.Minute)
+				s.registerMessages([]types.Message{m}, time.Now(), time.Minute)
 			})
 		}
 		all.Wait()
 	}
-	if len(s.inHand) != 300 || s.open != 300 {
-		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.inHand), s.open)
+	if len(s.held) != 300 || s.open != 300 {
+		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.held), s.open)
 	}
 }
 
