@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// maxHold is how long a message that came back waits here for its time: SQS
-	// counts delays in whole seconds, and only the rest of one is left.
+	// maxHold is the longest wait that this process holds in memory. SQS counts delays in whole seconds, so only the
+	// rest of one is left.
 	maxHold = time.Second
 
-	// SQS counts receives: for crashes as for shutdowns, lost answers and outages. So the count charges nobody. What has
-	// come back maxReturns times is written anew, which begins the count anew; after maxCopies of that it is a suspect.
-	// A message that cannot be written anew is one after maxReturnsInPlace.
+	// SQS counts receives, after shutdowns, lost answers and outages as after crashes. So the count alone is no
+	// evidence of a crash. A message that came back maxReturns times is rewritten, which resets the count; after
+	// maxCopies rewrites it is a suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace.
 	maxReturns        = 5
 	maxCopies         = 2
 	maxReturnsInPlace = maxReturns * (1 + maxCopies)
-	// minReceives is the least maxReceiveCount of a queue's own RedrivePolicy.
+	// minReceives is the lowest allowed maxReceiveCount of a queue's own RedrivePolicy.
 	minReceives = 3
 )
 
-// readDelivery takes a received message apart: what is the user's, the state that it brings, or that this process remembers, and what
-// is to be done with it. first says that no other message of its group is in hand.
+// readDelivery reads a received message: the user's part, the state that it brings or that this process remembers,
+// and the next step. first reports whether no other message of its group is held.
 func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first bool) {
 	var c *carried
 	d.record, c = newRecord(m, s.layout.main.name, s.client.cfg.Marshaler, s.client.cfg.StateKeys)
@@ -64,8 +64,8 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	}
 }
 
-// receiveLimits are after how many receives a message of a queue is written anew, or, in its place, is a suspect: before SQS takes
-// it away.
+// receiveLimits returns the numbers of receives after which a message of a queue is rewritten, or becomes a suspect
+// in place. Both come before SQS itself moves the message away.
 func (q *queue) receiveLimits() (rewrite, isolate int) {
 	if _, maxReceives, ok := q.redrivePolicy(); ok {
 		return min(maxReturns, maxReceives-1), min(maxReturnsInPlace, maxReceives-1)
@@ -73,8 +73,8 @@ func (q *queue) receiveLimits() (rewrite, isolate int) {
 	return maxReturns, maxReturnsInPlace
 }
 
-// limitReturns decides what is done with a message that has come back often. Behind the first of a FIFO group nothing has run, so that
-// is asked about the first alone.
+// limitReturns decides the step of a message that came back often. The caller asks only for the first message of a
+// FIFO group, because the ones behind it have not run.
 func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	switch {
 	case !inPlace && s.hasRoomForState(d) && d.copies < maxCopies:
@@ -86,7 +86,7 @@ func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	}
 }
 
-// hasRoomForState reports whether a copy with our state fits into the queue.
+// hasRoomForState reports whether a copy with redeliver's state fits into the queue.
 func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
@@ -94,7 +94,7 @@ func (s *source) hasRoomForState(d *delivery) bool {
 	return ok
 }
 
-// readState reads the state that a message brought in an attribute of ours.
+// readState reads the state that a message brought in StateAttribute.
 func (s *source) readState(d *delivery, c *carried, at time.Time) {
 	queue := s.layout.main.name
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: at, Now: at},
@@ -113,7 +113,7 @@ func (s *source) readState(d *delivery, c *carried, at time.Time) {
 	d.state = st
 }
 
-// reportForeignAttributes reports attributes of a first delivery that are called like ours, and what was found before.
+// reportForeignAttributes reports attributes of a first delivery that have redeliver's names, and earlier findings.
 func (s *source) reportForeignAttributes(d *delivery, found []redeliver.Finding) {
 	if s.sub.Sink == nil {
 		return
@@ -123,7 +123,7 @@ func (s *source) reportForeignAttributes(d *delivery, found []redeliver.Finding)
 	}
 }
 
-// detachState is the state of a message before its next attempt, as far as its record and this process tell.
+// stateOf returns the state of a message before its next attempt, as far as its record and this process know it.
 func (s *source) stateOf(d *delivery) redeliver.State {
 	if d.state != nil {
 		return *d.state

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-const maxBatch = 10 // entries of one request
+const maxBatch = 10 // SQS's limit of entries in one request
 
 // entryIDs are the ids of a request's entries.
 var entryIDs = [maxBatch]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
-// batcher gathers items into requests of up to ten. An item waits for others for
-// linger, and once more where the first request had no room for it; while all workers are busy, what comes meanwhile goes with
-// the next. It is safe for concurrent use.
+// batcher gathers items into requests of up to ten. An item waits up to linger for others, and once more if the first
+// request had no room for it. While all workers are busy, new items wait for the next request. It is safe for
+// concurrent use.
 type batcher[T any] struct {
 	linger  time.Duration
 	workers int
-	bytes   int // of all items of a request; 0 for no bound
+	bytes   int // of all items of a request; 0 means no limit
 	size    func(T) int
-	flush   func([]T) // one request; it may keep nothing
+	flush   func([]T) // sends one request; it must not retain the slice
 
 	mu         sync.Mutex
 	waiting    []T
-	collecting bool // a worker waits for more
+	collecting bool // a worker waits for more items
 	running    int
-	full       chan struct{} // there are ten
+	full       chan struct{} // signals that ten items wait
 	lingerOff  bool
 }
 
@@ -32,7 +32,7 @@ func newBatcher[T any](linger time.Duration, workers, bytes int, size func(T) in
 	return &batcher[T]{linger: linger, workers: workers, bytes: bytes, size: size, flush: flush, full: make(chan struct{}, 1)}
 }
 
-// add hands an item to the next request.
+// add adds an item to the next request.
 func (b *batcher[T]) add(item T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,7 @@ func (b *batcher[T]) add(item T) {
 	b.startWorkerLocked()
 }
 
-// stopLingering has what waits, and what comes, wait no longer.
+// stopLingering makes waiting and later items go at once.
 func (b *batcher[T]) stopLingering() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +58,7 @@ func (b *batcher[T]) signalFull() {
 	}
 }
 
-// startWorkerLocked starts a worker where one is needed; the caller holds mu.
+// startWorkerLocked starts a worker if one is needed.
 func (b *batcher[T]) startWorkerLocked() {
 	if len(b.waiting) > 0 && !b.collecting && b.running < b.workers {
 		b.collecting = true
@@ -97,7 +97,7 @@ func (b *batcher[T]) work() {
 	}
 }
 
-// takeBatchLocked takes the items of the next request; the caller holds mu.
+// takeBatchLocked returns the items of the next request.
 func (b *batcher[T]) takeBatchLocked() []T {
 	n, bytes := 0, 0
 	for n < len(b.waiting) && n < maxBatch {
@@ -115,10 +115,10 @@ func (b *batcher[T]) takeBatchLocked() []T {
 	clear(b.waiting[rest:])
 	b.waiting = b.waiting[:rest]
 	select {
-	case <-b.full: // it was about these
+	case <-b.full: // the signal concerned these items
 	default:
 	}
-	if rest >= maxBatch || rest > 0 && n < maxBatch { // enough for another, by number or by size
+	if rest >= maxBatch || rest > 0 && n < maxBatch { // enough for another request, by number or by size
 		b.signalFull()
 	}
 	return items

@@ -26,13 +26,13 @@ const (
 	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout, because Close waits for these receives
 	DefaultDrainTimeout      = 10 * time.Second
 	DefaultSendTimeout       = 30 * time.Second
-	// DefaultMaxMessageSize is MaxMessageSize where the queue does not say its own.
+	// DefaultMaxMessageSize is the MaxMessageSize of a queue that does not report its own.
 	DefaultMaxMessageSize = 256 << 10
 
-	maxInFlight    = 100_000        // of 120,000 that SQS lets a queue have in flight
-	maxPollers     = 100            //
-	maxMessageSize = 1 << 20        // SQS's own
-	maxVisibility  = 12 * time.Hour // SQS's own, from the receive on
+	maxInFlight    = 100_000 // SQS lets a queue have 120,000 in flight
+	maxPollers     = 100
+	maxMessageSize = 1 << 20        // SQS's limit
+	maxVisibility  = 12 * time.Hour // SQS's limit, counted from the receive
 )
 
 // Config configures how a service reads queues of Amazon SQS with retries, delays and a DLQ. The
@@ -124,7 +124,7 @@ type Config struct {
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
 
-	heldLimit heldLimit // tests make it small
+	heldLimit heldLimit // set by tests
 }
 
 func (c Config) withDefaults() Config {
@@ -145,13 +145,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxAhead is how many messages of a queue run or lie here ready: at most twice as many as run.
+// maxAhead returns how many messages of a queue may run or be buffered: at most twice as many as run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight
 	return slots + min(slots, maxBatch*c.Pollers)
 }
 
-// policy is the policy of a queue, with its defaults, and the field it stands in.
+// policy returns the policy of a queue with its defaults, and the name of its field.
 func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	if p, ok := c.Queues[queue]; ok {
 		return p.WithDefaults(), fmt.Sprintf("Queues[%q]", queue)
@@ -159,7 +159,7 @@ func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	return c.Policy.WithDefaults(), "Policy"
 }
 
-// validate returns all problems at once. c has its defaults.
+// validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
 	var ps redeliver.Problems
 	if c.Endpoint != "" {

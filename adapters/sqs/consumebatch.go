@@ -53,8 +53,7 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in order of arrival. The handler may change the slice.
 	Messages []*BatchMessage
 	// Origin and Group name the subscription: the queue's name, twice.
 	Origin, Group string

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// DefaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
-// the time for which a dead runner keeps out the next one.
+// DefaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
+// next one for up to twice that time.
 const DefaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -28,9 +28,8 @@ type DeadLetterConfig struct {
 	// DLQ is a queue that another program fills for this one: SQS itself, by a RedrivePolicy, or
 	// Watermill's poison queue. It is a name, URL or ARN. Default: the DLQ of redeliver.
 	DLQ string
-	// Lease is how long a message of a look stays hidden when its process dies. A runner or a look
-	// then keeps others out for up to twice that time. In whole seconds, up to 10 min. Default 30
-	// s.
+	// Lease is how long a message that was read stays hidden if its process dies. The locks of that process then
+	// block others for up to twice that time. In whole seconds, up to 10 min. Default 30 s.
 	Lease time.Duration
 }
 
@@ -88,15 +87,15 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 
 // deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
-// A queue of SQS cannot be read without hiding what is read. Locks are leases, and they and the
-// rest of the state are one message in a queue beside the DLQ, see state.
+// Reading a queue of SQS hides its messages. Locks are leases. Locks and other state are one message in a queue
+// beside the DLQ, see updateState.
 type deadLetters struct {
 	client         *Client
 	main, dlq      *queue
 	info           deadletter.Info
 	lease          time.Duration
 	stateName      string
-	stateSemaphore chan struct{} // held by who has the state in hand, of this process
+	stateSemaphore chan struct{} // held while this process reads or writes the state
 
 	mu       sync.Mutex
 	stateURL string
@@ -107,13 +106,13 @@ type deadLetters struct {
 // Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [driver.DLQ]. SQS only estimates it.
+// Count implements [driver.DLQ]. SQS only estimates the number.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
 	visible, hidden, err := q.counts(ctx, q.dlq.url, q.dlq.name)
 	return visible + hidden, false, err
 }
 
-// counts is about how many messages a queue has.
+// counts returns the approximate number of messages in a queue.
 func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hidden int64, err error) {
 	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
 		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
@@ -152,8 +151,7 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 		return nil, errClosed
 	}
 	s := &deadSession{q: q, held: make(map[string]*heldMessage)}
-	// A lock lasts longer than anything that is in hand, or that is received until the next
-	// renewal, stays hidden.
+	// A lock outlasts the hiding of every message that is held now, or received before the next renewal.
 	s.leases = driver.NewLeases(q, 2*q.lease, driver.LeaseOptions{
 		Every: q.lease / 3, Renewed: s.extendHeld,
 		Least: func() time.Duration { return s.longestHidden() + q.lease/2 },
@@ -165,7 +163,7 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 	return s, nil
 }
 
-// Close implements [driver.DLQ]. The locks that were not released run out.
+// Close implements [driver.DLQ]. Locks that were not released expire.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions

@@ -18,16 +18,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// deadRecord is a dead letter's own message, as its publisher made it.
+// deadRecord is a dead letter's native message, as its publisher made it.
 type deadRecord struct {
 	rec  record
-	body []byte // as it is shown
+	body []byte // as people see it
 }
 
 const sourceARN = "DeadLetterQueueSourceArn"
 
-// readMessage makes of a received message what a person looks at: the body is what its
-// publisher had, where EncodedAttribute says that it is written otherwise.
+// readMessage converts a received message for people. The body is the publisher's, decoded as EncodedAttribute says.
 func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
 	rec, ours := newRecord(m, q.info.Origin, nil, q.client.cfg.StateKeys)
@@ -39,7 +38,7 @@ func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	if ours != nil {
 		headers, part = ours.headers, ours.part
 	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.native.Body)) {
-		// Of another queue, or none of ours at all.
+		// The state of another queue, or none of redeliver's.
 		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
 			headers, part = c.headers, c.part
 		}
@@ -47,7 +46,7 @@ func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	dead.Body = rec.publishedBody()
 	e, encoded := encodedOf(&rec.native)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside ours it is the message's own
+		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside redeliver's state it is the message's own
 			continue
 		}
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: attributeBytes(own[name])})
@@ -80,8 +79,7 @@ func attributeBytes(v types.MessageAttributeValue) []byte {
 	return v.BinaryValue
 }
 
-// recordFrom makes the record of a message with these headers. What is as it was
-// is written as it was.
+// recordFrom makes the record of a message with these headers. Unchanged parts keep their encoding.
 func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 	var was record
 	var body []byte
@@ -126,18 +124,18 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 		}
 	}
 	if e.Body != "" || len(e.Metadata) > 0 {
-		if raw, err := json.Marshal(e); err == nil { // strings always are
+		if raw, err := json.Marshal(e); err == nil { // strings never fail
 			rec.MessageAttributes[EncodedAttribute] = displaced{Type: stringType, Value: []byte(escapeNonASCII(string(raw)))}.attribute()
 		}
 	}
 	return &rec
 }
 
-// attributeType is the property that says of which type an attribute is that is no
-// plain text: for those that have lost it on the way through a file.
+// attributeType is the prefix of properties that keep the types of attributes when a message passes through a file.
+// Plain text has none.
 const attributeType = "attribute-type/"
 
-// propertiesOf are what SQS keeps beside the attributes.
+// propertiesOf returns what SQS keeps beside the attributes.
 func propertiesOf(r *record) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
@@ -157,8 +155,8 @@ func propertiesOf(r *record) (all []deadletter.Header) {
 	return all
 }
 
-// recordFromProperties is a record with what propertiesOf said, without body and
-// attributes, of which it notes the types.
+// recordFromProperties restores a record from the properties, without body and attributes. It stores the types of
+// attributes in kinds.
 func recordFromProperties(m *deadletter.Message, kinds map[string]string) record {
 	r := record{current: m.ID, messageID: m.ID}
 	r.Attributes = make(map[string]string)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	receiveWaitTime  = time.Second // of a receive: SQS asks all its servers then
-	maxEmptyReceives = 3           // receives without a message while it says that there are some
-	// clockSkew is how far the clocks of SQS's hosts may be apart: what comes so
-	// shortly after a scan began counts as having been there.
+	receiveWaitTime  = time.Second // above 0, so that SQS asks all its servers
+	maxEmptyReceives = 3           // empty receives while SQS reports messages
+	// clockSkew is the assumed clock difference between SQS's hosts. A message that arrived this soon after a scan
+	// began counts as older.
 	clockSkew  = 500 * time.Millisecond
 	skewWindow = clockSkew + 2*time.Second
 
-	openedKey = "opened" // of the state: when a reader was opened last
+	openedKey = "opened" // the state's key for the time when a reader was last opened
 )
 
 // deadSession implements [driver.Session].
@@ -34,9 +34,9 @@ type deadSession struct {
 	q      *deadLetters
 	leases *driver.Leases
 
-	beganAt       time.Time       // by SQS's clock, when the first reader was opened; zero before
-	startedAt     time.Time       // by ours
-	replayedEarly map[string]bool // ids that were replayed just after it was
+	beganAt       time.Time       // by SQS's clock, when the first reader was opened; else zero
+	startedAt     time.Time       // by the local clock
+	replayedEarly map[string]bool // ids that were replayed soon after startedAt
 
 	mu   sync.Mutex
 	held map[string]*heldMessage // by MessageId
@@ -71,7 +71,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 		o.moved = true
 		if !queue.fifo {
 			o.dedup = ""
-			if !isGroupID(o.group) { // an import has another broker's key there
+			if !isGroupID(o.group) { // an import may have another broker's key here
 				o.group = ""
 			}
 		}
@@ -80,7 +80,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	for i, err := range s.q.client.sender(queue, publishLinger).sendAll(all) {
 		errs[of[i]] = err
 		if err == nil && to == driver.Back && time.Since(s.startedAt) < skewWindow {
-			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back it might be taken for what lay there
+			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
 	return errs
@@ -100,8 +100,7 @@ func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
 	return o, nil
 }
 
-// composeImport composes a dead letter. What SQS itself said of a message cannot be written again: it
-// is in redeliver's state then.
+// composeImport composes a dead letter. SQS's own properties cannot be written, so redeliver's state keeps them.
 func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
 	if m.Filler != deadletter.FilledByRedeliver && m.Filler != deadletter.FilledBySQS {
 		rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
@@ -116,7 +115,8 @@ func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
 	return o, nil
 }
 
-// isGroupID reports whether SQS takes id as a MessageGroupId. On a standard queue it names a tenant of a fair queue.
+// isGroupID reports whether SQS accepts id as a MessageGroupId. On a standard queue it names a tenant of a fair
+// queue.
 func isGroupID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -151,8 +151,7 @@ func (s *deadSession) Close(ctx context.Context) error {
 	return err
 }
 
-// Open implements [driver.Session]. What time it is by SQS's clock is that of a message which has
-// just been written.
+// Open implements [driver.Session]. It takes the time by SQS's clock from a message that it has just written.
 func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
 	if err := s.leases.Check(); err != nil {
 		return nil, err
@@ -173,11 +172,10 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 	return &deadReader{s: s}, nil
 }
 
-// deadReader reads the DLQ as far as it went when the session began to read, by the time at which
-// SQS was sent a message. It implements [driver.Reader].
+// deadReader reads the messages that SQS got before the session began to read. It implements [driver.Reader].
 type deadReader struct {
 	s   *deadSession
-	buf []types.Message // received, not looked at yet
+	buf []types.Message // received and not yet read
 }
 
 // Next implements [driver.Reader].
@@ -189,7 +187,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 		for len(r.buf) > 0 {
 			m := r.buf[0]
 			r.buf = r.buf[1:]
-			at := sentAt(&m) // before its attributes are read as its first ones
+			at := sentAt(&m) // before readMessage restores the first delivery's attributes
 			dead := r.s.q.readMessage(&m)
 			switch {
 			case r.s.isLater(dead, at):
@@ -216,8 +214,8 @@ func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
 	return again || !at.Before(s.beganAt.Add(clockSkew))
 }
 
-// endOfQueue is why nothing more is received: io.EOF, or deadletter.ErrBehind. It is nil where SQS says
-// that there is more.
+// endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBehind. It returns nil if SQS reports more
+// messages.
 func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
 	if err != nil {

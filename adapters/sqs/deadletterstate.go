@@ -17,18 +17,16 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// What is to be remembered of a DLQ beside its messages is one message in a FIFO
-// queue of its own, in one group. While somebody has received it SQS gives nobody
-// anything of that group, not even what is written behind it: that is the lock under
-// which it is changed. Who dies between the write of the new one and the deletion of
-// the old one leaves two, of which the next one to read makes one.
+// The state of a DLQ is one message in one group of its own FIFO queue. While a process has received it, SQS delivers
+// no other message of that group, so the receive is also the lock for a change. A process that dies between writing
+// the new state and deleting the old one leaves two; the next reader merges them.
 const (
 	stateSuffix     = "-state"
 	stateGroup      = "state"
-	stateVisibility = 10 * time.Second // for which whoever dies with it holds up the others
+	stateVisibility = 10 * time.Second // how long a process that dies with the state blocks others
 	maxStateSize    = 240 << 10        // bytes
-	// stateGrace is for how long what was begun is finished after nobody waits for it any more: a
-	// state that was received and is not handed back is hidden from all for stateVisibility.
+	// stateGrace bounds how long a started change goes on after its caller's ctx has ended. A state that was received
+	// and not returned is hidden from all for stateVisibility.
 	stateGrace = 5 * time.Second
 )
 
@@ -44,8 +42,8 @@ func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error
 	return err
 }
 
-// updateState reads the state and applies entries. at is when it was written, by SQS's clock; it is
-// empty where none was ever written.
+// updateState reads the state and applies entries. at is the time of the last write by SQS's clock, or zero if there
+// is no state yet.
 func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, at time.Time, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.client.cfg.SendTimeout, fmt.Errorf("not within %s", q.client.cfg.SendTimeout))
 	defer cancel()
@@ -59,7 +57,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	if err != nil || url == "" {
 		return snap, at, err
 	}
-	if ctx.Err() != nil { // inside may have been free at the same time: nothing is begun any more
+	if ctx.Err() != nil { // both cases of the select may have been ready
 		return snap, at, q.stateInUse(context.Cause(ctx))
 	}
 	graceCtx, end := withGrace(ctx, stateGrace)
@@ -86,13 +84,13 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	return snap, at, q.writeState(graceCtx, url, found, string(body))
 }
 
-// withGrace is a context that ends a while after ctx does, which has a deadline, and for the same reason.
+// withGrace returns a context that ends grace later than ctx, for the same reason. ctx must have a deadline.
 func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
 	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return // longer has one, too
+			return // the deadline of longer ends it
 		}
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
@@ -109,8 +107,8 @@ func (q *deadLetters) stateInUse(err error) error {
 	return fmt.Errorf("sqs: the state of %s: others have it: %w", q.info.DLQ, err)
 }
 
-// receiveState receives the state, and waits while others have it, until ctx ends. What has been
-// asked for by then is awaited, as whole says.
+// receiveState receives the state. While others hold it, receiveState waits until ctx ends. Its requests end with
+// graceCtx, so that a started receive is not cut short.
 func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, isNew bool, snap *driver.Snapshot) (found []types.Message, err error) {
 	for tries := 0; ; tries++ {
 		out, err := q.client.api.ReceiveMessage(graceCtx, &sqs.ReceiveMessageInput{
@@ -127,7 +125,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 		if isNew {
 			return nil, nil
 		}
-		if tries%5 == 1 { // not for each try: others may have it only for a moment
+		if tries%5 == 1 { // not at each try, because others often hold it only briefly
 			visible, hidden, err := q.counts(graceCtx, url, q.stateName)
 			if err != nil || visible+hidden == 0 {
 				return nil, err
@@ -147,7 +145,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 	return found, nil
 }
 
-// returnState lets others have what was only read.
+// returnState makes a state visible that was only read.
 func (q *deadLetters) returnState(ctx context.Context, url string, found []types.Message) error {
 	if len(found) == 0 {
 		return nil
@@ -166,8 +164,8 @@ func (q *deadLetters) returnState(ctx context.Context, url string, found []types
 	return nil
 }
 
-// batchErrors is what is wrong with entries of a batch. A receipt that is of no use any
-// more is not: others have the message, or nobody.
+// batchErrors returns the errors of a batch's entries. It ignores stale receipts, because the message is deleted or
+// another process has it.
 func batchErrors(failed []types.BatchResultErrorEntry) error {
 	var errs []error
 	for _, f := range failed {
@@ -178,7 +176,7 @@ func batchErrors(failed []types.BatchResultErrorEntry) error {
 	return errors.Join(errs...)
 }
 
-// writeState writes the state anew and then, not before, deletes what it was read from.
+// writeState writes the new state and then deletes the old messages.
 func (q *deadLetters) writeState(ctx context.Context, url string, found []types.Message, body string) error {
 	sent, err := q.client.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
 		Id: aws.String("0"), MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
@@ -206,12 +204,12 @@ func (q *deadLetters) writeState(ctx context.Context, url string, found []types.
 	return nil
 }
 
-// stateName is what the state's queue is called.
+// stateName returns the name of the state's queue.
 func stateName(dlq string) string {
 	return siblingName(strings.TrimSuffix(dlq, fifoSuffix)+fifoSuffix, stateSuffix)
 }
 
-// stateAttributes are those of the state's queue: it is encrypted as its DLQ is.
+// stateAttributes returns the attributes of the state's queue. It is encrypted as its DLQ is.
 func stateAttributes(dlq map[string]string) map[string]string {
 	attributes := map[string]string{
 		"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(maxRetention / time.Second)),
@@ -224,7 +222,8 @@ func stateAttributes(dlq map[string]string) map[string]string {
 	return attributes
 }
 
-// provisionState finds the state's queue, or makes it, where create says so.
+// provisionState returns the URL of the state's queue. It creates a missing queue if create is set, and reports
+// whether it did.
 func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, isNew bool, err error) {
 	q.mu.Lock()
 	url = q.stateURL

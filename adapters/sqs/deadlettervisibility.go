@@ -16,17 +16,17 @@ import (
 
 const (
 	deadLetterWorkers = 8
-	maxLeases         = 16 // of which a message that stays in hand is hidden at once in the end
+	maxLeases         = 16 // the longest hiding of a held message, in leases
 )
 
-// heldMessage is a message in hand: hidden from others for as long as its session extends that.
+// heldMessage is a received message that its session keeps hidden from others.
 type heldMessage struct {
 	receipt string
 	until   time.Time
-	hidden  time.Duration // at the last time; twice as long at the next one
+	hidden  time.Duration // the last timeout; the next one is twice as long
 }
 
-// longestHidden is for how long what is in hand stays hidden when it was extended now.
+// longestHidden returns how long the held messages stay hidden if they were extended now.
 func (s *deadSession) longestHidden() (longest time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -41,8 +41,7 @@ func (s *deadSession) longestHidden() (longest time.Duration) {
 	return longest
 }
 
-// needsExtension reports whether a message in hand might be seen before the time after next at
-// which that is prevented.
+// needsExtension reports whether a held message might become visible before the extension after the next one.
 func (s *deadSession) needsExtension(h *heldMessage, now time.Time) bool {
 	return h.until.Sub(now) <= s.q.lease*2/3
 }
@@ -51,7 +50,7 @@ func (s *deadSession) nextHiding(h *heldMessage) time.Duration {
 	return min(2*h.hidden, maxLeases*s.q.lease)
 }
 
-// extendHeld hides for longer what is due.
+// extendHeld extends the hiding of the messages that need it.
 func (s *deadSession) extendHeld(ctx context.Context) {
 	now := time.Now()
 	var batch []types.ChangeMessageVisibilityBatchRequestEntry
@@ -67,10 +66,10 @@ func (s *deadSession) extendHeld(ctx context.Context) {
 		})
 	}
 	s.mu.Unlock()
-	_ = s.changeVisibility(ctx, batch) // what fails is seen by others, and by us again
+	_ = s.changeVisibility(ctx, batch) // after an error others may receive the message, and so may this session
 }
 
-// changeVisibility sends changes of visibility, ten at a time.
+// changeVisibility changes the visibility of messages, ten per request.
 func (s *deadSession) changeVisibility(ctx context.Context, all []types.ChangeMessageVisibilityBatchRequestEntry) error {
 	return inBatches(all, func(ten []types.ChangeMessageVisibilityBatchRequestEntry) error {
 		out, err := s.q.client.api.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.q.dlq.url, Entries: ten})
@@ -84,7 +83,7 @@ func (s *deadSession) changeVisibility(ctx context.Context, all []types.ChangeMe
 	})
 }
 
-// inBatches calls do for ten at a time, some at once, and returns what went wrong.
+// inBatches calls do for ten items at a time, several batches at once, and returns the errors.
 func inBatches[T any](all []T, do func([]T) error) error {
 	var done sync.WaitGroup
 	slots := make(chan struct{}, deadLetterWorkers)
@@ -105,7 +104,7 @@ func inBatches[T any](all []T, do func([]T) error) error {
 	return errors.Join(found...)
 }
 
-// releaseHeld hands back what is in hand. What fails is seen when its time is over.
+// releaseHeld makes the held messages visible. After an error they become visible when their timeout ends.
 func (s *deadSession) releaseHeld(ctx context.Context) error {
 	var batch []types.ChangeMessageVisibilityBatchRequestEntry
 	s.mu.Lock()
@@ -119,8 +118,8 @@ func (s *deadSession) releaseHeld(ctx context.Context) error {
 	return s.changeVisibility(ctx, batch)
 }
 
-// receiveMessages takes up to ten more messages in hand. What is in hand already and comes
-// again has a new receipt.
+// receiveMessages receives up to ten messages and returns the new ones. A message that is held already gets a new
+// receipt.
 func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Message, err error) {
 	at := time.Now()
 	out, err := s.q.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
@@ -148,7 +147,7 @@ func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Messag
 	return fresh, nil
 }
 
-// deleteMessages deletes messages that are in hand.
+// deleteMessages deletes held messages.
 func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
 	entries := make([]types.DeleteMessageBatchRequestEntry, 0, len(ids))
 	s.mu.Lock()
@@ -167,7 +166,7 @@ func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
 			return errorOf("deleting from", s.q.dlq.name, err)
 		}
 		var errs []error
-		for _, f := range out.Failed { // a stale one, too: it is seen again
+		for _, f := range out.Failed { // a stale receipt counts too: the message is read again
 			errs = append(errs, errorOf("deleting from", s.q.dlq.name, failedEntry(f)))
 		}
 		return errors.Join(errs...)
@@ -175,7 +174,7 @@ func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		delete(s.held, id) // what failed is seen again
+		delete(s.held, id) // a message that was not deleted is read again
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// deleteLinger is how long a settled message waits for others to be deleted
-	// with it: what a killed process has settled meanwhile runs again.
+	// deleteLinger is how long a settled message waits for others to share a request. If the process is killed in
+	// that time, the message runs again.
 	deleteLinger  = 20 * time.Millisecond
 	deleteWorkers = 8
 
@@ -18,18 +18,18 @@ const (
 	maxRetryPause = 10 * time.Second
 )
 
-// deleter deletes settled messages of one queue. What fails is tried again until
-// over is closed; heartbeats keep it hidden meanwhile.
+// deleter deletes settled messages of one queue. It repeats failed deletions until over is closed; heartbeats keep
+// the messages hidden meanwhile.
 type deleter struct {
 	api       *sqs.Client
 	queue     *queue
 	timeout   time.Duration
 	over      <-chan struct{}
-	onDeleted func(*delivery) // the message is deleted, or is no longer ours to delete
+	onDeleted func(*delivery) // called when the message is deleted, or is no longer ours to delete
 	batches   *batcher[*delivery]
 }
 
-// deletion is what became of the deletion of a message until now.
+// deletion is the progress of deleting a message.
 type deletion struct {
 	receipt string // of the last try
 	tries   int
@@ -65,8 +65,8 @@ func (d *deleter) deleteBatch(batch []*delivery) {
 	}
 }
 
-// finish reports a deletion that is over, or tries again later. A receipt that is of no use says that the message is deleted, or
-// that another process has it.
+// finish handles the result of a deletion, or schedules another try. A stale receipt means that the message is
+// deleted or that another process has it.
 func (d *deleter) finish(m *delivery, err error) {
 	select {
 	case <-d.over:
@@ -80,7 +80,7 @@ func (d *deleter) finish(m *delivery, err error) {
 			d.onDeleted(m)
 			return
 		}
-		// It came again while it was being deleted: SQS may have said that it is deleted and have done nothing, as the
+		// The message came again during the deletion. SQS may have reported success without an effect, because the
 		// receipt was not the latest.
 		d.batches.add(m)
 	default:

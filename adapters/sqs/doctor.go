@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// A queue is looked at so often, so far apart, before it is said that nobody reads it.
+// Doctor checks a queue this often, this far apart, before it reports that nothing reads it.
 const (
 	readChecks     = 4
 	readCheckPause = time.Second
@@ -39,7 +39,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
 		}
 	}
-	if how.AnyPolicy { // whose waits are the longest nobody says
+	if how.AnyPolicy { // the policy with the longest waits is unknown
 		l.longestWait, l.totalWait, l.jitter = 0, 0, 0
 		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")
 	}
@@ -71,8 +71,8 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return d, c.checkReaders(ctx, l.main, d)
 }
 
-// checkReaders looks whether somebody reads the queue: for a while messages lie there, and
-// nobody has one in hand.
+// checkReaders checks whether anything reads the queue. A queue has no reader if it has messages for a while and none
+// is in flight.
 func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
 	if !q.exists {
 		return nil
@@ -104,5 +104,5 @@ func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis
 	return nil
 }
 
-// isIdle reports whether nobody has a message of the queue in hand.
+// isIdle reports whether no message of the queue is in flight.
 func (q *queue) isIdle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }

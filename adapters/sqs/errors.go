@@ -15,8 +15,8 @@ import (
 
 var errClosed = errors.New("sqs: the client is closed")
 
-// apiError is what SQS, or the way to it, says, fit for logs: a refused signature
-// comes with the canonical request, and that with the session token.
+// apiError is an error of SQS or of the connection without secrets. The error of a refused signature contains the
+// canonical request with the session token.
 type apiError struct {
 	text string
 	err  error
@@ -31,8 +31,7 @@ var (
 	canonical  = regexp.MustCompile(`(?is)the canonical string for this request should have been.*`)
 )
 
-// redactError makes an error of the client fit to be seen. It keeps what errors.Is and
-// errors.As find.
+// redactError removes secrets from an error's text. errors.Is and errors.As work as before.
 func redactError(err error) error {
 	if err == nil {
 		return nil
@@ -49,15 +48,15 @@ func redactText(s string) string {
 	return redeliver.Cut(keyID.ReplaceAllString(s, "***"), redeliver.MaxErrorText)
 }
 
-// entryError is a failure of one entry of a batch that SQS took otherwise.
+// entryError is the failure of one entry of a batch.
 type entryError struct {
 	code, message string
-	sender        bool // it is the entry's own fault
+	sender        bool // the entry itself is invalid
 }
 
 func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + redactText(e.message)) }
 
-// ErrorCode makes it look like other errors of the API.
+// ErrorCode returns the code, as other errors of the API do.
 func (e *entryError) ErrorCode() string { return e.code }
 
 func failedEntry(f types.BatchResultErrorEntry) error {
@@ -71,8 +70,8 @@ func failedEntry(f types.BatchResultErrorEntry) error {
 	return e
 }
 
-// errorCode is the API's name of an error, without what stands before it:
-// "QueueDoesNotExist", and "" for errors that are none of the API's.
+// errorCode returns the API's code of an error without its prefix, such as "QueueDoesNotExist". It returns "" for
+// other errors.
 func errorCode(err error) string {
 	coded, ok := errors.AsType[interface {
 		error
@@ -85,13 +84,13 @@ func errorCode(err error) string {
 	return name[strings.LastIndexAny(name, ".#")+1:]
 }
 
-// isMissingQueue tells that a queue does not exist. AWS has two names for it.
+// isMissingQueue reports whether a queue does not exist. AWS has two codes for it.
 func isMissingQueue(err error) bool {
 	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, errorCode(err))
 }
 
-// isStaleReceipt tells that a receipt is of no use any more: the message was deleted, or
-// was hidden no longer and may have gone to another.
+// isStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
+// with another process.
 func isStaleReceipt(err error) bool {
 	switch errorCode(err) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
@@ -104,7 +103,7 @@ func isStaleReceipt(err error) bool {
 	}
 }
 
-// isRefused tells that SQS will never take this one message.
+// isRefused reports whether SQS will never accept this message.
 func isRefused(err error) bool {
 	switch errorCode(err) {
 	case "InvalidMessageContents", "InvalidAttributeValue", "InvalidParameterValue", "InvalidParameterCombination", "MissingParameter",
@@ -115,17 +114,16 @@ func isRefused(err error) bool {
 	return ok && entry.sender && !temporaryCode.MatchString(entry.code)
 }
 
-// temporaryCode are codes of what is called the sender's fault and yet is none of the
-// message's: it passes, or somebody mends it.
+// temporaryCode matches codes that AWS counts as the sender's fault although the message is valid.
 var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
 
-// mayConcernOneEntry tells that a whole batch may have been refused for one of its entries,
-// or for their size, so that each has to be tried by itself.
+// mayConcernOneEntry reports whether one entry, or the total size, may have caused the refusal of a whole batch. Then
+// each entry is sent alone.
 func mayConcernOneEntry(err error) bool {
 	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, errorCode(err))
 }
 
-// isContextEnd tells that an error is only the end of ctx.
+// isContextEnd reports whether an error comes only from the end of ctx.
 func isContextEnd(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 func errorOf(what, queue string, err error) error {

@@ -9,48 +9,44 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// While a message of a group is received and not yet deleted, a FIFO queue shows
-// nothing else of that group, and a receive that is waiting when this ends is not
-// told: on SQS it waits until its time is over. So nobody waits there for what
-// this process itself holds up. While it has groups in hand its pollers only
-// glance at the queue, and at once when a group is free; only after a while in
-// which nothing came do they wait for other groups, and somebody else looks then
-// when a group is free.
+// While a message of a group is received and not deleted, a FIFO queue delivers nothing else of that group. A receive
+// that waits does not notice the deletion: on SQS it waits until its time is over. So pollers do not wait on the
+// server for messages that this process itself blocks. While this process holds groups they use short receives, and
+// receive at once when a group is free. After a while without messages they use long receives for other groups, and
+// watchFreedGroups looks for the messages of freed groups.
 const (
-	minPause = 50 * time.Millisecond // between two glances; each is twice as long as the one before
+	minPause = 50 * time.Millisecond // between two short receives; doubles each time
 	maxPause = 400 * time.Millisecond
-	// freedGroupWait is how long the look for a free group's messages waits: a receive that
-	// waits at all asks all of SQS's servers.
+	// freedGroupWait is the wait of a receive for a freed group. A receive without any wait does not ask all of SQS's
+	// servers.
 	freedGroupWait = time.Second
 )
 
-// groups is which message groups of a FIFO queue this process has in hand. hold and
-// release are called under the source's lock.
+// groups counts the held messages of each message group of a FIFO queue. add and remove need the source's lock.
 type groups struct {
-	counts    map[string]int // messages by group
-	empty     engine.Gate    // closed while there are any
-	minWait   time.Duration  // how long a receive takes that is not to wait
+	counts    map[string]int // held messages by group
+	empty     engine.Gate    // closed while a group is held
+	minWait   time.Duration  // the wait of a short receive
 	paused    atomic.Int64   // pollers
-	freed     chan struct{}  // wakes one of them
-	unwatched chan struct{}  // wakes who looks when nobody naps
+	freed     chan struct{}  // wakes a paused poller
+	unwatched chan struct{}  // wakes watchFreedGroups when no poller is paused
 }
 
-// newGroups is nil for a standard queue, where nothing is held up; the methods do
-// nothing then.
+// newGroups returns nil for a standard queue, which blocks no groups. All methods accept nil.
 func newGroups(q *queue) *groups {
 	if !q.fifo {
 		return nil
 	}
 	g := &groups{counts: make(map[string]int), freed: make(chan struct{}, 1), unwatched: make(chan struct{}, 1)}
-	// The SDK leaves out a wait of 0 s, and the queue's own is taken then.
+	// The SDK omits a wait of 0 s, and SQS then uses the queue's own.
 	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.attributesDenied || err == nil && own > 0 {
 		g.minWait = time.Second
 	}
 	return g
 }
 
-// expectMessages notes, from any goroutine, that messages are on their way to the lane,
-// which may be before it counts them; come takes that back.
+// expectMessages marks messages as held before the lane counts them. messagesArrived undoes it. Both are safe for
+// concurrent use.
 func (g *groups) expectMessages() {
 	if g != nil {
 		g.empty.Close()
@@ -74,7 +70,7 @@ func (g *groups) add(group string) {
 	}
 }
 
-// remove takes a hold back: the message is deleted, or no longer ours.
+// remove counts down a message that is deleted or no longer ours.
 func (g *groups) remove(group string) {
 	if g == nil {
 		return
@@ -88,7 +84,7 @@ func (g *groups) remove(group string) {
 	g.wakePoller()
 }
 
-// wakePoller has somebody look at the queue, from any goroutine.
+// wakePoller makes a poller or watchFreedGroups receive now. It is safe for concurrent use.
 func (g *groups) wakePoller() {
 	if g == nil {
 		return
@@ -103,11 +99,11 @@ func (g *groups) wakePoller() {
 	}
 }
 
-// pauseLength is how a poller goes about a FIFO queue: how long its last nap was, and more
-// than maxPause when it may wait for other groups.
+// pauseLength is the length of a poller's last pause on a FIFO queue. Above maxPause the poller waits for other
+// groups on the server.
 type pauseLength time.Duration
 
-// receiveWait is how long a poller's next receive may wait.
+// receiveWait returns the wait of a poller's next receive.
 func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration {
 	if g == nil || time.Duration(p) > maxPause || !g.empty.Closed() {
 		return maxWait
@@ -115,8 +111,7 @@ func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration
 	return g.minWait
 }
 
-// pause is a poller's rest behind a receive that brought so many messages. It ends
-// early when a group is free.
+// pause pauses a poller after a receive. It ends early when a group is free.
 func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return
@@ -143,8 +138,7 @@ func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 	}
 }
 
-// watchFreedGroups looks for the messages of groups that are free while all pollers wait for
-// other groups, until ctx ends.
+// watchFreedGroups receives messages of freed groups while all pollers wait for other groups, until ctx ends.
 func (s *source) watchFreedGroups(ctx context.Context) {
 	pause := newPause()
 	defer s.intake.wakeAtEnd(ctx)()
@@ -161,11 +155,11 @@ func (s *source) watchFreedGroups(ctx context.Context) {
 				return
 			}
 			found, err := s.fetchMessages(want, wait)
-			wait = s.groups.receiveWait(0, freedGroupWait) // the rest may be of a group that has just come into hand
+			wait = s.groups.receiveWait(0, freedGroupWait) // the rest may belong to a group that was just received
 			more = found == want
 			if err == nil {
 				pause.Reset()
-			} else { // a poller tells of it
+			} else { // a poller reports the error
 				more = sleep(ctx, pause.NextBackOff())
 			}
 		}

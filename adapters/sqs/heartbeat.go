@@ -12,8 +12,8 @@ var groupSeed = maphash.MakeSeed()
 
 func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }
 
-// runHeartbeats hides everything in hand from others until the end: what runs, what waits and what lies here. What could not be
-// kept is lost.
+// runHeartbeats keeps all held messages hidden from others until the source ends. A message whose extension failed is
+// lost.
 func (s *source) runHeartbeats() {
 	timeout := s.client.cfg.VisibilityTimeout
 	tick := time.NewTicker(min(timeout, maxShortVisibility) / 10)
@@ -53,9 +53,9 @@ func (s *source) allHeld(all []*delivery) []*delivery {
 	return all
 }
 
-// dropLost drops a message that others may have by now, and all behind it in its group, which must not overtake it: SQS shows no
-// message of a group while another of it is hidden, so that they come again in their order. What is settled is deleted by what
-// SQS says of that. then, which may be nil, is called when the lane knows.
+// dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.
+// SQS delivers no message of a group while another of it is hidden, so they come again in order. For a settled
+// message the result of its deletion decides. dropLost calls then, which may be nil, when the lane knows.
 func (s *source) dropLost(d *delivery, then func()) {
 	s.mu.Lock()
 	if d.gone || d.settled {
@@ -90,7 +90,7 @@ func (s *source) dropLost(d *delivery, then func()) {
 	}
 }
 
-// abandonLost takes a lost message out of the lane, which may not have it yet.
+// abandonLost removes a lost message from the lane, which may not have it yet.
 func (s *source) abandonLost(d *delivery) {
 	s.mu.Lock()
 	m := d.m

@@ -9,34 +9,34 @@ import (
 )
 
 const (
-	// partialBatchPause is the pause after a receive that brought less than it could: what
-	// comes meanwhile shares the next request.
+	// partialBatchPause is the pause after a receive that was not full, so that later messages share the next
+	// request.
 	partialBatchPause = 20 * time.Millisecond
-	// Bounds of what a lane has in hand, those included that wait: how many messages,
-	// or how many may be in flight where that is more, and their bytes.
+	// Default bounds of the messages that a lane holds, waiting ones included. The count is higher if more may be in
+	// flight.
 	defaultMaxHeldMessages = 10_000
 	defaultMaxHeldBytes    = 128 << 20
 )
 
-// heldLimit is how much a lane may have in hand. A receive begins only when ten messages
-// of the largest size that the queue takes keep within it.
+// heldLimit bounds what a lane holds. A receive begins only if ten messages of the queue's maximum size fit.
 type heldLimit struct{ messages, bytes int }
 
-// room is how many messages may still be asked for.
+// room returns how many more messages may be requested.
 func (b heldLimit) room(messages, bytes, largest int) int {
 	return min(b.messages-messages, (b.bytes-bytes)/max(1, largest))
 }
 
-// intake decides how many messages may be received now: pollers take, the lane says how much room there is.
+// intake decides how many messages may be received now. Pollers reserve room; the lane sets how much there is.
 type intake struct {
 	mu       sync.Mutex
 	more     sync.Cond
 	size     int // of a request
-	accept   int // the lane takes so many more
-	reserved int // messages are asked for, or lie here for the lane
-	// hand is how many messages are settled and not yet deleted, and how many more may be in hand. It is called with mu held.
+	accept   int // how many more the lane accepts
+	reserved int // messages that are requested, or wait for the lane
+	// heldRoom returns how many messages are settled and not yet deleted, and how many more may be held. It is called
+	// with mu held.
 	heldRoom      func() (settled, more int)
-	activePollers int // how many pollers are at it: as many as find full batches
+	activePollers int // grows while receives are full, else shrinks
 	maxPollers    int
 }
 
@@ -46,7 +46,7 @@ func newIntake(maxAhead, pollers int, heldRoom func() (settled, more int)) *inta
 	return in
 }
 
-// setRoom says how many more messages the lane takes, and how many it has got since the last call.
+// setRoom sets how many more messages the lane accepts. got is how many it got since the last call.
 func (in *intake) setRoom(accept, got int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -55,15 +55,14 @@ func (in *intake) setRoom(accept, got int) {
 	in.more.Broadcast()
 }
 
-// wake has pollers ask again: there is more room in hand.
+// wake makes pollers check again whether there is room.
 func (in *intake) wake() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.more.Broadcast()
 }
 
-// wakeAtEnd has take see the end of ctx, which must be called before it, once. done
-// takes that back.
+// wakeAtEnd makes reserve notice the end of ctx. The caller must call it once before reserve, and done afterwards.
 func (in *intake) wakeAtEnd(ctx context.Context) (done func() bool) {
 	return context.AfterFunc(ctx, func() {
 		in.mu.Lock()
@@ -72,8 +71,8 @@ func (in *intake) wakeAtEnd(ctx context.Context) (done func() bool) {
 	})
 }
 
-// reserve waits until there is room for a whole request, and until poller n is
-// needed. It is false when ctx has ended; see until.
+// reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended;
+// see wakeAtEnd.
 func (in *intake) reserve(ctx context.Context, n int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -87,7 +86,7 @@ func (in *intake) reserve(ctx context.Context, n int) (int, bool) {
 	return 0, false
 }
 
-// release takes a part of a take back, for which no messages came.
+// release returns the part of a reservation for which no messages came.
 func (in *intake) release(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -95,7 +94,7 @@ func (in *intake) release(n int) {
 	in.more.Broadcast()
 }
 
-// adaptPollers says how full a request was.
+// adaptPollers adjusts the number of active pollers to how full a receive was.
 func (in *intake) adaptPollers(n, want int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -107,11 +106,11 @@ func (in *intake) adaptPollers(n, want int) {
 	}
 }
 
-// poll receives until ctx ends. Between failures it pauses with backoff.
+// poll receives until ctx ends. After failures it pauses with backoff.
 func (s *source) poll(ctx context.Context, n int) {
 	pause := newPause()
 	defer s.intake.wakeAtEnd(ctx)()
-	wait := time.Second // the first look tells that the queue can be read
+	wait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
 	for {
 		want, ok := s.intake.reserve(ctx, n)
@@ -124,7 +123,7 @@ func (s *source) poll(ctx context.Context, n int) {
 			return
 		case err != nil:
 			s.r.disconnected(s.queue.name, err)
-			if isMissingQueue(err) { // it was deleted under us
+			if isMissingQueue(err) { // it was deleted while we read it
 				if err := s.client.provision(ctx, s.layout); err != nil && ctx.Err() == nil {
 					s.r.disconnected(s.queue.name, err)
 				}
@@ -143,7 +142,7 @@ func (s *source) poll(ctx context.Context, n int) {
 	}
 }
 
-// fetchMessages receives up to so many messages, which were taken of the intake, and hands them to the lane.
+// fetchMessages receives up to want messages, for which the caller has reserved room, and passes them to the lane.
 func (s *source) fetchMessages(want int, wait time.Duration) (found int, err error) {
 	msgs, err := s.receive(want, wait)
 	if len(msgs) == 0 {
@@ -158,13 +157,13 @@ func (s *source) fetchMessages(want int, wait time.Duration) (found int, err err
 	return len(msgs), err
 }
 
-// newPause is how long is waited between receives that fail.
+// newPause returns the backoff between receives that fail.
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(minRetryPause/5),
 		backoff.WithMaxInterval(maxRetryPause/2), backoff.WithMaxElapsedTime(0))
 }
 
-// sleep waits for d. It is false when ctx has ended.
+// sleep waits for d. It returns false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,12 +8,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Limits of queues of ours.
+// Limits of redeliver's queues.
 const (
-	// maxReceiveCount is SQS's most: its own limit never comes first, because crashes
-	// are counted, and what reaches it goes to the DLQ.
+	// maxReceiveCount is SQS's maximum. SQS never applies it first: redeliver counts crashes, and moves the message
+	// to the DLQ before that.
 	maxReceiveCount = 1000
-	// maxRetention is SQS's, for what must not go away: dead letters.
+	// maxRetention is SQS's maximum, used for dead letters.
 	maxRetention = 14 * 24 * time.Hour
 )
 
@@ -26,12 +26,12 @@ type queue struct {
 	fifo bool
 
 	exists           bool
-	attributesDenied bool              // its attributes may not be read
-	attributes       map[string]string // what it has, or is created with
+	attributesDenied bool              // reading its attributes is denied
+	attributes       map[string]string // current ones, or those for its creation
 
 	limit     int           // bytes of a message
-	delay     int32         // seconds that a message waits which names no delay
-	retention time.Duration // 0 is not known
+	delay     int32         // seconds, for messages without a delay of their own
+	retention time.Duration // 0 means unknown
 }
 
 type kind string
@@ -42,20 +42,20 @@ const (
 	deadQueue    kind = "dlq"
 )
 
-// layout is the queues of one subscription.
+// layout is the set of queues of one subscription.
 type layout struct {
 	topic                          string
 	main, suspects                 *queue
-	dlq                            *queue // nil where what is dead is discarded
+	dlq                            *queue // nil if DLQ.Discard is set
 	policy                         redeliver.Policy
-	field                          string // where the policy stands in the configuration
+	field                          string // name of the policy's field in the configuration
 	notes, unchecked               []string
-	longestWait, totalWait, jitter time.Duration // the longest planned wait, and all of them together
+	longestWait, totalWait, jitter time.Duration // waits that the policy plans: the longest one, and the sum
 	listed                         bool
-	dlqRetention                   time.Duration // by the DLQ, as DLQ.Retention says; 0 for whatever it is
+	dlqRetention                   time.Duration // DLQ.Retention; 0 accepts any
 }
 
-// newLayout reads a topic and checks what can be checked without SQS.
+// newLayout parses a topic and makes all checks that need no request.
 func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	a := parseTopic(topic)
 	var ps redeliver.Problems
@@ -79,7 +79,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 		l.longestWait = max(l.longestWait, d+jitter)
 		l.totalWait += d + jitter
 	}
-	if !l.main.fifo { // where a group waits for its failures as it is
+	if !l.main.fifo { // FIFO groups keep their order anyway
 		ps.Order(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
 	}
 	l.checkVisibilityLimits(&ps)
@@ -89,7 +89,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	return l, a, nil
 }
 
-// checkVisibilityLimits refuses what would keep a message in hand for longer than SQS hides it.
+// checkVisibilityLimits refuses a policy that would hold a message for longer than SQS can hide it.
 func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 	if l.policy.Timeout > maxVisibility {
 		ps.Add(l.field+".Timeout", l.policy.Timeout, fmt.Sprintf("must be at most %s: SQS hides a received message no longer than that", maxVisibility))
@@ -102,7 +102,7 @@ func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 
 func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.ownQueues()...) }
 
-// ownQueues are the queues of ours.
+// ownQueues returns the queues that redeliver creates beside the main one.
 func (l *layout) ownQueues() []*queue {
 	if l.dlq == nil {
 		return []*queue{l.suspects}
@@ -110,7 +110,7 @@ func (l *layout) ownQueues() []*queue {
 	return []*queue{l.suspects, l.dlq}
 }
 
-// setAttributes takes over what SQS says of a queue.
+// setAttributes stores the attributes that SQS reports for a queue.
 func (q *queue) setAttributes(attributes map[string]string) {
 	q.exists, q.attributes, q.arn = true, attributes, attributes["QueueArn"]
 	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
@@ -124,7 +124,7 @@ func (q *queue) setAttributes(attributes map[string]string) {
 	}
 }
 
-// desiredAttributes are the attributes with which a queue is created.
+// desiredAttributes returns the attributes with which a queue is created.
 func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 	attributes := map[string]string{}
 	if q.fifo {
@@ -135,7 +135,7 @@ func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 		l.setRedrivePolicy(attributes)
 		for name, v := range cfg.QueueAttributes {
 			attributes[name] = v
-			if v == "" { // not even ours
+			if v == "" { // an empty value removes even a default
 				delete(attributes, name)
 			}
 		}
@@ -150,7 +150,7 @@ func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 		kept = cfg.DLQ.Retention
 	}
 	attributes["MessageRetentionPeriod"] = strconv.Itoa(int(kept / time.Second))
-	// What the origin takes, ours must take; what it hides, ours must hide.
+	// Our queues accept the same sizes as the main queue, and are encrypted like it.
 	from := l.main.attributes
 	if !l.main.exists {
 		from = cfg.QueueAttributes
@@ -161,12 +161,12 @@ func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 		}
 	}
 	if attributes["KmsMasterKeyId"] != "" {
-		delete(attributes, "SqsManagedSseEnabled") // one of the two
+		delete(attributes, "SqsManagedSseEnabled") // SQS accepts only one of the two
 	}
 	return attributes
 }
 
-// setRedrivePolicy sets the RedrivePolicy of queues that we create.
+// setRedrivePolicy sets the RedrivePolicy of a queue that redeliver creates.
 func (l *layout) setRedrivePolicy(attributes map[string]string) {
 	if l.dlq != nil {
 		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, maxReceiveCount)

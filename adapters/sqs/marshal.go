@@ -43,7 +43,7 @@ type Marshaler interface {
 // attributes of other types as text; MessageFromContext shows them all as they are.
 type DefaultMarshaler struct{}
 
-// encoded is what stands in EncodedAttribute.
+// encoded is the content of EncodedAttribute.
 type encoded struct {
 	Body     string            `json:"body,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -84,7 +84,7 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 	return msg, nil
 }
 
-// encodedOf reads EncodedAttribute. ok is false where it is none of ours.
+// encodedOf reads EncodedAttribute. ok is false if another program wrote it.
 func encodedOf(m *types.Message) (e encoded, ok bool) {
 	a, there := m.MessageAttributes[EncodedAttribute]
 	if !there || a.StringValue == nil || json.Unmarshal([]byte(*a.StringValue), &e) != nil {
@@ -111,7 +111,7 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 	var plain []string
 	for _, name := range names {
 		switch v := msg.Metadata[name]; {
-		case name == redeliver.HeaderExpires && v != "" && isValidText(v): // first: it is believed in an attribute of its own only
+		case name == redeliver.HeaderExpires && v != "" && isValidText(v): // first, because it only counts in an attribute of its own
 			plain = append([]string{name}, plain...)
 		case v != "" && isValidText(v) && isMetadataName(name):
 			plain = append(plain, name)
@@ -140,8 +140,7 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 	return body, attributes, nil
 }
 
-// escapeNonASCII writes what is not ASCII in a JSON text as escapes: JSON allows
-// characters that SQS does not.
+// escapeNonASCII escapes non-ASCII characters of a JSON text, because JSON allows characters that SQS does not.
 func escapeNonASCII(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -158,8 +157,7 @@ func escapeNonASCII(s string) string {
 	return b.String()
 }
 
-// isMetadataName reports whether SQS takes a name for an attribute, and no convention
-// of ours is behind it.
+// isMetadataName reports whether SQS accepts a name for an attribute and redeliver does not use it.
 func isMetadataName(name string) bool {
 	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {
 		return false

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxName    = 80 // SQS's own, with .fifo
+	maxName    = 80 // SQS's limit, .fifo included
 	maxSuffix  = len("-suspects")
 	fifoSuffix = ".fifo"
 )
@@ -41,7 +41,7 @@ func (n Names) suspects(queue string) string {
 	return siblingName(queue, "-suspects")
 }
 
-// check refuses names that would mix up queues, or that SQS would refuse.
+// check refuses names that collide, or that SQS would refuse.
 func (n Names) check(ps *redeliver.Problems, queue string) {
 	dlq, suspects := n.dlq(queue), n.suspects(queue)
 	if n.DLQ != nil {
@@ -65,8 +65,8 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 	}
 }
 
-// siblingName is the name of a queue of ours beside another. One that leaves no room
-// for the suffix is cut, and a hash of the whole stands for what is lost.
+// siblingName returns the name of one of redeliver's queues for a queue. If there is no room for the suffix, it cuts
+// the name and adds a hash of the whole.
 func siblingName(queue, suffix string) string {
 	stem, end := queue, ""
 	if isFIFO(queue) {
@@ -82,7 +82,7 @@ func siblingName(queue, suffix string) string {
 
 func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoSuffix) }
 
-// checkName refuses what SQS would refuse, before it is asked.
+// checkName refuses names that SQS would refuse.
 func checkName(ps *redeliver.Problems, field, queue string) {
 	stem := strings.TrimSuffix(queue, fifoSuffix)
 	bad := stem == "" || len(queue) > maxName
@@ -95,10 +95,10 @@ func checkName(ps *redeliver.Problems, field, queue string) {
 	}
 }
 
-// address is a queue as a topic names it: by its name, its URL or its ARN.
+// address is a queue as a topic identifies it: by name, URL or ARN.
 type address struct {
 	name    string
-	url     string // where the topic is one
+	url     string // if the topic is a URL
 	account string // of an ARN, or of a URL that has one
 	region  string // of an ARN
 }

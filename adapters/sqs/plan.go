@@ -101,7 +101,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 	return p
 }
 
-// messages is about how many a queue holds.
+// messages returns the approximate number of messages in a queue.
 func (q *queue) messages() int64 {
 	if !q.exists {
 		return 0
@@ -117,7 +117,7 @@ func (q *queue) messages() int64 {
 	return sum
 }
 
-// planDelay says how a wait is spent: by which copies, each with its DelaySeconds.
+// planDelay returns the copies in which a wait is spent, and a description.
 func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
 	if l.main.fifo {
 		return nil, "in hand, hidden from others (visibility timeout)"
@@ -144,7 +144,7 @@ func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism str
 	return hops, mechanism
 }
 
-// String returns the plan as a text for people.
+// String formats the plan for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	what := "standard"

@@ -3,24 +3,23 @@ package sqs
 // Right is a set of actions that AWS must allow on a queue.
 type Right struct {
 	Queue   string
-	ARN     string   // empty where that is not known
+	ARN     string   // empty if unknown
 	Actions []string // "sqs:ReceiveMessage", ...
 }
 
-// findActions are what it takes to find a queue and to see what it is like.
+// findActions returns the actions needed to find a queue and read its attributes.
 func findActions(more ...string) []string {
 	return append([]string{"sqs:GetQueueUrl", "sqs:GetQueueAttributes"}, more...)
 }
 
-// readActions are what it takes to work on what a queue has.
+// readActions returns the actions needed to process a queue's messages.
 func readActions(more ...string) []string {
 	return append(findActions("sqs:ReceiveMessage", "sqs:ChangeMessageVisibility", "sqs:DeleteMessage"), more...)
 }
 
 const sendAction = "sqs:SendMessage"
 
-// rights are a subscriber's. A message of a FIFO queue waits in hand, of others as a
-// copy.
+// rights returns the rights of a subscriber. A FIFO message waits hidden; any other waits as a copy.
 func (l *layout) rights() []Right {
 	main := readActions(sendAction)
 	if l.main.fifo {
@@ -33,13 +32,13 @@ func (l *layout) rights() []Right {
 	return all
 }
 
-// operatorRights are those of who works on the DLQ.
+// operatorRights returns the rights of a person who works on the DLQ.
 func (l *layout) operatorRights() []Right {
 	if l.dlq == nil {
 		return nil
 	}
 	return []Right{
-		{l.main.name, l.main.arn, findActions(sendAction)}, // a replay
+		{l.main.name, l.main.arn, findActions(sendAction)}, // for a replay
 		{l.dlq.name, l.dlq.arn, readActions(sendAction)},   // an import sends
 		{stateName(l.dlq.name), "", readActions(sendAction)},
 	}

@@ -19,8 +19,7 @@ func errNoRegion() error {
 	return ps.Err()
 }
 
-// findQueue asks SQS for a queue. One that is not there has no URL, unless the address
-// was one.
+// findQueue asks SQS for a queue. A queue that does not exist has no URL, unless the address is one.
 func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
 	q := &queue{name: a.name, url: a.url, fifo: isFIFO(a.name)}
 	return q, c.describeQueue(ctx, q, a)
@@ -64,8 +63,7 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 	return nil
 }
 
-// limitOf is how large a message of a queue may be: what is configured, or what
-// the queue says.
+// limitOf returns the largest message size of a queue: the configured one, the queue's own, or the default.
 func limitOf(q *queue, configured int) int {
 	switch {
 	case configured > 0 && q.limit > 0:
@@ -79,8 +77,8 @@ func limitOf(q *queue, configured int) int {
 	}
 }
 
-// survey looks at the queues of a topic and refuses what cannot be met, without
-// creating anything: all problems in one redeliver.ConfigError.
+// survey reads the queues of a topic and refuses what cannot work, without creating anything. It returns all problems
+// in one redeliver.ConfigError.
 func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -111,8 +109,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	return l, nil
 }
 
-// provision creates the queues of a layout that are missing: those first to which
-// others point.
+// provision creates the missing queues of a layout. A queue that others point to comes first.
 func (c *Client) provision(ctx context.Context, l *layout) error {
 	for _, q := range slices.Backward(l.queues()) {
 		if err := c.createQueue(ctx, l, q); err != nil {
@@ -122,8 +119,8 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	return nil
 }
 
-// createQueue creates a queue where it is missing. What is known of one that was there
-// is not changed: others read it.
+// createQueue creates a queue if it is missing. It does not change the description of a queue that existed, because
+// others read it.
 func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {
@@ -131,7 +128,7 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
 		})
 		if !isMissingQueue(err) {
-			return nil // whatever else is wrong, it is not that the queue is missing
+			return nil // whatever else is wrong, the queue is not missing
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
@@ -142,7 +139,7 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	switch {
 	case err == nil:
 	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, errorCode(err)):
-		// Another process was quicker, with other attributes, or it was there.
+		// The queue exists with other attributes, perhaps because another process was faster.
 		if known {
 			return nil
 		}

@@ -36,7 +36,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	var all []*sending
-	var nth []int // the places of all among the messages
+	var nth []int // the indexes of all in messages
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
 		o, err := p.composeMessage(topic, q, msg)
@@ -62,7 +62,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
-// composeMessage makes what is sent for a message.
+// composeMessage makes the outgoing message.
 func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message) (o outgoing, err error) {
 	cfg := &p.client.cfg
 	fail := func(err error) (outgoing, error) {
@@ -100,7 +100,7 @@ func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message)
 	return p.delayedCopy(q, msg, o, due, now, fail)
 }
 
-// delayedCopy has a message wait, with its due time in an attribute of ours.
+// delayedCopy makes a copy that waits, with its due time in StateAttribute.
 func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
 	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}, keys: p.client.cfg.StateKeys}
 	id := msg.UUID
@@ -114,7 +114,7 @@ func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due,
 		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
 		return waiting, nil
 	}
-	// It leaves no room: SQS alone can hold it, up to a quarter of an hour.
+	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
 	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
 	if due.Sub(now) > maxDelay {
 		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.limit, maxDelay))

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// redrivePolicy is SQS's own way to a DLQ.
+// redrivePolicy is a queue's RedrivePolicy, SQS's own mechanism for DLQs.
 type redrivePolicy struct {
 	Target      string      `json:"deadLetterTargetArn"`
 	MaxReceives json.Number `json:"maxReceiveCount"`
@@ -27,7 +27,7 @@ func (q *queue) redrivePolicy() (p redrivePolicy, maxReceives int, ok bool) {
 	return p, maxReceives, err == nil
 }
 
-// check refuses what would cut retries short, and notes what is worth knowing.
+// check refuses settings that would cut retries short, and adds notes.
 func (l *layout) check(ps *redeliver.Problems) {
 	for _, q := range l.queues() {
 		if q.attributesDenied {
@@ -83,7 +83,7 @@ func (l *layout) checkRetention(ps *redeliver.Problems) {
 	}
 }
 
-// checkRedrive says how a queue's own RedrivePolicy and ours work together.
+// checkRedrive checks a queue's own RedrivePolicy.
 func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	p, maxReceives, ok := q.redrivePolicy()
 	if !ok {
@@ -119,7 +119,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, maxReceives, target, restart))
 }
 
-// textOf is attributes as a text, in order.
+// textOf formats attributes in order.
 func textOf(attributes map[string]string) string {
 	parts := make([]string, 0, len(attributes))
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
@@ -128,7 +128,7 @@ func textOf(attributes map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxHandlerWait is the longest wait that a handler may ask for.
+// maxHandlerWait returns the longest wait that a handler may ask for.
 func (l *layout) maxHandlerWait() time.Duration {
 	if l.main.fifo {
 		return maxVisibility

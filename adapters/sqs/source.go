@@ -15,10 +15,10 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// source is one queue that is read: the queue of the subscription, or that of its suspects. It implements driver.Source.
+// source reads one queue: the queue of the subscription or its queue of suspects. It implements driver.Source.
 //
-// All the time that a message is in hand it is hidden from others, by heartbeats. Pollers receive messages; the lane's
-// goroutine settles and returns them; those that settled messages are deleted for and heartbeats have goroutines of their own.
+// Heartbeats hide a message from others while it is held. Pollers receive messages, and the lane's goroutine settles
+// and returns them. Deletions and heartbeats have goroutines of their own.
 type source struct {
 	r      *reader
 	client *Client
@@ -29,35 +29,35 @@ type source struct {
 
 	in                chan *delivery
 	lane              driver.Lane[*delivery]
-	parsed            int // messages that the lane has taken since it last said how many more it takes
+	parsed            int // messages that the lane has parsed since its last Accept
 	intake            *intake
 	groups            *groups // nil on a standard queue
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
-	lostAnswers       atomic.Int64 // receives that failed, and may have counted
+	lostAnswers       atomic.Int64 // failed receives, which SQS may have counted
 
-	rewriteAfter, isolateAfter int // receives, see receiveLimits
+	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
 	polling            sync.WaitGroup
 	beating            sync.WaitGroup
 	receiveCtx         context.Context // its end cuts all receives short
 	cancelReceives     context.CancelFunc
-	longReceiveCtx     context.Context // its end cuts those short that need not be waited for
+	longReceiveCtx     context.Context // its end cuts the receives that Close does not wait for
 	cancelLongReceives context.CancelFunc
-	pollCtx            context.Context // its end: nothing more is received
+	pollCtx            context.Context // after its end nothing more is received
 	stopPolling        context.CancelFunc
-	ending             chan struct{} // closed when the lane reads nothing more
+	ending             chan struct{} // closed when the lane stops reading
 	over               chan struct{} // closed at the end
 
 	mu        sync.Mutex
 	held      map[string]*delivery   // by MessageId
-	lines     map[string][]*delivery // of a FIFO queue: those of a group that are not settled, in order
+	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
 	bytes     int
-	open      int // messages in hand that are not settled
-	settled   int // messages in hand that are, and are not yet deleted
-	returning int // messages that are given back
+	open      int // held messages that are not settled
+	settled   int // held messages that are settled and not yet deleted
+	returning int // messages that are being given back
 	stopped   bool
-	changed   chan struct{} // rung when settled or leaving has changed
+	changed   chan struct{} // signals a change of settled or returning
 }
 
 var _ driver.Source[*delivery] = (*source)(nil)
@@ -77,13 +77,13 @@ func newSource(r *reader, k kind, q *queue) *source {
 	s.pollCtx, s.stopPolling = context.WithCancel(r.values)
 	s.visibilityChanger = newVisibilityChanger(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
 	s.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, s.over, s.deleted)
-	if k == suspectQueue { // the next one waits for the deletion
+	if k == suspectQueue { // the next suspect waits for the deletion
 		s.deleter.batches.stopLingering()
 	}
 	return s
 }
 
-// run reads the queue until ctx ends, with a lane of its own.
+// run reads the queue with its own lane until ctx ends.
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
@@ -96,7 +96,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	})
 }
 
-// startReceiving begins to receive, and to keep hidden what is received.
+// startReceiving starts the pollers and heartbeats.
 func (s *source) startReceiving() {
 	s.beating.Go(s.runHeartbeats)
 	if s.kind == suspectQueue {
@@ -111,14 +111,14 @@ func (s *source) startReceiving() {
 	}
 }
 
-// heldRoom says how many messages are settled and not yet deleted, and how many more may be in hand.
+// heldRoom returns how many messages are settled and not yet deleted, and how many more may be held.
 func (s *source) heldRoom() (settled, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.settled, s.client.cfg.heldLimit.room(len(s.held), s.bytes, s.queue.limit)
 }
 
-// registerMessages takes what a receive has brought in hand. It returns what the lane has not got yet.
+// registerMessages registers received messages as held. It returns those that the lane does not have yet.
 func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
 	all := newDeliveries(msgs)
 	fresh := all[:0]
@@ -134,16 +134,16 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
 	for had := s.held[id]; had != nil; had = s.held[id] {
-		if had.settled || receiveCountOf(m) <= s.maxReceives() { // it stays in hand, with the new receipt
+		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
 			had.receive(m, at, hidden)
 			s.mu.Unlock()
 			return false
 		}
 		s.mu.Unlock()
-		s.dropLost(had, nil) // it has come too often to run on
+		s.dropLost(had, nil) // it came back too often to run on
 		s.mu.Lock()
 	}
-	d.source, d.id, d.bytes = s, id, sizeOf(m) // before it is taken apart
+	d.source, d.id, d.bytes = s, id, sizeOf(m) // before readDelivery changes it
 	d.keptState = s.client.memory.Take(id)
 	d.receive(m, at, hidden)
 	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
@@ -156,7 +156,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 	s.bytes += d.bytes
 	s.open++
 	first := true
-	if s.queue.fifo { // on a standard queue a group is no order
+	if s.queue.fifo { // a group on a standard queue has no order
 		d.group = m.Attributes[groupID]
 		first = len(s.lines[d.group]) == 0
 		s.lines[d.group] = append(s.lines[d.group], d)
@@ -167,7 +167,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 	return true
 }
 
-// maxReceives is after how many receives a message that comes again is no longer kept: something has to be done about it.
+// maxReceives returns the number of receives after which a message that comes again is no longer kept as it is.
 func (s *source) maxReceives() int {
 	if s.kind == suspectQueue || s.queue.fifo {
 		return s.isolateAfter
@@ -175,7 +175,7 @@ func (s *source) maxReceives() int {
 	return s.rewriteAfter
 }
 
-// passToLane gives messages to the lane, or back where it begins nothing now.
+// passToLane passes messages to the lane, or returns them if nothing may begin now.
 func (s *source) passToLane(all []*delivery) {
 	if s.kind == mainQueue && s.client.turn.Closed() {
 		s.intake.release(len(all))
@@ -193,7 +193,7 @@ func (s *source) passToLane(all []*delivery) {
 	}
 }
 
-// makeVisible gives messages back that the lane has not got, the last first.
+// returnUnparsed returns messages that the lane does not have yet, the last first.
 func (s *source) returnUnparsed(all []*delivery) {
 	for _, d := range slices.Backward(all) {
 		s.returnMessage(d, 0, false)
@@ -203,7 +203,7 @@ func (s *source) returnUnparsed(all []*delivery) {
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }
 
-// Lost implements [driver.Source]. SQS itself refuses what is too late, and each message is lost by itself.
+// Lost implements [driver.Source]. SQS refuses late answers itself, and messages are lost one by one.
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
@@ -238,8 +238,8 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	return nil
 }
 
-// Settle implements [driver.Source]. The next of a group does not wait for the deletion: a process that dies in between runs
-// both again, in order.
+// Settle implements [driver.Source]. The next message of a group does not wait for the deletion. If the process dies
+// before it, both run again, in order.
 func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.mu.Lock()
@@ -255,8 +255,8 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	}
 }
 
-// closeLocked takes a message that is settled or gone out of the line of its group. The turn of a suspect is over, also when its
-// handler runs on that was lost.
+// closeLocked removes a settled or lost message from its group's line. It ends a suspect's turn, even if the handler
+// of a lost suspect still runs.
 func (s *source) closeLocked(d *delivery) {
 	s.open--
 	if d.closed != nil {
@@ -268,7 +268,7 @@ func (s *source) closeLocked(d *delivery) {
 			delete(s.lines, d.group)
 		}
 	}
-	if s.stopped && s.open == 0 { // otherwise there is time for receives to end by themselves
+	if s.stopped && s.open == 0 { // otherwise long receives have time to end by themselves
 		s.cancelLongReceives()
 	}
 }
@@ -282,7 +282,7 @@ func (s *source) deleted(d *delivery) {
 	s.mu.Unlock()
 	s.intake.wake()
 	if suspect {
-		// Only now it is to run: a process that dies of it before its source is deleted would leave that as well.
+		// Run the suspect only now. If it killed the process before the original is deleted, both would exist.
 		s.r.wakeSuspects()
 	}
 	s.signalChanged()
@@ -308,8 +308,8 @@ func (s *source) signalChanged() {
 	}
 }
 
-// Return implements [driver.Source]. A handler that did not finish in time may still run: its message comes back when it is no
-// longer hidden, and not before.
+// Return implements [driver.Source]. The handler of a message that ran out of time may still run, so such a message
+// stays hidden until its timeout ends.
 func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
 	d := m.Record
 	if s.kind == suspectQueue {
@@ -319,7 +319,8 @@ func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs b
 	s.returnMessage(d, wait, runs)
 }
 
-// returnMessage gives a message back, which others see after wait, or, hidden, when its time is over.
+// returnMessage gives a message back. Others see it after wait or, if hidden is set, when its visibility timeout
+// ends.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	s.mu.Lock()
 	if d.gone || d.settled {
@@ -334,7 +335,7 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	}
 }
 
-// dropReturnedLocked drops a message that comes back, and remembers how it waited.
+// dropReturnedLocked forgets a message that will come back, and remembers its waiting state.
 func (s *source) dropReturnedLocked(d *delivery) {
 	if d.keptState != nil {
 		s.client.memory.Put(d.id, d.keptState)
@@ -343,12 +344,12 @@ func (s *source) dropReturnedLocked(d *delivery) {
 	s.dropLocked(d)
 }
 
-// makeVisible lets others see a message after wait.
+// makeVisible makes a message visible to others after wait.
 func (s *source) makeVisible(d *delivery, wait time.Duration) {
 	s.mu.Lock()
 	s.returning++
 	s.mu.Unlock()
-	s.visibilityChanger.makeVisible(&d.visibility, time.Now().Add(wait), func(error) { // what fails comes back by itself
+	s.visibilityChanger.makeVisible(&d.visibility, time.Now().Add(wait), func(error) { // after an error it becomes visible by itself
 		s.groups.wakePoller()
 		s.mu.Lock()
 		s.returning--
@@ -357,7 +358,7 @@ func (s *source) makeVisible(d *delivery, wait time.Duration) {
 	})
 }
 
-// Commit implements [driver.Source]. Deletions are batched by themselves.
+// Commit implements [driver.Source]. Deletions have batches of their own.
 func (s *source) Commit() {}
 
 // Stop implements [driver.Source].
@@ -383,7 +384,7 @@ func (s *source) Flush(ctx context.Context) {
 	s.cancelReceives()
 	s.deleter.batches.stopLingering()
 	s.visibilityChanger.batches.stopLingering()
-	s.polling.Wait() // it gives back what it still has
+	s.polling.Wait() // they return what they still have
 	for {
 		select {
 		case d := <-s.in:

@@ -42,9 +42,9 @@ const (
 	keyPart       = "part"
 )
 
-// carried is what StateAttribute holds.
+// carried is the content of StateAttribute.
 type carried struct {
-	headers    []redeliver.Header // redeliver's, by their full names
+	headers    []redeliver.Header // redeliver's headers by their full names
 	messageID  string
 	dedupID    string
 	copies     int
@@ -52,15 +52,14 @@ type carried struct {
 	attributes []displaced
 }
 
-// displaced is an attribute of the message that travels inside ours.
+// displaced is an attribute of the message that travels inside StateAttribute.
 type displaced struct {
 	Name  string `json:"name"`
 	Type  string `json:"type"`
 	Value []byte `json:"value"`
 }
 
-// pack makes the attribute's value: valid for SQS whatever is in it, and the same
-// for the same content.
+// pack returns the attribute's value. It is valid for SQS and deterministic.
 func (c *carried) pack() string {
 	var b strings.Builder
 	put := func(name, value string) {
@@ -109,8 +108,7 @@ func writeSeparator(b *strings.Builder) {
 	}
 }
 
-// writeString writes a JSON string of nothing but characters that SQS takes. What is no
-// UTF-8 becomes U+FFFD.
+// writeString writes a JSON string with only the characters that SQS accepts. Invalid UTF-8 becomes U+FFFD.
 func writeString(b *strings.Builder, s string) {
 	const hex = "0123456789abcdef"
 	b.WriteByte('"')
@@ -131,7 +129,7 @@ func writeString(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// isAttribute reports whether SQS takes an attribute of this name and type.
+// isAttribute reports whether SQS accepts an attribute of this name and type.
 func isAttribute(d displaced) bool {
 	kind, _, _ := strings.Cut(d.Type, ".")
 	name := strings.ToLower(d.Name)
@@ -143,8 +141,8 @@ func isAttribute(d displaced) bool {
 		})
 }
 
-// unpack reads the attribute's value. ok is false for what is no object of ours;
-// fields that are no text, and unknown ones, are passed over.
+// unpack reads the attribute's value. ok is false if it is not an object of redeliver. It skips unknown fields and
+// those that are not text.
 func unpack(value string) (c carried, ok bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
@@ -166,7 +164,7 @@ func unpack(value string) (c carried, ok bool) {
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {
-			if !isAttribute(a) { // SQS gave it to nobody: the state is forged, and no copy with it could be written
+			if !isAttribute(a) { // SQS never delivers such an attribute: the state is forged, and no copy with it could be written
 				return c, false
 			}
 			c.attributes = append(c.attributes, a)
@@ -175,7 +173,7 @@ func unpack(value string) (c carried, ok bool) {
 	return c, true
 }
 
-// fieldText is a field's text: a string, or a number or a boolean as it is written.
+// fieldText returns the text of a field: a string, or a number or boolean as it is written.
 func fieldText(raw json.RawMessage) (text string, ok bool) {
 	if len(raw) == 0 {
 		return "", false
@@ -199,8 +197,8 @@ func (c *carried) isFor(queue string) bool {
 	return group && origin
 }
 
-// detachState takes redeliver's state off a message that was read from queue, and puts
-// back what it stands for. It is nil where the message has none that is believed.
+// detachState removes redeliver's state from a message that was read from queue, and restores the attributes inside
+// it. It returns nil if there is no trusted state.
 func detachState(m *types.Message, queue string, keys stateKeys) *carried {
 	a, ok := m.MessageAttributes[StateAttribute]
 	if !ok || a.StringValue == nil || !keys.verify(*a.StringValue, aws.ToString(m.Body)) {
@@ -214,7 +212,7 @@ func detachState(m *types.Message, queue string, keys stateKeys) *carried {
 	return &c
 }
 
-// detach takes the state off a message, and puts back what travelled inside it.
+// detach removes the state from a message and restores the attributes that travelled inside it.
 func (c *carried) detach(m *types.Message) {
 	delete(m.MessageAttributes, StateAttribute)
 	for _, d := range c.attributes {
@@ -243,13 +241,12 @@ func displace(name string, v types.MessageAttributeValue) displaced {
 	return d
 }
 
-// isBinary reports whether values of a type, which may be a custom one ("Binary.png"),
-// are bytes.
+// isBinary reports whether values of a type are bytes. It may be a custom type, such as "Binary.png".
 func isBinary(dataType string) bool {
 	return dataType == binaryType || strings.HasPrefix(dataType, binaryType+".")
 }
 
-// isValidText reports whether SQS takes a text.
+// isValidText reports whether SQS accepts a text.
 func isValidText(s string) bool {
 	if !utf8.ValidString(s) {
 		return false

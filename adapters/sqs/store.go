@@ -10,10 +10,11 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// maxDelay is SQS's own for one message.
+// maxDelay is SQS's limit for one message.
 const maxDelay = 900 * time.Second
 
-// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements driver.Store.
+// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements
+// driver.Store.
 type store struct {
 	client *Client
 	layout *layout
@@ -26,7 +27,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 	d := m.Record
 	select {
 	case d.copying <- struct{}{}:
-	default: // it is no suspect, or this is another try
+	default: // not a suspect, or a repeated try
 	}
 	var q *queue
 	var o outgoing
@@ -41,7 +42,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 		o.dedup = t.deduplicationID(q, "dead", d, st)
 	case driver.Suspects:
 		q, o = t.suspectCopy(d, st)
-	default: // there are no topics to write to: a delayed publish waits in the queue itself
+	default: // there are no delay queues: the message waits in the queue itself
 		main := d.source.kind == mainQueue
 		if main && d.source.queue.fifo {
 			t.hideUntilDue(m, st, done)
@@ -69,11 +70,11 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 	})
 }
 
-// Truncates implements [driver.Truncating]: what the DLQ refuses goes there in parts.
+// Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// writeInParts writes a message to the DLQ that the DLQ has refused: SQS keeps no original, so a stub would lose it. The parts
-// are half as large each time they are refused, because the DLQ's limit is another one than at start.
+// writeInParts writes a message in parts that the DLQ refused as a whole. SQS keeps no original, so a stub would lose
+// it. After each refusal it halves the parts, because the DLQ's limit has changed since the start.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
 		d.partSize = max(minMessageSize, t.layout.dlq.limit/2)
@@ -102,7 +103,7 @@ func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State
 	return nil
 }
 
-// deduplicationID is the deduplication id of a copy for a queue: none where that is a standard queue.
+// deduplicationID returns the deduplication id of a copy, or "" for a standard queue.
 func (t *store) deduplicationID(q *queue, what string, d *delivery, st *redeliver.State) string {
 	if !q.fifo {
 		return ""
@@ -110,7 +111,7 @@ func (t *store) deduplicationID(q *queue, what string, d *delivery, st *redelive
 	return moveDedupID(what, &d.record, st)
 }
 
-// waitingCopy is the copy that waits in the queue. ok is false where the message leaves no room for our state.
+// waitingCopy returns the copy that waits in the queue. ok is false if the message leaves no room for the state.
 func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bool) {
 	q := t.layout.main
 	if d.rewrite {
@@ -120,7 +121,7 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bo
 			st = &own
 		}
 		o, ok = d.rewrittenCopy(st, q.limit)
-		// A message that kills its process at once would leave original and copy each time.
+		// A message that kills its process at once would otherwise leave original and copy each time.
 		o.delay = max(1, delaySeconds(time.Until(st.Due)))
 		return o, ok
 	}
@@ -133,13 +134,12 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bo
 	return o, ok
 }
 
-// delaySeconds is how long a copy waits: not longer than what is left, whose last
-// part of a second is held by the process that receives it.
+// delaySeconds returns the DelaySeconds of a copy. It rounds down, and the receiver holds the message for the rest.
 func delaySeconds(left time.Duration) int32 {
 	return int32(min(max(left, 0), maxDelay) / time.Second)
 }
 
-// suspectCopy is the copy for the queue where suspects run one at a time. One that leaves no room for our state goes without.
+// suspectCopy returns the copy for the queue of suspects. It has no state if there is no room for it.
 func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing) {
 	q := t.layout.suspects
 	o, ok := d.waitingCopy(st, q.limit)
@@ -151,7 +151,7 @@ func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing)
 	return q, o
 }
 
-// postCreating writes a message to a queue of ours, and to one that was deleted under us after it has created that anew.
+// postCreating writes a message to one of redeliver's queues. If the queue was deleted, it creates it again first.
 func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done func(error)) {
 	t.client.sender(q, moveLinger).post(ctx, o, func(err error) {
 		if !isMissingQueue(err) {
@@ -168,7 +168,7 @@ func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done fun
 	})
 }
 
-// hideUntilDue keeps a message until it is due: hidden from others, under the receipt that we have.
+// hideUntilDue keeps a message hidden under its current receipt until it is due.
 func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d, name, now := m.Record, t.layout.main.name, time.Now()
 	if maxHidden := d.maxHiddenUntil(); st.Due.After(maxHidden.Add(-t.client.cfg.VisibilityTimeout)) {
@@ -189,7 +189,7 @@ func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, 
 	})
 }
 
-// markKept notes that a message waits in hand, and keeps what stands behind it hidden for as long.
+// markKept stores the state of a message that waits hidden, and keeps the messages behind it hidden for as long.
 func (s *source) markKept(d *delivery, st *redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

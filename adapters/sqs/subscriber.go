@@ -55,17 +55,18 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe, or one queue of Consume: it reads the queue and the queue of suspects, each by a lane.
+// reader is one Subscribe, or one queue of Consume. It reads the queue and the queue of suspects, each with its own
+// lane.
 type reader struct {
 	client       *Client
 	layout       *layout
 	sub          *engine.Subscription
 	store        *store
-	values       context.Context // the Subscribe context's values, never its end
-	suspectAdded chan struct{}   // there is a suspect
+	values       context.Context // the values of Subscribe's context, without its end
+	suspectAdded chan struct{}   // signals a new suspect
 
 	mu                       sync.Mutex
-	reportedUp, reportedLost bool // and that was told
+	reportedUp, reportedLost bool // the last reported change
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -80,7 +81,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	}
 }
 
-// run reads until ctx ends. opt says who handles the messages.
+// run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, codec{}, r.store
 	e := engine.New(opt)
@@ -92,7 +93,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	all.Wait()
 }
 
-// wakeSuspects has the queue of suspects looked at.
+// wakeSuspects makes the reader look at the queue of suspects.
 func (r *reader) wakeSuspects() {
 	select {
 	case r.suspectAdded <- struct{}{}:
@@ -100,11 +101,10 @@ func (r *reader) wakeSuspects() {
 	}
 }
 
-// disconnected tells once that the queue cannot be read; consuming tells when it
-// can be again.
+// disconnected reports once that the queue cannot be read; consuming reports when it can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	was := r.reportedLost
 	r.reportedLost, r.reportedUp = true, false
 	if !was {

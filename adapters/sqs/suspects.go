@@ -11,27 +11,23 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A message that kills its process comes back, and with it everything that the
-// process had in hand. SQS's count of receives rises for all of them, and for
-// lost connections and shutdowns too, so it charges nobody: it marks suspects. A
-// suspect is moved to a queue of its own. From there one is received at a time,
-// when nothing else of that client runs, and nothing else begins until it is
-// settled. One that comes back from there without an answer was alone when its
-// process died.
+// When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
+// connections and shutdowns too. So a high count only makes a message a suspect, which is moved to its own queue.
+// From there the client receives one at a time, while nothing else of that client runs, and starts nothing else until
+// it is settled. A suspect that comes back without an answer was alone when its process died.
 
 const (
-	// How often the queue of suspects is looked at: each look is a request. The pause begins with minSuspectPause where there
-	// was a suspect, and doubles with each look that finds none.
+	// Pauses between looks at the queue of suspects; each look is a request. The pause starts at minSuspectPause
+	// after a suspect, and doubles while looks find none.
 	minSuspectPause = time.Second
 	maxSuspectPause = time.Minute
-	// A suspect that another process has, or whose group it has, looks as if it were there. To find that out takes a turn,
-	// in which nothing else runs.
+	// A suspect that another process has received, or whose group it has, still counts as present. To find that out
+	// takes a turn, in which nothing else runs.
 	minInconclusivePause = 20 * time.Second
 	maxInconclusivePause = 5 * time.Minute
 )
 
-// runSuspects gives the lane one suspect at a time, each in a turn of its own, until ctx
-// ends.
+// runSuspects passes suspects to the lane one at a time, each in a turn of its own, until ctx ends.
 func (s *source) runSuspects(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -65,7 +61,7 @@ func (s *source) runSuspects(ctx context.Context) {
 	}
 }
 
-// hasMessages reports whether there are messages in the queue, as far as SQS knows.
+// hasMessages reports whether SQS counts messages in the queue.
 func (s *source) hasMessages(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
@@ -75,15 +71,16 @@ func (s *source) hasMessages(ctx context.Context) bool {
 	})
 	if err != nil {
 		if isMissingQueue(err) {
-			_ = s.client.provision(ctx, s.layout) // who writes to it says why
+			_ = s.client.provision(ctx, s.layout) // the writer reports the error
 		}
-		return errorCode(err) == "AccessDenied" // then only a receive tells
+		return errorCode(err) == "AccessDenied" // then only a receive can find out
 	}
 	n, err := strconv.Atoi(out.Attributes[string(name)])
 	return err != nil || n > 0
 }
 
-// runSuspect runs one suspect, and returns whether there was one and another may follow, and whether the turn was taken in vain.
+// runSuspect runs one suspect. more reports whether there was one and another may follow, inconclusive whether the
+// turn found none.
 func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	t := s.client.turn
 	if !t.Take(ctx, &s.sub.Gate) {
@@ -91,7 +88,7 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	}
 	msgs, err := s.receive(1, time.Second)
 	if err != nil {
-		s.lostAnswers.Add(1) // an answer that got lost counts as a receive, and was no crash
+		s.lostAnswers.Add(1) // SQS may have counted a receive that was not a crash
 	}
 	all := s.registerMessages(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
 	if len(all) == 0 { // another process has it
@@ -99,11 +96,11 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 		return false, err == nil
 	}
 	d := all[0]
-	s.passToLane(all) // also when ctx has ended
+	s.passToLane(all) // even when ctx has ended
 	select {
 	case <-d.closed:
-	case <-d.copying: // its handler has answered, and its copy may wait for the end of an outage
-	case <-ctx.Done(): // nothing more comes; the turn ends with the message
+	case <-d.copying: // the handler has answered, and the copy may wait for the end of an outage
+	case <-ctx.Done(): // nothing follows; the turn ends with the message
 		go func() {
 			<-d.closed
 			t.Give()
@@ -111,8 +108,8 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 		return false, false
 	}
 	defer t.Give()
-	// While it is settled and still there, nothing else may kill the process: it
-	// would come back, and be charged.
+	// Until the suspect is removed nothing else may run: if that killed the process, the suspect would come back,
+	// charged with a crash.
 	timer := time.NewTimer(2 * s.client.cfg.SendTimeout)
 	defer timer.Stop()
 	select {
@@ -123,8 +120,8 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	return ctx.Err() == nil, false
 }
 
-// requeueSuspect moves a suspect that has not answered within the drain timeout, or has not begun, back to its queue, uncharged: to
-// leave it would count as a crash. Its handler may still run, and so may what it has begun to write.
+// requeueSuspect writes a suspect that did not begin or did not answer in the drain timeout to its queue again.
+// Otherwise its next receive would count as a crash. Its handler and its writes may still run.
 func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.mu.Lock()
@@ -147,7 +144,7 @@ func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
 		if err == nil {
 			s.deleter.add(d)
 		} else {
-			s.deleted(d) // it comes back, charged
+			s.deleted(d) // it comes back and counts as a crash
 		}
 	})
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// visibility is our hold on one received message: the receipt, and until when others do not see the message.
+// visibility is the receipt of a received message and the time until which others do not see it.
 type visibility struct {
 	mu         sync.Mutex
 	receipt    string
-	receivedAt time.Time     // when it was received: SQS hides it 12 h from then at most
-	expires    time.Time     // when SQS deletes it, settled or not; zero where that is not known
-	until      time.Time     // by our clock
-	hiddenFor  time.Duration // for which it was hidden last
-	due        time.Time     // it stays hidden for longer than that
+	receivedAt time.Time     // SQS hides it for at most 12 h from then
+	expires    time.Time     // when SQS deletes it, settled or not; zero if unknown
+	until      time.Time     // by the local clock
+	hiddenFor  time.Duration // the last visibility timeout
+	due        time.Time     // it stays hidden beyond this time
 
-	changing bool              // a request to hide it is under way: of two at once the later need not be the last
+	changing bool              // a request is under way; of two concurrent requests either may take effect last
 	next     *visibilityChange // follows that request
 }
 
-// receive sets what a receive says that hides the message for so long. The message may have come before.
+// receive stores the result of a receive with visibility timeout hidden. The message may have come before.
 func (v *visibility) receive(m *types.Message, at time.Time, hidden time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.receipt, v.receivedAt, v.until, v.hiddenFor = aws.ToString(m.ReceiptHandle), at, at.Add(hidden), hidden
 }
 
-// keepUntil has heartbeats hide the message beyond a time.
+// keepUntil makes heartbeats hide the message beyond due.
 func (v *visibility) keepUntil(due time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -47,7 +47,7 @@ func (v *visibility) receiptHandle() string {
 	return v.receipt
 }
 
-// maxHiddenUntil is the latest until which SQS hides the message.
+// maxHiddenUntil returns the latest time until which SQS hides the message.
 func (v *visibility) maxHiddenUntil() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,8 +62,8 @@ func (v *visibility) maxHiddenUntilLocked() time.Time {
 	return end
 }
 
-// check reports whether others may see the message by now, and whether it needs a heartbeat: before half of its time is over, or
-// where it does not outlast its wait.
+// check reports whether others may see the message by now, and whether it needs a heartbeat. It needs one before half
+// of its timeout is over, or if the timeout ends before its wait.
 func (v *visibility) check(now time.Time, timeout time.Duration) (expired, extend bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,7 +71,7 @@ func (v *visibility) check(now time.Time, timeout time.Duration) (expired, exten
 	return !v.until.After(now), extend && v.until.Before(v.maxHiddenUntilLocked().Add(-time.Second))
 }
 
-// extension is for how many seconds from now the message is to be hidden: for timeout behind now, or behind its due time.
+// extension returns the receipt and the next visibility timeout: until timeout after now or after the due time.
 func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt string, seconds int32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -80,19 +80,19 @@ func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt st
 	return v.receipt, int32(n)
 }
 
-// visibilityChange is one request to hide a message for longer, or, where it is given back, no longer.
+// visibilityChange is one request to hide a message for longer, or to give it back.
 type visibilityChange struct {
 	v        *visibility
-	giveBack bool      // give it back
-	at       time.Time // when, where that is later than now
+	giveBack bool
+	at       time.Time // when, if later than now
 	done     func(error)
 }
 
-// visibilityChanger changes for how long messages of one queue are hidden.
+// visibilityChanger changes the visibility timeouts of one queue's messages.
 type visibilityChanger struct {
 	api               *sqs.Client
 	queue             *queue
-	visibilityTimeout time.Duration // for which a heartbeat hides a message
+	visibilityTimeout time.Duration // of a heartbeat
 	requestTimeout    time.Duration
 	batches           *batcher[*visibilityChange]
 }
@@ -108,20 +108,20 @@ func newVisibilityChanger(api *sqs.Client, q *queue, visibilityTimeout, requestT
 	return h
 }
 
-// extend hides a message for longer, unless a change of it is under way. done is called, from another goroutine, with what became
-// of it.
+// extend hides a message for longer, unless a change is under way. It calls done with the result from another
+// goroutine.
 func (h *visibilityChanger) extend(v *visibility, done func(error)) {
 	h.request(&visibilityChange{v: v, done: done}, false)
 }
 
-// hideUntil keeps a message hidden until due, and for the visibility timeout behind that: a process that dies meanwhile does not
-// make it early.
+// hideUntil hides a message until due and for the visibility timeout after it, so that a crash does not make the
+// message early.
 func (h *visibilityChanger) hideUntil(v *visibility, due time.Time, done func(error)) {
 	v.keepUntil(due)
 	h.request(&visibilityChange{v: v, done: done}, true)
 }
 
-// makeVisible lets others see a message at a time, or now.
+// makeVisible makes a message visible at a time, or now.
 func (h *visibilityChanger) makeVisible(v *visibility, at time.Time, done func(error)) {
 	h.request(&visibilityChange{v: v, giveBack: true, at: at, done: done}, true)
 }
@@ -143,7 +143,7 @@ func (h *visibilityChanger) request(c *visibilityChange, queueIfBusy bool) {
 	}
 }
 
-// finish tells what became of a request, and begins the one that follows it.
+// finish reports the result of a request and starts the one that follows it.
 func (h *visibilityChanger) finish(c *visibilityChange, err error) {
 	c.v.mu.Lock()
 	next := c.v.next
@@ -156,7 +156,7 @@ func (h *visibilityChanger) finish(c *visibilityChange, err error) {
 }
 
 var (
-	// errNewReceipt says nothing of whether we have the message: it came again meanwhile.
+	// errNewReceipt does not mean that the message is lost: it came again meanwhile.
 	errNewReceipt = errors.New("sqs: the message came again under another receipt")
 	errReplaced   = errors.New("sqs: the message was given back meanwhile")
 )
@@ -164,7 +164,7 @@ var (
 func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.requestTimeout)
 	defer cancel()
-	now := time.Now() // before the request: what it sets ends later by SQS's clock
+	now := time.Now() // taken before the request, so that SQS's timeout ends later
 	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &h.queue.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))}
 	for i, c := range batch {
 		receipt, seconds := c.v.extension(now, h.visibilityTimeout)
@@ -196,8 +196,8 @@ func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 	}
 }
 
-// entryResults are the results of the n entries of a request that failed as a whole with err, or whose answer names them: the
-// first word about each counts, and an answer that does not mention an entry is a failure.
+// entryResults returns the results of the n entries of a request. err is the error of the whole request. The first
+// result of an entry counts, and an entry that the answer does not mention has failed.
 func entryResults(n int, err error, answer func(done func(id *string, err error))) []error {
 	results := make([]error, n)
 	for i := range results {
