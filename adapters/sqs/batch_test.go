@@ -12,7 +12,7 @@ import (
 
 // Every item goes with exactly one request, in order where there is one worker, of at most ten and at most so many bytes,
 // and does not wait for long when a worker is free.
-func TestBatches(t *testing.T) {
+func TestEveryItemIsInOneBatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 60), 1, 60).Draw(rt, "sizes")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 8), len(sizes), len(sizes)).Draw(rt, "pauses")
@@ -82,7 +82,7 @@ func TestRequestsPerMessage(t *testing.T) {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 		}
 		c := b.start("one", "orders", Config{}, succeed)
-		b.after(5 * time.Second)
+		b.advance(5 * time.Second)
 		b.close(c)
 		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
 		t.Logf("report: %.3f requests for a message that succeeds", float64(total)/n)
@@ -93,14 +93,14 @@ func TestRequestsPerMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.tick = time.Millisecond
-		c := b.start("one", "orders", Config{Policy: steps(3, time.Second), MaxInFlight: 500}, decline)
+		c := b.start("one", "orders", Config{Policy: steps(3, time.Second), MaxInFlight: 500}, failHandler)
 		for i := range n {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 			if i%5 == 0 {
 				pass(10 * time.Millisecond)
 			}
 		}
-		b.after(10 * time.Second)
+		b.advance(10 * time.Second)
 		b.close(c)
 		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
 		t.Logf("report: %.3f requests for one run of a message that fails, %v", float64(total)/n/4, b.requests)

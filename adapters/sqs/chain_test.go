@@ -47,7 +47,7 @@ func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Without a configuration of ours everything comes from where every AWS program has it: the profile, the role that it
 // names, the region, and another endpoint for SQS.
-func TestTheUsualChain(t *testing.T) {
+func TestOpenUsesTheDefaultAWSConfiguration(t *testing.T) {
 	server := &signed{}
 	web := httptest.NewServer(server)
 	defer web.Close()
@@ -91,7 +91,7 @@ func TestTheUsualChain(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "AccessDenied") {
 				t.Errorf("planned: %v", err)
 			}
-			wantNoKeys(t, fmt.Sprint(err, errors.Unwrap(err)))
+			wantNoSecrets(t, fmt.Sprint(err, errors.Unwrap(err)))
 			server.mu.Lock()
 			defer server.mu.Unlock()
 			if len(server.keys) == 0 || server.keys[0] != c.key {

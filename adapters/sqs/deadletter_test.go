@@ -18,14 +18,14 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// buried is a DLQ, and its driver.
-type buried struct {
+// testDLQ is a DLQ, and its driver.
+type testDLQ struct {
 	deadletter.Queue
 	own *deadLetters
 }
 
-// bury makes a DLQ with messages of nobody's, and opens it.
-func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
+// openTestDLQ makes a DLQ with messages of nobody's, and opens it.
+func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *testDLQ {
 	t.Helper()
 	fifo := isFIFO(origin)
 	for _, name := range []string{origin, siblingName(origin, "-dlq")} {
@@ -41,7 +41,7 @@ func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &buried{Queue: q}
+	b := &testDLQ{Queue: q}
 	deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
 		b.own, _ = d.(*deadLetters)
 		return d
@@ -51,10 +51,10 @@ func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
 
 // A look at more than one lease's worth: what it has in hand stays hidden, is seen
 // once, and is there again at once when it ends.
-func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
+func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 45, "")
+		q := openTestDLQ(t, f, "orders", 45, "")
 		defer q.Close()
 		s, err := q.Scan(t.Context(), deadletter.Start)
 		if err != nil {
@@ -87,7 +87,7 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range f.in("orders-dlq") {
+		for _, m := range f.messagesIn("orders-dlq") {
 			if m.visible.After(time.Now()) || m.count != 1 {
 				t.Errorf("%s was received %d times and is hidden for another %s", m.id, m.count, time.Until(m.visible))
 			}
@@ -96,30 +96,30 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 }
 
 // A whole FIFO group is replayed, in its order, though SQS shows ten of it at once.
-func TestAReplayGoesThroughAGroupInOrder(t *testing.T) {
+func TestReplayKeepsGroupOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders.fifo", 37, "one")
+		q := openTestDLQ(t, f, "orders.fifo", 37, "one")
 		defer q.Close()
 		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 7})
 		if err != nil || task.Counts.Replayed != 37 {
 			t.Fatalf("the replay says %+v: %v", task, err)
 		}
-		sent := f.in("orders.fifo")
+		sent := f.messagesIn("orders.fifo")
 		if !slices.IsSortedFunc(sent, func(x, y fakeMessage) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
 			t.Errorf("%d messages, or another order", len(sent))
 		}
-		if left := f.in("orders-dlq.fifo"); len(left) > 0 {
+		if left := f.messagesIn("orders-dlq.fifo"); len(left) > 0 {
 			t.Errorf("%d messages are left", len(left))
 		}
 	})
 }
 
 // On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made of it.
-func TestAReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
+func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 3, "tenant-7")
+		q := openTestDLQ(t, f, "orders", 3, "tenant-7")
 		defer q.Close()
 		err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 3, func(m *deadletter.Message) bool {
 			if string(m.Key) != "tenant-7" {
@@ -133,7 +133,7 @@ func TestAReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		sent := f.in("orders")
+		sent := f.messagesIn("orders")
 		for _, m := range sent {
 			if m.system["MessageGroupId"] != "tenant-7" || m.system["MessageDeduplicationId"] != nil {
 				t.Errorf("%s was replayed with %v", m.id, m.system)
@@ -151,10 +151,10 @@ func uuidIn(m *fakeMessage) string {
 
 // Of a group whose first ten are not meant the later ones cannot be seen: the task
 // ends and does not wait for ever.
-func TestAReplayEndsBehindAGroupThatItsFilterPasses(t *testing.T) {
+func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders.fifo", 20, "one")
+		q := openTestDLQ(t, f, "orders.fifo", 20, "one")
 		defer q.Close()
 		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-015"}}})
 		if err != nil || task.Counts.Scanned != 10 || task.Counts.Replayed != 0 || task.Note == "" {
@@ -164,9 +164,9 @@ func TestAReplayEndsBehindAGroupThatItsFilterPasses(t *testing.T) {
 }
 
 // A DLQ whose own RedrivePolicy would end a message that is looked at is refused.
-func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
+func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
-	q := bury(t, f, "orders", 0, "")
+	q := openTestDLQ(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
 	_, err := q.own.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
@@ -176,7 +176,7 @@ func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
 
 // Attributes of every type, the message group and the first MessageId are as they
 // were, also out of a file.
-func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
+func TestReplayRestoresTheMessage(t *testing.T) {
 	was := types.Message{
 		Body: aws.String(" "), MessageId: aws.String("first"),
 		Attributes: map[string]string{groupID: "g", dedupID: "d", traceHeader: "Root=1", sentTimestamp: "1700000000000"},

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// marked is a DLQ whose state has a mark.
-func marked(t *testing.T) (*fake, *buried) {
+// openMarkedDLQ is a DLQ whose state has a mark.
+func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	t.Helper()
 	f := newFake()
-	q := bury(t, f, "orders", 1, "")
-	given(t, q, refusedMark("one"))
+	q := openTestDLQ(t, f, "orders", 1, "")
+	addState(t, q, refusedMark("one"))
 	return f, q
 }
 
 // Who gives up in the middle of reading the state hands it back: it was hidden from all
 // others for ten seconds.
-func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
+func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, q := marked(t)
+				f, q := openMarkedDLQ(t)
 				defer q.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -53,9 +53,9 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 }
 
 // Who has given up before begins nothing.
-func TestWhoHasGivenUpAsksForNoState(t *testing.T) {
+func TestCancelledContextSendsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, q := marked(t)
+		f, q := openMarkedDLQ(t)
 		defer q.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -37,11 +37,11 @@ type fake struct {
 	requests map[string]int
 	// fault is asked before each request; an answer is that of the request, which
 	// is then not done unless after says so.
-	fault    func(action, queue string, in map[string]any) *failure
-	cut      int            // receives that their client did not wait for
-	deserted sync.WaitGroup // those of them that go on
-	mild     bool           // a deletion with an old receipt is said to have been done, as on SQS
-	deaf     int            // receives that wait although there are messages, whose groups are in hand
+	fault              func(action, queue string, in map[string]any) *failure
+	abandoned          int            // receives that their client did not wait for
+	abandonedReceives  sync.WaitGroup // those of them that go on
+	acceptsOldReceipts bool           // a deletion with an old receipt is said to have been done, as on SQS
+	blockedReceives    int            // receives that wait although there are messages, whose groups are in hand
 	// entry is asked for each entry of a batch; a code fails it.
 	entry func(action, queue string, entry map[string]any) string
 }
@@ -53,7 +53,7 @@ type failure struct {
 	after  bool          // the request is done all the same
 	err    error         // instead of an answer
 	text   string        // of the error
-	slow   time.Duration // it is done so much later, and does not fail
+	delay  time.Duration // it is done so much later, and does not fail
 }
 
 type fakeQueue struct {
@@ -120,34 +120,34 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 		fails = f.fault(action, name, in)
 	}
 	f.mu.Unlock()
-	if fails != nil && fails.slow > 0 {
-		<-time.After(fails.slow)
+	if fails != nil && fails.delay > 0 {
+		<-time.After(fails.delay)
 		fails = nil
 	}
 	if fails != nil && !fails.after {
-		return fails.answer(req)
+		return fails.respond(req)
 	}
 	out, code := f.do(req.Context(), action, name, in)
 	if fails != nil {
-		return fails.answer(req)
+		return fails.respond(req)
 	}
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
 	if code != "" {
-		return (&failure{status: 400, code: code}).answer(req)
+		return (&failure{status: 400, code: code}).respond(req)
 	}
-	return answer(req, 200, out)
+	return writeAnswer(req, 200, out)
 }
 
-func (x *failure) answer(req *http.Request) (*http.Response, error) {
+func (x *failure) respond(req *http.Request) (*http.Response, error) {
 	if x.err != nil {
 		return nil, x.err
 	}
-	return answer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
+	return writeAnswer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
 }
 
-func answer(req *http.Request, status int, out any) (*http.Response, error) {
+func writeAnswer(req *http.Request, status int, out any) (*http.Response, error) {
 	body, err := json.Marshal(out)
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req,
@@ -213,7 +213,7 @@ func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[
 		}
 		var done map[string]any
 		if code == "" {
-			done, code = f.one(action, name, q, e)
+			done, code = f.batchEntry(action, name, q, e)
 		}
 		if code != "" {
 			failed = append(failed, map[string]any{"Id": e["Id"], "Code": code, "SenderFault": code != "InternalError" && code != "RequestThrottled", "Message": "as the test wants it"})
@@ -225,7 +225,7 @@ func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[
 	return map[string]any{"Successful": ok, "Failed": failed}, ""
 }
 
-func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[string]any, string) {
+func (f *fake) batchEntry(action, name string, q *fakeQueue, e map[string]any) (map[string]any, string) {
 	now := time.Now()
 	if action == "SendMessageBatch" {
 		return f.send(name, q, e, now)
@@ -236,7 +236,7 @@ func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[str
 			at = i
 		}
 	}
-	if at < 0 && f.mild && action == "DeleteMessageBatch" {
+	if at < 0 && f.acceptsOldReceipts && action == "DeleteMessageBatch" {
 		return map[string]any{}, ""
 	}
 	if at < 0 {
@@ -336,7 +336,7 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 		began := len(locked) == 0
 		found := f.visible(q, in, time.Now(), locked)
 		if began && len(locked) > 0 && len(found) == 0 && wait > 0 && slices.ContainsFunc(q.messages, func(m *fakeMessage) bool { return !m.visible.After(time.Now()) }) {
-			f.deaf++
+			f.blockedReceives++
 		}
 		f.mu.Unlock()
 		if len(found) > 0 || !time.Now().Before(end) {
@@ -347,16 +347,16 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 		case <-ctx.Done():
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.cut++
-			f.deserted.Go(func() { f.unheard(name, in, end) })
+			f.abandoned++
+			f.abandonedReceives.Go(func() { f.abandonReceive(name, in, end) })
 			return map[string]any{}, ""
 		}
 	}
 }
 
-// unheard is what becomes of a receive whose client has gone: SQS does not see that, and the next message that comes
+// abandonReceive is what becomes of a receive whose client has gone: SQS does not see that, and the next message that comes
 // until its end is given to nobody.
-func (f *fake) unheard(name string, in map[string]any, end time.Time) {
+func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 	for time.Now().Before(end) {
 		<-time.After(f.tick)
 		f.mu.Lock()
@@ -433,8 +433,8 @@ func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) s
 	return out["MessageId"].(string)
 }
 
-// in is the messages of a queue.
-func (f *fake) in(queue string) []fakeMessage {
+// messagesIn is the messages of a queue.
+func (f *fake) messagesIn(queue string) []fakeMessage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []fakeMessage
@@ -452,13 +452,13 @@ func (f *fake) count(action string) int {
 	return f.requests[action]
 }
 
-func (f *fake) failing(fault func(action, queue string, in map[string]any) *failure) {
+func (f *fake) setFault(fault func(action, queue string, in map[string]any) *failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
 }
 
-func (f *fake) failingEntries(entry func(action, queue string, e map[string]any) string) {
+func (f *fake) setEntryFault(entry func(action, queue string, e map[string]any) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.entry = entry

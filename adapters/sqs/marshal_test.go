@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever a message is: what is sent is what SQS takes, and the handler gets the same message.
-func TestMessagesComeBack(t *testing.T) {
+func TestMarshalRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := message.NewMessage("u"+rapid.StringMatching(`[a-z0-9-]{0,30}`).Draw(t, "uuid"), rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "payload"))
 		if rapid.Bool().Draw(t, "text") {
@@ -50,7 +50,7 @@ func TestMessagesComeBack(t *testing.T) {
 	})
 }
 
-func TestUnmarshalShowsWhatOthersSend(t *testing.T) {
+func TestUnmarshalForeignMessages(t *testing.T) {
 	m := types.Message{MessageId: aws.String("m-1"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{
 		"n":              {DataType: aws.String("Number"), StringValue: aws.String("4.5")},
 		"b":              {DataType: aws.String("Binary"), BinaryValue: []byte{1, 2}},

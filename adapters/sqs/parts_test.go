@@ -17,7 +17,7 @@ import (
 )
 
 // A message that the DLQ refused kept its slot for ever, and in a FIFO queue its group. Now the DLQ has it in parts.
-func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
+func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -26,7 +26,7 @@ func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
 				cfg := Config{Policy: steps(1, 2*time.Second), MaxInFlight: 1, MaxRetriesInFlight: 1, StateKeys: [][]byte{[]byte("sixteen bytes...")}}
 				c := b.start("one", queue, cfg, func(st redeliver.State, _ *message.Message) error {
 					if st.ID == "large" {
-						return fmt.Errorf("%w: %s", errDeclined, strings.Repeat("long ", 200))
+						return fmt.Errorf("%w: %s", errHandler, strings.Repeat("long ", 200))
 					}
 					return nil
 				})
@@ -37,12 +37,12 @@ func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
 				body := strings.Repeat("bödy", 1500)
 				b.put(queue, "large", body, group, map[string]any{"mine": map[string]any{"DataType": "String", "StringValue": "1"}})
 				b.put(queue, "neighbour", "v", group, nil)
-				b.after(time.Minute)
-				if len(b.ran("neighbour")) != 1 || len(b.in(queue)) != 0 {
-					t.Errorf("ran %v, %d are left", b.ran(""), len(b.in(queue)))
+				b.advance(time.Minute)
+				if len(b.ran("neighbour")) != 1 || len(b.messagesIn(queue)) != 0 {
+					t.Errorf("ran %v, %d are left", b.ran(""), len(b.messagesIn(queue)))
 				}
 				b.close(c)
-				joined, parts := "", b.in(dlq)
+				joined, parts := "", b.messagesIn(dlq)
 				for i, m := range parts {
 					st := m.state(t, queue)
 					want := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256([]byte(body)))
@@ -60,7 +60,7 @@ func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
 }
 
 // Parts fit into the DLQ whatever the message is, and their bodies make the message's.
-func TestPartsFitAndMakeTheBody(t *testing.T) {
+func TestPartsFitAndJoinToTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		st.Truncated = "1 sha256:00"

@@ -79,7 +79,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 // A queue that would cut retries short, or lose what waits, is refused.
-func TestQueuesThatAreRefused(t *testing.T) {
+func TestUnsuitableQueuesAreRefused(t *testing.T) {
 	redrive := func(to string, most string) string {
 		return `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:` + to + `","maxReceiveCount":` + most + `}`
 	}
@@ -129,7 +129,7 @@ func TestQueuesThatAreRefused(t *testing.T) {
 
 // A queue that we create has our DLQ behind it; a DLQ keeps its messages for as long as SQS can, and hides what the
 // origin hides.
-func TestWhatIsCreated(t *testing.T) {
+func TestAttributesOfCreatedQueues(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := b.client(b.T, Config{QueueAttributes: map[string]string{"KmsMasterKeyId": "alias/mine", "VisibilityTimeout": "60", "SqsManagedSseEnabled": "false"}})
 		if err := c.Subscriber().SubscribeInitialize("orders.fifo"); err != nil {
@@ -157,15 +157,15 @@ func TestWhatIsCreated(t *testing.T) {
 }
 
 // With Discard there is no DLQ, and nothing points to one. What is not retried is reported, and deleted.
-func TestDiscardMakesNoDLQ(t *testing.T) {
+func TestDiscardCreatesNoDLQ(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				c := b.start("p", queue, Config{DLQ: deadletter.Config{Discard: true}, Policy: steps(1, time.Second)}, decline)
+				c := b.start("p", queue, Config{DLQ: deadletter.Config{Discard: true}, Policy: steps(1, time.Second)}, failHandler)
 				b.put(queue, "a", "body", "g", nil)
-				b.after(time.Minute)
-				discarded := heard[redeliver.Discarded](b)
-				if len(discarded) != 1 || discarded[0].State.Reason != redeliver.ReasonExhausted || !errors.Is(discarded[0].Err, errDeclined) || len(heard[redeliver.DeadLettered](b)) > 0 {
+				b.advance(time.Minute)
+				discarded := eventsOf[redeliver.Discarded](b)
+				if len(discarded) != 1 || discarded[0].State.Reason != redeliver.ReasonExhausted || !errors.Is(discarded[0].Err, errHandler) || len(eventsOf[redeliver.DeadLettered](b)) > 0 {
 					b.Errorf("discarded: %+v", discarded)
 				}
 				p, err := c.Plan(b.Context(), queue)
@@ -186,7 +186,7 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 	}
 }
 
-func TestDiscardIsRefusedWithWhatNeedsADLQ(t *testing.T) {
+func TestDiscardIsRefusedWithDLQSettings(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		_, err := Open(b.Context(), b.config(Config{DLQ: deadletter.Config{Discard: true, Retention: time.Hour}, Names: Names{DLQ: func(string) string { return "dead" }}}))
 		if err == nil || !strings.Contains(err.Error(), "DLQ.Retention") || !strings.Contains(err.Error(), "Names.DLQ") {

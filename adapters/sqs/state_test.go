@@ -67,7 +67,7 @@ func recordOfParts(body string, attributes map[string]types.MessageAttributeValu
 
 // Whatever a message and its state are: the copy is one that SQS takes, the next reader gets both back, and the user's
 // attributes are what they were.
-func TestAStateTravels(t *testing.T) {
+func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
@@ -107,7 +107,7 @@ func TestAStateTravels(t *testing.T) {
 }
 
 // However little room there is: a copy keeps within the limit or is not made, and the DLQ takes the message as it was.
-func TestAStateShrinks(t *testing.T) {
+func TestStateShrinksToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		st.Error = strings.Repeat("é", rapid.IntRange(0, 512).Draw(t, "long"))
@@ -131,7 +131,7 @@ func TestAStateShrinks(t *testing.T) {
 	})
 }
 
-func TestTheLastOfTenAttributesTravelsInside(t *testing.T) {
+func TestTenthAttributeTravelsInsideTheState(t *testing.T) {
 	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: textAttribute("u")}
 	for name := range strings.SplitSeq("abcdefgh", "") {
 		attributes[name] = textAttribute(name)
@@ -149,7 +149,7 @@ func TestTheLastOfTenAttributesTravelsInside(t *testing.T) {
 }
 
 // What was not written for this queue is the user's own.
-func TestStrangersAreNotBelieved(t *testing.T) {
+func TestForeignStateIsNotTrusted(t *testing.T) {
 	for _, value := range []string{
 		"", "mine", "{}", "null", "[]", `"x"`, `{"attempt":"50"}`, `{"attempt":"50","group":"orders"}`,
 		`{"attempt":"50","group":"orders","origin":"mail"}`, `{"attempt":"50","group":"mail","origin":"orders"}`, `{"group":["orders"],"origin":"orders"}`,
@@ -166,7 +166,7 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 }
 
 // SQS itself takes ten attributes; other servers of its protocol may take more.
-func TestAFloodOfAttributesIsCountedAndNotListed(t *testing.T) {
+func TestManyForeignAttributesAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}
 	for i := range n {

@@ -67,7 +67,7 @@ func TestStateKeys(t *testing.T) {
 }
 
 // A state with a signature keeps within the limit, too.
-func TestASignedStateShrinks(t *testing.T) {
+func TestSignedStateShrinksToItsLimit(t *testing.T) {
 	st := redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1, Error: strings.Repeat("e", 500)}
 	for limit := range 1024 {
 		r := recordOfParts("body", nil, nil)
@@ -96,7 +96,7 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 
 // With keys a delayed publish is signed by the Publisher and waits; the same attribute without a signature is the
 // sender's own.
-func TestADelayedPublishIsSigned(t *testing.T) {
+func TestDelayedPublishIsSigned(t *testing.T) {
 	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
 	msg := delayedMessage(t)
 	o, err := p.composeMessage("orders", &queue{name: "orders", limit: 4096}, msg)

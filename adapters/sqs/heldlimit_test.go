@@ -12,7 +12,7 @@ import (
 )
 
 // What waits in hand is bounded, by number and by size: what is beyond that stays in the queue until something is done.
-func TestWhatIsInHandIsBounded(t *testing.T) {
+func TestHeldMessagesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		hand heldLimit
 		most int
@@ -24,16 +24,16 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
-				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), heldLimit: c.hand}, decline)
+				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), heldLimit: c.hand}, failHandler)
 				for i := range 200 { // each in a group of its own
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
 				}
-				b.after(time.Minute)
+				b.advance(time.Minute)
 				if n := len(b.ran("")); n > c.most || n < c.most-maxBatch {
 					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
 				}
-				b.after(time.Hour) // five waves of 47 to 57, one after another
-				if n := len(b.in("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
+				b.advance(time.Hour) // five waves of 47 to 57, one after another
+				if n := len(b.messagesIn("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
 					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
 				}
 				b.close(cl)
@@ -43,7 +43,7 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 }
 
 // The default keeps what may be in flight in hand, however much that is.
-func TestTheDefaultHand(t *testing.T) {
+func TestDefaultHeldLimit(t *testing.T) {
 	if got := (Config{}).withDefaults().heldLimit; got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
 		t.Errorf("the default is %+v", got)
 	}
@@ -58,20 +58,20 @@ func TestTheDefaultHand(t *testing.T) {
 
 // A message that leaves no room for our state waits in hand, which SQS allows for twelve hours. What would be longer goes
 // to the DLQ as it is.
-func TestTwelveHoursAreTheMostForAFullMessage(t *testing.T) {
+func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
 		c := b.start("one", "orders", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
-			return redeliver.RetryAfter(errDeclined, 12*time.Hour)
+			return redeliver.RetryAfter(errHandler, 12*time.Hour)
 		})
 		b.put("orders", "a", body, "", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(c)
-		if dead := b.in("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.in("orders")) != 0 {
-			b.Errorf("%d are dead, %d are left", len(dead), len(b.in("orders")))
+		if dead := b.messagesIn("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.messagesIn("orders")) != 0 {
+			b.Errorf("%d are dead, %d are left", len(dead), len(b.messagesIn("orders")))
 		}
-		if letters := heard[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
+		if letters := eventsOf[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("it says %+v", letters)
 		}
 	})

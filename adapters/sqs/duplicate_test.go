@@ -15,7 +15,7 @@ import (
 
 // SQS may give one message to two receives at once. It is in hand once then, with the receipt that came last: a second place
 // for it would have no heartbeats.
-func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
+func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
@@ -41,7 +41,7 @@ func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
 }
 
 // One that has come too often to stay in hand gives way, also while it is still being taken apart.
-func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
+func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
@@ -50,7 +50,7 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
-	s.lane = deafLane{}
+	s.lane = endedLane{}
 	for n := range 300 {
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -69,7 +69,7 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 	}
 }
 
-// deafLane is a lane that has ended.
-type deafLane struct{ driver.Lane[*delivery] }
+// endedLane is a lane that has ended.
+type endedLane struct{ driver.Lane[*delivery] }
 
-func (deafLane) Post(func()) bool { return false }
+func (endedLane) Post(func()) bool { return false }

@@ -10,17 +10,17 @@ import (
 
 // The mark of a message that somebody else has deleted is forgotten, by runners that
 // have seen the whole DLQ, two weeks after one has missed it.
-func TestTheMarkOfAMessageThatHasGoneIsForgotten(t *testing.T) {
+func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 5, "")
+		q := openTestDLQ(t, f, "orders", 5, "")
 		defer q.Close()
-		if task, err := isolate(t, q); err != nil || task.Counts.Quarantined != 5 {
+		if task, err := quarantineAll(t, q); err != nil || task.Counts.Quarantined != 5 {
 			t.Fatalf("%+v: %v", task, err)
 		}
 		marks := func() int {
 			t.Helper()
-			return len(marksIn(t, q))
+			return len(markedPositions(t, q))
 		}
 		all := f.queues["orders-dlq"]
 		all.messages = all.messages[:3] // somebody has taken two away
