@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every item goes with exactly one request, in order where there is one worker, of at most ten and at most so many bytes,
-// and does not wait for long when a worker is free.
+// Every item is in exactly one request. A request has at most ten items and a bounded size, keeps the order if there
+// is one worker, and does not wait long if a worker is free.
 func TestEveryItemIsInOneBatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 60), 1, 60).Draw(rt, "sizes")
@@ -47,7 +47,7 @@ func TestEveryItemIsInOneBatch(t *testing.T) {
 				pass(time.Duration(pauses[i]) * time.Millisecond)
 			}
 			pass(time.Minute)
-			b.mu.Lock() // the last worker may be on its way out
+			b.mu.Lock() // the last worker may just be ending
 			defer b.mu.Unlock()
 			if len(seen) != len(sizes) {
 				t.Errorf("%d of %d items were sent", len(seen), len(sizes))
@@ -73,9 +73,10 @@ func pass(d time.Duration) {
 	}
 }
 
-// What a user pays for: requests per message on success, and per retry, with many messages and with 500 in a second.
+// The number of requests decides what a user pays: on success and for retries, with many messages and with 500 in a
+// second.
 func TestRequestsPerMessage(t *testing.T) {
-	const n = 1000 // the fake takes as much time as the square of that
+	const n = 1000 // the fake's time grows with the square of this
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		for i := range n {

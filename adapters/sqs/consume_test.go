@@ -43,7 +43,7 @@ func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Cont
 	}
 }
 
-// Every answer of a handler of SQS's own messages, and what becomes of the message then. Each attempt sees it as it came.
+// Consume handles every kind of answer of a handler. Each attempt sees the message as it came.
 func TestConsume(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// A retry at once does not leave the process, and counts.
+// An immediate retry does not leave the process, and counts.
 func TestConsumeRetriesInPlace(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -124,7 +124,7 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 	})
 }
 
-// Messages of one group run one after another; one that fails is waited for.
+// Messages of one group run one after another, and wait for one that fails.
 func TestConsumeKeepsGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -150,8 +150,8 @@ func TestConsumeKeepsGroupOrder(t *testing.T) {
 	})
 }
 
-// A handler that does not finish within the drain timeout has made no attempt, and its message comes back; one that
-// does has.
+// A handler that does not finish within the drain timeout has made no attempt, and its message comes back. One that
+// finishes has.
 func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// laneOf handles n messages, as receives of ten bring them, with a handler that succeeds. What the client makes for a
-// receive is there already, and there is none for deletions.
+// laneOf handles n messages, received ten at a time, with a handler that succeeds. It excludes what the client
+// allocates for a receive, and deletions.
 func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) error) (run func() (requests int)) {
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
@@ -73,9 +73,8 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	}
 }
 
-// The way of a message from the receive through lane, worker and handler to its deletion allocates nothing of its own:
-// what a lane makes once for itself is less than an allocation for twenty. Beside that it makes a few for each request;
-// how many messages share one depends on how fast all that is.
+// A message allocates nothing between its receive and its deletion. The lane's own setup is less than one allocation
+// for twenty messages. Each request makes a few more, and how many messages share one depends on timing.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	const n = 20_000
 	run := laneOf(t, n, func(context.Context, types.Message) error { return nil })

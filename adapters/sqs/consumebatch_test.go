@@ -28,8 +28,8 @@ func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler 
 	}
 }
 
-// Each message of a batch has its own answer, and every attempt sees it as it came. Those of one group of a FIFO queue are
-// not in one batch, and stay in order.
+// Each message of a batch has its own answer, and every attempt sees it as it came. Messages of one FIFO group are
+// never in one batch, and stay in order.
 func TestConsumeBatch(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestConsumeBatch(t *testing.T) {
 						} else {
 							groups[group] = true
 						}
-						b.mu.Lock() // the sink has it, too, and is told when a message is answered
+						b.mu.Lock() // the sink has the message too, and gets an event at each answer
 						b.runs = append(b.runs, run{id, st.Attempt(), time.Since(b.began), "batch"})
 						b.mu.Unlock()
 						switch {
@@ -100,7 +100,7 @@ func TestConsumeBatch(t *testing.T) {
 	}
 }
 
-// What has gathered when the service ends is handled and deleted, and no longer waits for more.
+// A partial batch is handled and deleted when the service ends, without waiting for more.
 func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -123,7 +123,7 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 	})
 }
 
-// What a call of ConsumeBatch lacks is said before anything is connected to.
+// ConsumeBatch refuses an invalid call before it connects.
 func TestConsumeBatchRefuses(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{

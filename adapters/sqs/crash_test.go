@@ -19,7 +19,7 @@ func headFails(st redeliver.State, _ *message.Message) error {
 	return nil
 }
 
-// Shutdowns while the head of a group waits made suspects of the whole group, which ran beside each other and overtook
+// Shutdowns while the head of a group waited made suspects of the whole group, which ran concurrently and overtook
 // the head.
 func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
@@ -46,8 +46,8 @@ func TestShutdownsKeepGroupOrder(t *testing.T) {
 	})
 }
 
-// A message that has never run stands behind the head of its group. Each shutdown counted as an attempt of it, so it ended
-// in the DLQ after one run instead of two.
+// Each shutdown counted as an attempt of a message that had never run because it stood behind the head of its group.
+// So it went to the DLQ after one run instead of two.
 func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -69,8 +69,8 @@ func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	})
 }
 
-// While a suspect ran, its process went on receiving what it may not run. Others waited for that until the suspect had
-// ended, although another process was idle.
+// While a suspect ran, its process received messages that it could not run yet. They waited for the suspect although
+// another process was idle.
 func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	const runs, n = 4 * time.Minute, 1000
 	inBubble(t, func(b *bubble) {
@@ -102,8 +102,8 @@ func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	})
 }
 
-// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process stopped
-// all its handlers once a second for a message that it could not have. It does so less and less often.
+// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process
+// stopped all its handlers once a second for a message that it could not get. Now it does so less and less often.
 func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -132,8 +132,8 @@ func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	})
 }
 
-// The queue's own maxReceiveCount counts receives of a message that this process has survived, and redeliver did not.
-// So SQS took the message away before redeliver called it a suspect, without a run and without its state.
+// A queue's own maxReceiveCount also counts receives that the process survived. SQS moved the message away before
+// redeliver made it a suspect, without a run and without its state.
 func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
@@ -164,13 +164,13 @@ func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	})
 }
 
-// A suspect that is lost before it begins ends its turn: the client went on with nothing else.
+// A suspect that was lost before it began never ended its turn, and the client stopped.
 func TestLostSuspectEndsItsTurn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
-		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ, crashed
+		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ as crashed
 		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if action == "ChangeMessageVisibilityBatch" || action == "SendMessageBatch" {
 				return &failure{status: 500, code: "InternalFailure"}
@@ -189,8 +189,8 @@ func TestLostSuspectEndsItsTurn(t *testing.T) {
 	})
 }
 
-// What comes back often is written anew before SQS takes it away, which begins its count anew; what comes back often again is a
-// suspect, and that alone is charged with crashes.
+// A message that comes back often is rewritten before SQS moves it away, which resets its count. One that still comes
+// back is a suspect, and only suspects are charged with crashes.
 func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

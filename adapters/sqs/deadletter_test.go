@@ -18,13 +18,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// testDLQ is a DLQ, and its driver.
+// testDLQ is a DLQ with its driver.
 type testDLQ struct {
 	deadletter.Queue
 	own *deadLetters
 }
 
-// openTestDLQ makes a DLQ with messages of nobody's, and opens it.
+// openTestDLQ fills a DLQ with messages of another program and opens it.
 func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *testDLQ {
 	t.Helper()
 	fifo := isFIFO(origin)
@@ -49,8 +49,7 @@ func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *tes
 	return b
 }
 
-// A look at more than one lease's worth: what it has in hand stays hidden, is seen
-// once, and is there again at once when it ends.
+// A scan of more than one lease keeps its messages hidden, sees each once, and makes them visible when it ends.
 func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -95,7 +94,7 @@ func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 	})
 }
 
-// A whole FIFO group is replayed, in its order, though SQS shows ten of it at once.
+// A replay of a whole FIFO group keeps its order, though SQS shows only ten messages of it at once.
 func TestReplayKeepsGroupOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -115,7 +114,8 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 	})
 }
 
-// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made of it.
+// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made from
+// it.
 func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -149,8 +149,8 @@ func uuidIn(m *fakeMessage) string {
 	return m.attributes[UUIDAttribute].(map[string]any)["StringValue"].(string)
 }
 
-// Of a group whose first ten are not meant the later ones cannot be seen: the task
-// ends and does not wait for ever.
+// If the filter skips the first ten messages of a group, the later ones cannot be seen. The task ends instead of
+// waiting forever.
 func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -163,7 +163,7 @@ func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 	})
 }
 
-// A DLQ whose own RedrivePolicy would end a message that is looked at is refused.
+// A DLQ is refused if its own RedrivePolicy would move messages away that are read.
 func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 0, "")
@@ -174,8 +174,7 @@ func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	}
 }
 
-// Attributes of every type, the message group and the first MessageId are as they
-// were, also out of a file.
+// A replay keeps attributes of every type, the message group and the first MessageId, also after a file.
 func TestReplayRestoresTheMessage(t *testing.T) {
 	was := types.Message{
 		Body: aws.String(" "), MessageId: aws.String("first"),

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// How long SQS keeps a dead letter is what its queue says, now.
+// Keeps returns the queue's current retention.
 func TestKeepsReportsTheRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

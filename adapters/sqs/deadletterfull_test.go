@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// quarantineAll quarantines all that lies there.
+// quarantineAll quarantines all messages of a DLQ.
 func quarantineAll(t *testing.T, q *testDLQ) (deadletter.Task, error) {
 	t.Helper()
 	return deadletter.Quarantine(t.Context(), q, deadletter.Isolation{
@@ -21,7 +21,7 @@ func quarantineAll(t *testing.T, q *testDLQ) (deadletter.Task, error) {
 	})
 }
 
-// addState puts something into the state, as if it had been there.
+// addState adds entries to the state.
 func addState(t *testing.T, q *testDLQ, entries ...driver.Entry) {
 	t.Helper()
 	if err := q.own.Append(t.Context(), entries...); err != nil {
@@ -29,12 +29,12 @@ func addState(t *testing.T, q *testDLQ, entries ...driver.Entry) {
 	}
 }
 
-// refusedMark is the mark of a message.
+// refusedMark returns the mark of a message.
 func refusedMark(at string) driver.Entry {
 	return driver.Entry{Key: "mark/" + at, Value: []byte(`{"outcome":"refused","time":1}`)}
 }
 
-// markedPositions are the positions that have a mark.
+// markedPositions returns the positions that have a mark.
 func markedPositions(t *testing.T, q *testDLQ) (all []string) {
 	t.Helper()
 	state, err := q.own.Load(t.Context())
@@ -70,7 +70,7 @@ func wantFull(t *testing.T, q *testDLQ, task *deadletter.Task, err error, marked
 	}
 }
 
-// As many marks as there may be.
+// The number of marks is limited.
 func TestQuarantineFailsWithTooManyMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders", 40, "")
@@ -85,7 +85,7 @@ func TestQuarantineFailsWithTooManyMarks(t *testing.T) {
 	})
 }
 
-// As many bytes as a message holds: all marks were dropped then.
+// When the state was too large for a message, all marks were dropped.
 func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders", 200, "")
@@ -108,7 +108,7 @@ func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	})
 }
 
-// What is marked stays in front of its group, so that no more of it is seen.
+// Marked messages stay in front of their group, so SQS shows nothing more of it.
 func TestQuarantineFailsBehindTheVisiblePartOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders.fifo", 20, "one")

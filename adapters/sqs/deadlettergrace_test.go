@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// openMarkedDLQ is a DLQ whose state has a mark.
+// openMarkedDLQ opens a DLQ whose state has a mark.
 func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	t.Helper()
 	f := newFake()
@@ -17,8 +17,7 @@ func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	return f, q
 }
 
-// Who gives up in the middle of reading the state hands it back: it was hidden from all
-// others for ten seconds.
+// A Load that was cancelled while it read the state left it hidden from all others for ten seconds.
 func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
@@ -52,7 +51,7 @@ func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 	}
 }
 
-// Who has given up before begins nothing.
+// A cancelled context starts nothing.
 func TestCancelledContextSendsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, q := openMarkedDLQ(t)
@@ -60,7 +59,7 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := f.requests["ReceiveMessage"]
-		for range 20 { // whether it is free or given up is drawn by lot
+		for range 20 { // select picks randomly between two ready cases
 			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("it is told %v", err)
 			}

@@ -14,8 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// killableClient is the way of a process that is killed with its nth request: the request is
-// done, or it is not, and nobody hears of it.
+// killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.
 type killableClient struct {
 	*fake
 	left int
@@ -32,15 +31,14 @@ func (m *killableClient) Do(req *http.Request) (*http.Response, error) {
 	case left > 0:
 		return m.fake.Do(req)
 	case left == 0 && m.done:
-		_, _ = m.fake.Do(req) // nobody hears of it
+		_, _ = m.fake.Do(req) // the answer is lost
 	}
 	m.end()
 	return nil, errReset
 }
 
-// A replay that is killed at each of its requests, before or after SQS has done it:
-// another process goes on, every message ends in the queue, none is left in the DLQ,
-// and the kill has left no more duplicates than a window.
+// A replay is killed at each of its requests, before or after SQS has handled it. Another process continues: every
+// message ends in the queue, none stays in the DLQ, and the kill leaves at most one window of duplicates.
 func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 	const n, window = 23, 5
 	for _, done := range []bool{false, true} {
@@ -82,8 +80,7 @@ func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 	}
 }
 
-// continueElsewhere has another process do what is left, as soon as the lease of the first has
-// run out.
+// continueElsewhere lets another process finish the replay when the first one's lease has expired.
 func continueElsewhere(t *testing.T, q deadletter.Queue) {
 	t.Helper()
 	for {
@@ -111,7 +108,7 @@ func continueElsewhere(t *testing.T, q deadletter.Queue) {
 	}
 }
 
-// A runner is killed between any two calls of its driver. On standard queues that is done on ElasticMQ.
+// A runner is killed between any two calls of its driver. For standard queues a test with ElasticMQ does this.
 func TestDeadLetterKillsOnAFIFOQueue(t *testing.T) {
 	m := &testHarness{fifo: true, fakes: make(map[string]*fake)}
 	adaptertest.RunDeadLetterKills(t, m.toHarness(), m.deadLetters)

@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The contract of a deadletter.Queue in virtual time, where leases run out at once.
+// The contract of a deadletter.Queue runs in virtual time, where leases expire at once.
 func TestDeadLetterQueue(t *testing.T) {
 	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func (m *testHarness) toHarness() adaptertest.Harness {
 	}
 }
 
-// testHarness is a harness of the kit over fakes: each bubble has one of its own.
+// testHarness is a harness of the kit over fakes, one for each bubble.
 type testHarness struct {
 	fifo  bool
 	mu    sync.Mutex
@@ -69,7 +69,7 @@ func (m *testHarness) origin(testing.TB, int) (string, []string) {
 	return origin, []string{origin}
 }
 
-// processClient is the way of one process to the fake, which can be cut.
+// processClient is the connection of one process to the fake. It can be cut.
 type processClient struct {
 	*fake
 	dead atomic.Bool

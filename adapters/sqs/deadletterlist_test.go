@@ -47,8 +47,8 @@ func (p *queuePages) Do(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// A name that is ours is read back; one that was cut, or that no subscription has made,
-// is listed without its origin.
+// DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
+// subscription, without their origin.
 func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	long := strings.Repeat("x", 75)
 	p := &queuePages{t: t, names: []string{

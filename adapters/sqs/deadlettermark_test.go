@@ -8,8 +8,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The mark of a message that somebody else has deleted is forgotten, by runners that
-// have seen the whole DLQ, two weeks after one has missed it.
+// Runners forget the mark of a deleted message two weeks after one of them has seen the whole DLQ without it.
 func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -23,7 +22,7 @@ func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 			return len(markedPositions(t, q))
 		}
 		all := f.queues["orders-dlq"]
-		all.messages = all.messages[:3] // somebody has taken two away
+		all.messages = all.messages[:3] // another program deletes two
 		for _, step := range []struct {
 			after time.Duration
 			want  int

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// denyAction refuses an action as a policy of AWS's does, until it is called.
+// denyAction refuses an action, as an AWS policy does, until allow is called.
 func (b *bubble) denyAction(action string) (allow func()) {
 	b.setFault(func(asked, _ string, _ map[string]any) *failure {
 		if strings.HasPrefix(asked, action) {
@@ -27,7 +27,7 @@ func (b *bubble) denyAction(action string) (allow func()) {
 	return func() { b.setFault(nil) }
 }
 
-// signatureError is how AWS says no to a bad signature: with all that was signed.
+// signatureError is AWS's answer to a bad signature. It contains all signed data.
 const signatureError = "The request signature we calculated does not match. The Canonical String for this request should have been 'POST\n/\n\nx-amz-security-token:t0k3n\n' " +
 	"Credential=AKIAEXAMPLEEXAMPLE/20260101/eu-west-1/sqs/aws4_request, Signature=s3cr3tk3y"
 
@@ -40,7 +40,7 @@ func wantNoSecrets(t *testing.T, text string) {
 	}
 }
 
-// What a user of AWS may not do at the start: the error names the queue, and no key. What can be done without is.
+// At the start, an error about a missing right names the queue and no secret. Optional rights may be missing.
 func TestRightsDeniedAtStart(t *testing.T) {
 	for _, c := range []struct {
 		action string
@@ -74,7 +74,7 @@ func TestRightsDeniedAtStart(t *testing.T) {
 	}
 }
 
-// The same while it runs: nothing is lost, and no handler runs again for it. It goes on when somebody has mended the policy.
+// While it runs, a missing right loses nothing and runs no handler again. Work continues when the right is back.
 func TestRightsDeniedWhileRunning(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "SendMessage"} {
 		t.Run(action, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 				allow := b.denyAction(action)
 				b.put("orders", "fine", "v", "", nil)
 				b.put("orders", "fails", "v", "", nil)
-				b.advance(20 * time.Second) // less than what hides a message
+				b.advance(20 * time.Second) // less than the visibility timeout
 				allow()
 				b.advance(5 * time.Minute)
 				stop()
@@ -108,8 +108,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 	}
 }
 
-// Whatever AWS puts into an error: no key, token or signature is in a log line, at any level, nor in an event or an
-// error.
+// No key, token or signature from an AWS error appears in a log line at any level, in an event or in an error.
 func TestLogsContainNoSecrets(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// SQS may give one message to two receives at once. It is in hand once then, with the receipt that came last: a second place
-// for it would have no heartbeats.
+// SQS may give one message to two receives at once. It is held once, with the last receipt. A second entry would get
+// no heartbeats.
 func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
@@ -40,7 +40,7 @@ func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	}
 }
 
-// One that has come too often to stay in hand gives way, also while it is still being taken apart.
+// A message that came back too often to be kept is dropped, even while it is being read.
 func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}

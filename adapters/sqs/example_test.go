@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// A service that reads a queue with the SDK keeps its message type. AWS's own configuration is found as the SDK finds it.
+// A service that reads a queue with the SDK keeps its message type. The SDK finds the AWS configuration as usual.
 func ExampleConsume() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	err := sqs.Consume(ctx, sqs.Config{}, []string{"orders"}, func(_ context.Context, m types.Message) error {
@@ -27,7 +27,7 @@ func ExampleConsume() { //nolint:testableexamples // it needs a broker
 	}
 }
 
-// Up to fifty messages at once, each with an answer of its own.
+// The handler gets up to fifty messages at once and answers each of them.
 func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	err := sqs.ConsumeBatch(ctx, sqs.Config{}, []string{"orders"}, sqs.BatchConfig{Size: 50, Timeout: time.Second},
@@ -42,7 +42,7 @@ func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	}
 }
 
-// A plan says what a start would create, and creates nothing. An endpoint stands for AWS: here an ElasticMQ.
+// Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ in the place of AWS.
 func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := sqs.Open(ctx, sqs.Config{Endpoint: "http://localhost:9324"})
@@ -58,7 +58,7 @@ func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	fmt.Println(plan)
 }
 
-// A configuration that cannot work is refused with all of its problems.
+// Open refuses a configuration that cannot work, with all of its problems.
 func ExampleOpen_refused() {
 	_, err := sqs.Open(context.Background(), sqs.Config{VisibilityTimeout: 24 * time.Hour, Pollers: 200})
 	fmt.Println(err)

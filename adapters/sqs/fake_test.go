@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/md5" // what the protocol has
+	"crypto/md5" // required by the protocol
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -25,24 +25,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// fake speaks enough of SQS for tests in virtual time, and fails as it is told. It
-// is the HTTP client of the SDK: there is no network. What it does not know it
-// refuses. It is stricter than SQS about receipts: one that is not the latest, or
-// whose time is over, is invalid.
+// fake implements enough of SQS for tests in virtual time, with faults on demand. It is the SDK's HTTP client, so
+// there is no network. It refuses unknown requests. It is stricter than SQS about receipts: one that is expired, or
+// is not the latest, is invalid.
 type fake struct {
 	mu       sync.Mutex
 	queues   map[string]*fakeQueue
 	seq      int
 	tick     time.Duration
 	requests map[string]int
-	// fault is asked before each request; an answer is that of the request, which
-	// is then not done unless after says so.
+	// fault is called before each request. The request fails with the failure that it returns, and is only carried
+	// out if after is set.
 	fault              func(action, queue string, in map[string]any) *failure
 	abandoned          int            // receives that their client did not wait for
-	abandonedReceives  sync.WaitGroup // those of them that go on
-	acceptsOldReceipts bool           // a deletion with an old receipt is said to have been done, as on SQS
-	blockedReceives    int            // receives that wait although there are messages, whose groups are in hand
-	// entry is asked for each entry of a batch; a code fails it.
+	abandonedReceives  sync.WaitGroup // abandoned receives that still run
+	acceptsOldReceipts bool           // a deletion with an old receipt reports success without effect, as on SQS
+	blockedReceives    int            // receives that wait although there are messages, because their groups are held
+	// entry is called for each entry of a batch; a code makes the entry fail.
 	entry func(action, queue string, entry map[string]any) string
 }
 
@@ -50,16 +49,16 @@ type fake struct {
 type failure struct {
 	status int
 	code   string
-	after  bool          // the request is done all the same
+	after  bool          // the request is carried out nevertheless
 	err    error         // instead of an answer
 	text   string        // of the error
-	delay  time.Duration // it is done so much later, and does not fail
+	delay  time.Duration // the request succeeds after this delay
 }
 
 type fakeQueue struct {
 	attributes map[string]string
 	messages   []*fakeMessage
-	seen       map[string]*fakeMessage // the last of each deduplication id
+	seen       map[string]*fakeMessage // the last message of each deduplication id
 }
 
 type fakeMessage struct {
@@ -88,7 +87,7 @@ func (f *fake) client(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// config is a configuration for the fake.
+// config returns a configuration that uses the fake.
 func (f *fake) config(cfg Config) Config {
 	cfg.AWS = &aws.Config{
 		Region: "eu-west-1", HTTPClient: f, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLEEXAMPLE", "s3cr3tk3y", "t0k3n"),
@@ -189,7 +188,7 @@ func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (
 	}
 }
 
-// available counts what is not hidden. A message whose group is in hand counts, too, as on SQS.
+// available counts the messages that are not hidden. Like SQS, it includes messages whose group is held.
 func (q *fakeQueue) available(now time.Time) (n int) {
 	for _, m := range q.messages {
 		if !m.visible.After(now) {
@@ -268,7 +267,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
 		return nil, "InvalidParameterValue"
 	}
-	if fifo { // what was seen in five minutes is taken, and is not there twice
+	if fifo { // a duplicate within five minutes is accepted and dropped
 		dedup := fmt.Sprint(e["MessageDeduplicationId"])
 		if m := q.seen[dedup]; m != nil && now.Sub(m.sent) < 5*time.Minute {
 			return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
@@ -314,12 +313,12 @@ func (q *fakeQueue) tooLarge(body string, attributes map[string]any) bool {
 }
 
 func sum(s string) string {
-	h := md5.Sum([]byte(s)) // what the protocol has
+	h := md5.Sum([]byte(s)) // required by the protocol
 	return hex.EncodeToString(h[:])
 }
 
-// receive waits for messages as a long poll does. One that waits already does not see that a group is free again, as on
-// SQS (google/go-cloud, issue 3456).
+// receive waits for messages as a long poll does. Like SQS, a waiting receive does not notice that a group becomes
+// free (google/go-cloud, issue 3456).
 func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map[string]any, string) {
 	wait, _ := in["WaitTimeSeconds"].(float64)
 	end := time.Now().Add(time.Duration(wait) * time.Second)
@@ -354,8 +353,8 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 	}
 }
 
-// abandonReceive is what becomes of a receive whose client has gone: SQS does not see that, and the next message that comes
-// until its end is given to nobody.
+// abandonReceive continues a receive whose client has gone. SQS does not notice that: it gives the next message
+// within the wait to nobody.
 func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 	for time.Now().Before(end) {
 		<-time.After(f.tick)
@@ -397,7 +396,7 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 	return found
 }
 
-// redrive moves a message to the queue of the RedrivePolicy when it has been received as often as that allows.
+// redrive moves a message to the target of the RedrivePolicy when it has been received maxReceiveCount times.
 func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
 	var p redrivePolicy
 	if json.Unmarshal([]byte(q.attributes["RedrivePolicy"]), &p) != nil {
@@ -413,7 +412,7 @@ func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
 	return true
 }
 
-// put writes a message as another client would.
+// put writes a message as another program would.
 func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -433,7 +432,7 @@ func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) s
 	return out["MessageId"].(string)
 }
 
-// messagesIn is the messages of a queue.
+// messagesIn returns the messages of a queue.
 func (f *fake) messagesIn(queue string) []fakeMessage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -464,7 +463,7 @@ func (f *fake) setEntryFault(entry func(action, queue string, e map[string]any) 
 	f.entry = entry
 }
 
-// state is what our attribute says.
+// state returns the state in StateAttribute.
 func (m *fakeMessage) state(t *testing.T, queue string) redeliver.State {
 	t.Helper()
 	a, ok := m.attributes[StateAttribute].(map[string]any)

@@ -22,8 +22,8 @@ func ids(runs []run) (all []string) {
 	return all
 }
 
-// The head of a group fails four times, nine stand behind it: each of them runs once, in order, and another group does
-// not wait.
+// The head of a group fails four times with nine messages behind it. Each of them runs once, in order, and another
+// group does not wait.
 func TestFailedHeadBlocksItsGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -59,11 +59,11 @@ func TestFailedHeadBlocksItsGroup(t *testing.T) {
 	})
 }
 
-// A process that is killed in the wait leaves the head hidden until it is due, and what stands behind it with it.
+// A process that is killed during a wait leaves the head hidden until it is due, and the messages behind it too.
 func TestFIFOWaitSurvivesACrash(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		for i := range 3 { // one receive takes them
+		for i := range 3 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
 		}
 		var dead atomic.Bool
@@ -76,7 +76,7 @@ func TestFIFOWaitSurvivesACrash(t *testing.T) {
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, failHandler)
 		b.advance(10 * time.Minute)
 		dead.Store(true)
-		b.close(one) // for all that the server sees it was killed
+		b.close(one) // for the server it looks like a kill
 		dead.Store(false)
 		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, succeed)
 		b.advance(10*time.Minute - time.Second)
@@ -94,11 +94,11 @@ func TestFIFOWaitSurvivesACrash(t *testing.T) {
 	})
 }
 
-// A process that ends in order gives back what it has not run at once, and the head when it is due.
+// A process that shuts down makes messages that have not run visible at once, and the head when it is due.
 func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		for i := range 4 { // one receive takes them
+		for i := range 4 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
 		}
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, func(st redeliver.State, _ *message.Message) error {
@@ -122,7 +122,7 @@ func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A message that came back to the process that knows it keeps its attempts and its due time.
+// A message that comes back to a process that knows it keeps its attempts and its due time.
 func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	const step = 10 * time.Minute
 	inBubble(t, func(b *bubble) {
@@ -132,7 +132,7 @@ func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 		b.put("orders.fifo", "b", "v", "g", nil)
 		b.advance(time.Minute)
 		b.fake.mu.Lock()
-		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had forgotten that they are hidden
+		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had lost their visibility timeout
 			m.visible = time.Now()
 		}
 		b.fake.mu.Unlock()
@@ -143,7 +143,7 @@ func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	})
 }
 
-// What SQS cannot hide for so long is refused at the start, or goes to the DLQ.
+// A wait that SQS cannot hide for is refused at the start, or sends the message to the DLQ.
 func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -197,7 +197,7 @@ func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 	})
 }
 
-// A message that kills its process ends in the DLQ, crashed, in whose group another message then runs.
+// A message that kills its process goes to the DLQ as crashed, and then another message of its group runs.
 func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -227,8 +227,8 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 		if len(letters) != 1 || letters[0].state(t, "orders.fifo").Reason != redeliver.ReasonCrashed {
 			b.Fatalf("dead: %+v; ran %v", letters, b.ran(""))
 		}
-		// So many deaths in its place, two alone. What stood behind it may have gone on twice: the process died between the
-		// copy of that and its deletion.
+		// It kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
+		// because a process died between the copy and its deletion.
 		if len(b.ran("killer")) != maxReturnsInPlace+2 || len(b.ran("behind")) == 0 {
 			b.Errorf("ran %v", b.ran(""))
 		}

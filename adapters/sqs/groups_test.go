@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A receive that waits is not told that a group is free again. With pollers that waited while this process had the group
-// in hand, a queue of one group gave ten messages in each WaitTime, and ElasticMQ, which looks again and again for such a
-// receive, was busy with nothing else.
+// A waiting receive does not notice that a group becomes free. With pollers that waited while this process held the
+// group, a queue of one group delivered ten messages in each WaitTime, and kept ElasticMQ busy, which polls for such
+// a receive.
 func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 				if n := len(b.ran("")); n != 95 {
 					b.Errorf("%d of 95 ran", n)
 				}
-				// A poller and who looks for the freed group may come at once, and one of them finds nothing.
+				// A poller and watchFreedGroups may receive at once, and one of them gets nothing.
 				if takes == 0 && b.blockedReceives > 4 {
 					b.Errorf("%d receives waited for a group in hand", b.blockedReceives)
 				}
@@ -39,7 +39,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	}
 }
 
-// What is new of other groups does not wait for a group that is in hand for hours, and that costs few requests.
+// New messages of other groups do not wait for a group that is held for hours, and that takes few requests.
 func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -55,7 +55,7 @@ func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 		b.advance(time.Minute)
 		before := b.count("ReceiveMessage")
 		b.advance(time.Hour)
-		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/DefaultWaitTime) { // also of suspects, who are none
+		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/DefaultWaitTime) { // including those for suspects
 			b.Errorf("%d receives in an hour", n)
 		}
 		at := time.Since(b.began)
@@ -68,7 +68,7 @@ func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	})
 }
 
-// SQS takes the queue's own wait for a wait of 0 s, which the SDK leaves out.
+// SQS replaces a wait of 0 s, which the SDK omits, by the queue's own.
 func TestQueueWithItsOwnReceiveWait(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What waits in hand is bounded, by number and by size: what is beyond that stays in the queue until something is done.
+// Held messages are bounded by number and by size. The others stay in the queue.
 func TestHeldMessagesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		hand heldLimit
@@ -42,7 +42,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// The default keeps what may be in flight in hand, however much that is.
+// The default limit holds all that may be in flight.
 func TestDefaultHeldLimit(t *testing.T) {
 	if got := (Config{}).withDefaults().heldLimit; got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
 		t.Errorf("the default is %+v", got)
@@ -50,13 +50,13 @@ func TestDefaultHeldLimit(t *testing.T) {
 	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().heldLimit.messages; got < 2*maxInFlight {
 		t.Errorf("%d in hand for %d in flight", got, 2*maxInFlight)
 	}
-	// A receive of ten messages of SQS's largest size begins when that has room.
+	// A receive of ten messages of SQS's largest size fits.
 	if got := (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
 		t.Errorf("room for %d", got)
 	}
 }
 
-// A message that leaves no room for our state waits in hand, which SQS allows for twelve hours. What would be longer goes
+// A message without room for the state waits hidden, which SQS allows for twelve hours. After a longer wait it goes
 // to the DLQ as it is.
 func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -28,7 +28,7 @@ func (b *bubble) watched() func() redeliver.Load {
 	return b.load
 }
 
-// While the first of a group runs, and while it waits for its retry, those behind it are held.
+// The messages behind the first of a group count as held while it runs and while it waits for its retry.
 func TestLoadCountsHeldMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")

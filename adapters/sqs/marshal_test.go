@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever a message is: what is sent is what SQS takes, and the handler gets the same message.
+// SQS accepts every message that is published, and the handler gets the same message.
 func TestMarshalRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := message.NewMessage("u"+rapid.StringMatching(`[a-z0-9-]{0,30}`).Draw(t, "uuid"), rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "payload"))

@@ -96,7 +96,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}
 }
 
-// wantProblems checks which fields an error names, and no other.
+// wantProblems checks that an error names exactly these fields.
 func wantProblems(t *testing.T, what string, err error, want []string) {
 	t.Helper()
 	var got []string

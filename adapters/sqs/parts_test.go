@@ -16,7 +16,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused kept its slot for ever, and in a FIFO queue its group. Now the DLQ has it in parts.
+// A message that the DLQ refused kept its slot forever, and blocked its group in a FIFO queue. Now it goes to the DLQ
+// in parts.
 func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -32,7 +33,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 				})
 				dlq := strings.Replace(queue, "orders", "orders-dlq", 1)
 				b.fake.mu.Lock()
-				b.queues[dlq].attributes["MaximumMessageSize"] = "2048" // since the start
+				b.queues[dlq].attributes["MaximumMessageSize"] = "2048" // changed since the start
 				b.fake.mu.Unlock()
 				body := strings.Repeat("bödy", 1500)
 				b.put(queue, "large", body, group, map[string]any{"mine": map[string]any{"DataType": "String", "StringValue": "1"}})
@@ -59,7 +60,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	}
 }
 
-// Parts fit into the DLQ whatever the message is, and their bodies make the message's.
+// Parts of any message fit into the DLQ, and their bodies join to the message's body.
 func TestPartsFitAndJoinToTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden texts anew")
 
-// The texts of plans. With -update they are written anew.
+// The test compares the texts of plans. The flag -update rewrites them.
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic  string
@@ -78,7 +78,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A queue that would cut retries short, or lose what waits, is refused.
+// A queue is refused if it would cut retries short or lose waiting messages.
 func TestUnsuitableQueuesAreRefused(t *testing.T) {
 	redrive := func(to string, most string) string {
 		return `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:` + to + `","maxReceiveCount":` + most + `}`
@@ -113,7 +113,7 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 				c.before(b)
 				client := b.client(b.T, c.cfg)
 				if name == "a region" {
-					client.cfg.Endpoint = "" // with one of one's own any region will do
+					client.cfg.Endpoint = "" // a server of one's own accepts any region
 				}
 				_, err := client.Plan(b.Context(), c.queue)
 				wantProblems(b.T, name, err, c.want)
@@ -127,8 +127,8 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 	}
 }
 
-// A queue that we create has our DLQ behind it; a DLQ keeps its messages for as long as SQS can, and hides what the
-// origin hides.
+// A queue that redeliver creates points to redeliver's DLQ. A DLQ keeps its messages for as long as SQS can, and is
+// encrypted like the origin.
 func TestAttributesOfCreatedQueues(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := b.client(b.T, Config{QueueAttributes: map[string]string{"KmsMasterKeyId": "alias/mine", "VisibilityTimeout": "60", "SqsManagedSseEnabled": "false"}})
@@ -156,7 +156,7 @@ func TestAttributesOfCreatedQueues(t *testing.T) {
 	})
 }
 
-// With Discard there is no DLQ, and nothing points to one. What is not retried is reported, and deleted.
+// With Discard there is no DLQ, and nothing points to one. A message that is not retried is reported and deleted.
 func TestDiscardCreatesNoDLQ(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {

@@ -12,15 +12,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// makeAllVisible has the queue forget that its messages are hidden.
+// makeAllVisible ends the visibility timeout of a queue's messages.
 func (b *bubble) makeAllVisible(queue string) {
 	for _, m := range b.queues[queue].messages {
 		m.visible = time.Now()
 	}
 }
 
-// A message comes again while it is being deleted. SQS says that a deletion with the old receipt has succeeded, and has
-// done nothing; others say that the receipt is invalid. It ran again then.
+// A message that came again while it was being deleted ran again. SQS reports success for a deletion with the old
+// receipt, without effect; others say that the receipt is invalid.
 func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 	for _, mild := range []bool{false, true} {
 		t.Run(fmt.Sprint(mild), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 	}
 }
 
-// A message comes again while a heartbeat is under way, which fails because its receipt is old. The new one is valid: the
+// A message comes again during a heartbeat, which fails because its receipt is old. The new receipt is valid, so the
 // handler's context does not end.
 func TestMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// timedClose closes a client, and tells how long that takes.
+// timedClose closes a client and sends how long that takes.
 func (b *bubble) timedClose(c *Client) <-chan time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() {
@@ -22,8 +22,8 @@ func (b *bubble) timedClose(c *Client) <-chan time.Duration {
 	return took
 }
 
-// A receive that is cut short may take messages. So Close lets those end that are under way while messages come, and all
-// of a FIFO queue, and what they bring is given back at once, a group in its order.
+// A receive that is cut short may lose messages. So Close waits for receives while messages come, and for all of a
+// FIFO queue. It makes their messages visible at once, a group in its order.
 func TestCloseWaitsForReceives(t *testing.T) {
 	for _, c := range []struct {
 		queue string
@@ -66,8 +66,8 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	}
 }
 
-// Close of a subscriber without work took as long as its receive waited, 10 s at every deploy. Now that is cut, and a
-// message that SQS gives it nevertheless is hidden for seconds, not for the visibility timeout, and no attempt.
+// Close of an idle subscriber took as long as its receive waited, 10 s at every deploy. Now the receive is cut. A
+// message that SQS still gives it stays hidden for seconds, not for the visibility timeout, and counts no attempt.
 func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -91,7 +91,7 @@ func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	})
 }
 
-// As long as a handler runs, there is time for a receive to end by itself.
+// While a handler runs, a receive has time to end by itself.
 func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -115,7 +115,7 @@ func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	})
 }
 
-// What a receive brings that may be cut short is hidden briefly. It is kept all the same, while it runs here.
+// A receive that may be cut short hides its messages briefly. They stay hidden while they run.
 func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -144,7 +144,7 @@ func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 	})
 }
 
-// What an idle subscription costs.
+// The test counts the requests of an idle subscription.
 func TestRequestsOfAnIdleSubscriber(t *testing.T) {
 	for queue, want := range map[string]time.Duration{"orders": DefaultWaitTime, "orders.fifo": DefaultFIFOWaitTime} {
 		inBubble(t, func(b *bubble) {

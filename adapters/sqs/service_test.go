@@ -40,7 +40,7 @@ type bubble struct {
 	mu     sync.Mutex
 	runs   []run
 	events []redeliver.Event
-	load   func() redeliver.Load // of the subscription that began last; nil when it has ended
+	load   func() redeliver.Load // of the latest subscription; nil when it has ended
 }
 
 func inBubble(t *testing.T, test func(b *bubble)) {
@@ -58,7 +58,7 @@ func (b *bubble) Event(e redeliver.Event) {
 	b.events = append(b.events, e)
 }
 
-// start reads a queue with a handler, until it is closed.
+// start reads a queue with a handler until the client is closed.
 func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver.State, msg *message.Message) error) *Client {
 	b.Helper()
 	cfg.Sink = b
@@ -67,7 +67,7 @@ func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver
 	return c
 }
 
-// read has a client read a queue.
+// read reads a queue with an existing client.
 func (b *bubble) read(c *Client, name, queue string, handler func(st redeliver.State, msg *message.Message) error) {
 	b.Helper()
 	in, err := c.Subscriber().Subscribe(context.Background(), queue)
@@ -105,7 +105,7 @@ func (b *bubble) close(c *Client) {
 	}
 }
 
-// advance lets virtual time pass.
+// advance advances virtual time.
 func (b *bubble) advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
@@ -123,8 +123,7 @@ func (b *bubble) ran(id string) (all []run) {
 	return all
 }
 
-// wantRuns checks a message's attempts and when they began, to the second that
-// SQS counts in.
+// wantRuns checks a message's attempts and their start times, to the second.
 func (b *bubble) wantRuns(id string, at ...time.Duration) {
 	b.Helper()
 	runs := b.ran(id)
@@ -156,7 +155,7 @@ func steps(retries int, delays ...time.Duration) redeliver.Policy {
 func failHandler(redeliver.State, *message.Message) error { return errHandler }
 func succeed(redeliver.State, *message.Message) error     { return nil }
 
-// create makes a queue as its owner would.
+// create creates a queue as its owner would.
 func (b *bubble) create(name string, attributes ...string) {
 	b.fake.mu.Lock()
 	defer b.fake.mu.Unlock()
@@ -170,7 +169,7 @@ func (b *bubble) create(name string, attributes ...string) {
 	b.queues[name] = q
 }
 
-// A wait of 40 minutes is three copies, and every one is deleted when the next is there.
+// A wait of 40 minutes takes three copies, and each is deleted when the next one exists.
 func TestHopsKeepTheDueTime(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -196,8 +195,8 @@ func TestHopsKeepTheDueTime(t *testing.T) {
 	})
 }
 
-// What SQS answers with 200 may have failed: of each batch one entry fails once, and one deletion many times. Nothing is
-// lost, and nothing runs for it again.
+// An entry of a successful request may have failed: one entry of each batch fails once, and one deletion many times.
+// Nothing is lost, and nothing runs again.
 func TestFailedEntriesAreRepeated(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -238,8 +237,8 @@ func (b *bubble) withoutEntryFaults(do func()) {
 	b.setEntryFault(was)
 }
 
-// A server that fails in all the ways that it has, for minutes: 500, throttling, expired credentials, a broken
-// connection, and requests that were done although their answers got lost.
+// A server fails for minutes in every way: 500, throttling, expired credentials, a broken connection, and requests
+// that were carried out although their answers were lost.
 func TestFaultyServerLosesNothing(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -287,7 +286,7 @@ func TestFaultyServerLosesNothing(t *testing.T) {
 	})
 }
 
-// A handler that runs for hours keeps its message; the queue's visibility timeout is half a minute.
+// A handler that runs for hours keeps its message, with a visibility timeout of half a minute.
 func TestHeartbeatHidesRunningMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -316,7 +315,7 @@ func (b *bubble) wantRunsOnce(id string) {
 	}
 }
 
-// A message that cannot be kept hidden is lost: its context ends, nothing is counted, and it runs again where it comes
+// A message that cannot be kept hidden is lost: its context ends, no attempt counts, and it runs again where it comes
 // back.
 func TestLostMessageEndsItsContext(t *testing.T) {
 	inBubble(t, func(b *bubble) {
@@ -351,8 +350,8 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 	})
 }
 
-// A message whose copy has no room for our state waits in hand, for longer than one copy could, and its body is the same
-// in the DLQ.
+// A message without room for the state waits hidden, for longer than one copy could, and its body is unchanged in the
+// DLQ.
 func TestFullMessageWaitsHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
@@ -372,7 +371,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 	})
 }
 
-// Another process knows no state of such a message: its attempts begin anew, and it is not early.
+// Another process does not know the state of such a message. Its attempts start again, and it is not early.
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")

@@ -18,7 +18,7 @@ import (
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// anyText is text with everything that SQS does not take in it.
+// anyText returns text that contains everything that SQS refuses.
 func anyText(t *rapid.T, label string) string {
 	return rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune{0, 1, 0x1f, 0x7f, 0xfffe, 0xffff, 0x10ffff, '"', '\\', '<', '&', 'é', '\n'}))).Draw(t, label)
 }
@@ -34,7 +34,7 @@ func anyState(t *rapid.T) redeliver.State {
 	}
 }
 
-// anyAttributes are up to ten attributes of a user's.
+// anyAttributes returns up to ten attributes of a user.
 func anyAttributes(t *rapid.T) map[string]types.MessageAttributeValue {
 	names := rapid.SampledFrom([]string{
 		"a", "b", "c", "d", "e", "f", "g", "h", "zz", StateAttribute, UUIDAttribute, "redeliver-attempt", "Number.x",
@@ -65,8 +65,8 @@ func recordOfParts(body string, attributes map[string]types.MessageAttributeValu
 	return &r
 }
 
-// Whatever a message and its state are: the copy is one that SQS takes, the next reader gets both back, and the user's
-// attributes are what they were.
+// For any message and state, SQS accepts the copy, the next reader restores both, and the user's attributes are
+// unchanged.
 func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
@@ -106,7 +106,7 @@ func TestStateRoundTrip(t *testing.T) {
 	})
 }
 
-// However little room there is: a copy keeps within the limit or is not made, and the DLQ takes the message as it was.
+// A copy keeps within any limit or is not made, and the DLQ gets the message as it was.
 func TestStateShrinksToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
@@ -148,7 +148,7 @@ func TestTenthAttributeTravelsInsideTheState(t *testing.T) {
 	}
 }
 
-// What was not written for this queue is the user's own.
+// A state that was not written for this queue belongs to the user.
 func TestForeignStateIsNotTrusted(t *testing.T) {
 	for _, value := range []string{
 		"", "mine", "{}", "null", "[]", `"x"`, `{"attempt":"50"}`, `{"attempt":"50","group":"orders"}`,
@@ -165,7 +165,7 @@ func TestForeignStateIsNotTrusted(t *testing.T) {
 	}
 }
 
-// SQS itself takes ten attributes; other servers of its protocol may take more.
+// SQS accepts ten attributes; other servers of its protocol may accept more.
 func TestManyForeignAttributesAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}

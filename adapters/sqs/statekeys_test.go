@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A signed state is believed for its own body and by processes that have its key, and by nobody else.
+// A signed state is only trusted for its own body and by processes that have its key.
 func TestStateKeys(t *testing.T) {
 	oldKey, newKey := []byte("the old key of 24 bytes."), []byte("the new key of 24 bytes.")
 	st := redeliver.State{ID: "u-1", Group: "orders", Origin: "orders", Attempts: 2}
@@ -66,7 +66,7 @@ func TestStateKeys(t *testing.T) {
 	}
 }
 
-// A state with a signature keeps within the limit, too.
+// A signed state keeps within the limit too.
 func TestSignedStateShrinksToItsLimit(t *testing.T) {
 	st := redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1, Error: strings.Repeat("e", 500)}
 	for limit := range 1024 {
@@ -85,7 +85,7 @@ func TestSignedStateShrinksToItsLimit(t *testing.T) {
 	}
 }
 
-// Errors about keys name the setting and not the key.
+// Errors about keys name the setting, not the key.
 func TestShortStateKeysAreRefused(t *testing.T) {
 	c := Config{StateKeys: [][]byte{[]byte("long enough, by far"), []byte("hunter22")}}.withDefaults()
 	err := c.validate()
@@ -94,8 +94,8 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 	}
 }
 
-// With keys a delayed publish is signed by the Publisher and waits; the same attribute without a signature is the
-// sender's own.
+// The Publisher signs a delayed publish, which then waits. The same attribute without a signature belongs to the
+// sender.
 func TestDelayedPublishIsSigned(t *testing.T) {
 	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
 	msg := delayedMessage(t)

@@ -12,14 +12,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A suspect that is settled is out of its queue before the next one runs: it used to lie there for a moment longer, came
-// back when the next one killed the process, and was charged for that.
+// A settled suspect stayed in its queue for a moment. It came back when the next one killed the process, and was
+// charged for that.
 func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "neighbour", "v", "", nil)
-		b.put("orders-suspects", "other", "v", "", nil) // which of them is first is not told
+		b.put("orders-suspects", "other", "v", "", nil) // their order is undefined
 		refusals := 0
 		b.setFault(func(action, queue string, _ map[string]any) *failure {
 			if action == "DeleteMessageBatch" && queue == "orders-suspects" {
@@ -46,7 +46,7 @@ func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	})
 }
 
-// A process that is alive was not killed: receives whose answers got lost do not charge a suspect.
+// Receives with lost answers do not charge a suspect, because the process is alive.
 func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -73,7 +73,7 @@ func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 	})
 }
 
-// A handler of a suspect that does not end in time is not taken for a crash.
+// A suspect's handler that does not end in time at shutdown does not count as a crash.
 func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -97,8 +97,8 @@ func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	})
 }
 
-// A FIFO queue drops what has a deduplication id that it saw within five minutes. A message that is moved to the suspects
-// and back again and again, with one id, is never taken for the move before.
+// A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the
+// suspects and back several times is never taken for an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -107,7 +107,7 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 			b.fake.mu.Lock()
 			defer b.fake.mu.Unlock()
 			for _, m := range b.queues["orders.fifo"].messages {
-				m.count = maxReturnsInPlace // so many processes have had it
+				m.count = maxReturnsInPlace // as if this many processes had received it
 			}
 		}
 		p := steps(100, 2*time.Second)
@@ -127,7 +127,7 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 	})
 }
 
-// A suspect whose copy cannot be written holds up its own queue, as any outage does, and no other queue of its client.
+// A suspect whose copy cannot be written blocks its own queue, as any outage does, and no other queue of its client.
 func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

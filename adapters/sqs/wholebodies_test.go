@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// earlyAnswers is an HTTP client in which every answer begins before the last write of its request has returned.
+// earlyAnswers is an HTTP client whose answers begin before the last write of the request has returned.
 type earlyAnswers struct {
 	next http.RoundTripper
 
@@ -26,7 +26,7 @@ type earlyAnswers struct {
 	written []error
 }
 
-// earlyBody is the body of an answer: whoever reads it has closed the request's, and only then does the write go on.
+// earlyBody is the body of an answer. The request's write continues only when a reader has closed the request's body.
 type earlyBody struct {
 	io.ReadCloser
 	once sync.Once
@@ -38,13 +38,13 @@ func (b *earlyBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// slowBody is the body of a request: when all of it is sent, the look for more waits for the answer.
+// slowBody is the body of a request. After its last byte, the check for more waits for the answer.
 type slowBody struct {
 	io.ReadCloser
 	answer <-chan struct{}
 }
 
-// WriteTo is how net/http looks for more.
+// WriteTo is how net/http checks for more.
 func (b *slowBody) WriteTo(w io.Writer) (int64, error) {
 	<-b.answer
 	return b.ReadCloser.(io.WriterTo).WriteTo(w)
@@ -70,8 +70,8 @@ func (c *earlyAnswers) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// An answer that came while net/http was still behind the last byte of the request was cut off in the middle, and asked
-// for again: ten messages were hidden from all until their visibility timeout was over.
+// An answer that came while net/http still checked for the end of the request was cut off and requested again. Ten
+// messages were hidden from all until their visibility timeout ended.
 func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	var receives atomic.Int64
 	body := strings.Repeat("x", 20_000) // more than one read
