@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// checkPatience is how long Check waits for a message where ctx has no deadline.
-const checkPatience = time.Minute
+// checkTimeout is how long Check waits for a message where ctx has no deadline.
+const checkTimeout = time.Minute
 
 // Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
 // problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
@@ -41,7 +41,7 @@ func Check(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("pubsub: %w", err)
 	}
 	if _, ok := ctx.Deadline(); !ok {
-		limited, cancel := context.WithTimeout(ctx, checkPatience)
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
 		ctx = limited
 	}
@@ -59,8 +59,8 @@ type check struct {
 	ps    redeliver.Problems
 }
 
-// got is a message that one of the Subscribes has delivered.
-type got struct {
+// received is a message that one of the Subscribes has delivered.
+type received struct {
 	*message.Message
 	by int
 }
@@ -87,23 +87,23 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	came, err := c.receive(ctx, in)
+	receivedMsg, err := c.receive(ctx, in)
 	if err != nil {
 		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
 		return c.ps.Err()
 	}
-	c.same(came.Message, first, second)
+	c.compareMessages(receivedMsg.Message, first, second)
 	// Nacked, it comes again; both are acked then, whichever comes first.
-	nacked := came.Metadata["which"]
-	came.Nack()
+	nacked := receivedMsg.Metadata["which"]
+	receivedMsg.Nack()
 	again := make(map[string]int)
 	for len(again) < 2 {
-		came, err = c.receive(ctx, in)
+		receivedMsg, err = c.receive(ctx, in)
 		if err != nil {
 			break
 		}
-		again[came.Metadata["which"]]++
-		came.Ack()
+		again[receivedMsg.Metadata["which"]]++
+		receivedMsg.Ack()
 	}
 	for _, which := range []string{"first", "second"} {
 		switch {
@@ -117,42 +117,42 @@ func (c *check) run(ctx context.Context) error {
 	if len(c.ps) > 0 {
 		return c.ps.Err()
 	}
-	if err := c.group(ctx, in); err != nil {
+	if err := c.checkGroup(ctx, in); err != nil {
 		return err
 	}
 	if len(c.ps) == 0 {
-		c.bytes(ctx, in)
+		c.checkBinaryPayload(ctx, in)
 	}
 	return c.ps.Err()
 }
 
-// bytes publishes what is no text. Who refuses that has never delivered such a message.
-func (c *check) bytes(ctx context.Context, in <-chan got) {
-	every := c.probe(rand.Text())
-	every.Payload = make([]byte, 256)
-	for i := range every.Payload {
-		every.Payload[i] = byte(i)
+// checkBinaryPayload publishes what is no text. Who refuses that has never delivered such a message.
+func (c *check) checkBinaryPayload(ctx context.Context, in <-chan received) {
+	binary := c.probe(rand.Text())
+	binary.Payload = make([]byte, 256)
+	for i := range binary.Payload {
+		binary.Payload[i] = byte(i)
 	}
-	if c.publish(ctx, every) != nil {
+	if c.publish(ctx, binary) != nil {
 		return
 	}
 	for {
-		came, err := c.receive(ctx, in)
+		receivedMsg, err := c.receive(ctx, in)
 		if err != nil {
 			c.ps.Add("Subscriber", "a payload of bytes that are no text", "must be delivered, or refused by the Publisher")
 			return
 		}
-		came.Ack()
-		if came.UUID == every.UUID { // and no copy of before
-			c.same(came.Message, every, every)
+		receivedMsg.Ack()
+		if receivedMsg.UUID == binary.UUID { // and no copy of before
+			c.compareMessages(receivedMsg.Message, binary, binary)
 			return
 		}
 	}
 }
 
-// group publishes to two Subscribes, and counts who gets what of that: copies of what
+// checkGroup publishes to two Subscribes, and counts who gets what of that: copies of what
 // came before may come, too.
-func (c *check) group(ctx context.Context, in <-chan got) error {
+func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 	const n = 10
 	sent := make(map[string]bool, n)
 	for range n {
@@ -164,18 +164,18 @@ func (c *check) group(ctx context.Context, in <-chan got) error {
 	}
 	by := make(map[string]map[int]bool) // by UUID: which of them got it
 	for more := ctx; ; {
-		came, err := c.receive(more, in)
+		receivedMsg, err := c.receive(more, in)
 		if err != nil {
 			break
 		}
-		came.Ack()
-		if !sent[came.UUID] {
+		receivedMsg.Ack()
+		if !sent[receivedMsg.UUID] {
 			continue
 		}
-		if by[came.UUID] == nil {
-			by[came.UUID] = make(map[int]bool)
+		if by[receivedMsg.UUID] == nil {
+			by[receivedMsg.UUID] = make(map[int]bool)
 		}
-		by[came.UUID][came.by] = true
+		by[receivedMsg.UUID][receivedMsg.by] = true
 		if len(by) == n && more == ctx { // a copy for the other would be on its way, too
 			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 			defer cancel()
@@ -213,8 +213,8 @@ func (c *check) publish(ctx context.Context, msg *message.Message) error {
 }
 
 // subscribe makes two Subscribes.
-func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
-	all := make(chan got)
+func (c *check) subscribe(ctx context.Context) (<-chan received, func(), error) {
+	all := make(chan received)
 	ctx, cancel := context.WithCancel(ctx)
 	for by := range 2 {
 		in, err := c.cfg.Subscriber.Subscribe(ctx, c.topic)
@@ -225,7 +225,7 @@ func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
 		go func() {
 			for msg := range in {
 				select {
-				case all <- got{msg, by}:
+				case all <- received{msg, by}:
 				case <-ctx.Done():
 					msg.Nack()
 				}
@@ -235,17 +235,17 @@ func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
 	return all, cancel, nil
 }
 
-func (c *check) receive(ctx context.Context, in <-chan got) (got, error) {
+func (c *check) receive(ctx context.Context, in <-chan received) (received, error) {
 	select {
 	case msg := <-in:
 		return msg, nil
 	case <-ctx.Done():
-		return got{}, errMissing
+		return received{}, errMissing
 	}
 }
 
-// same says what a message has lost on its way.
-func (c *check) same(came, first, second *message.Message) {
+// compareMessages says what a message has lost on its way.
+func (c *check) compareMessages(came, first, second *message.Message) {
 	want := first
 	if came.Metadata["which"] == second.Metadata["which"] {
 		want = second

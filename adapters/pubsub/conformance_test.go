@@ -23,7 +23,7 @@ func TestConformanceInBubbles(t *testing.T) {
 }
 
 func newHarness() adaptertest.Harness {
-	return newHarnessOf(&harness{brokers: make(map[string]*memory)})
+	return newHarnessOf(&harness{brokers: make(map[string]*memoryBroker)})
 }
 
 func newHarnessOf(h *harness) adaptertest.Harness {
@@ -56,10 +56,10 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 // harness has a broker for each origin, because each bubble has one of its own.
 type harness struct {
 	mu      sync.Mutex
-	brokers map[string]*memory
+	brokers map[string]*memoryBroker
 }
 
-func (h *harness) broker(origin string) *memory {
+func (h *harness) broker(origin string) *memoryBroker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.brokers[origin]
@@ -70,14 +70,14 @@ func (h *harness) origin(tb testing.TB, n int) (string, []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	origin := fmt.Sprintf("orders-%d", len(h.brokers))
-	h.brokers[origin] = newMemory()
+	h.brokers[origin] = newMemoryBroker()
 	return origin, []string{"billing", "mail.v2", "stock"}[:n]
 }
 
 // oversized bounds what topics take, and returns a message that is larger.
 func (h *harness) oversized(origin, group string, places ...adaptertest.Place) adaptertest.Message {
 	b := h.broker(origin)
-	b.do(func() {
+	b.update(func() {
 		for _, place := range places {
 			for _, name := range topics(origin, group, place) {
 				b.bounded[name] = true
@@ -137,7 +137,7 @@ func written(m adaptertest.Message) *message.Message {
 	}
 	if len(m.Ours) > 0 {
 		rec := newRecord(msg, false)
-		msg, _ = rec.with(&carried{headers: m.Ours})
+		msg, _ = rec.withState(&carried{headers: m.Ours})
 	}
 	return msg
 }
@@ -199,7 +199,7 @@ func topics(origin, group string, what adaptertest.Place) []string {
 func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
 	b := h.broker(origin)
 	set := func(refused bool) {
-		b.do(func() {
+		b.update(func() {
 			for _, name := range topics(origin, group, what) {
 				b.refused[name] = refused
 			}

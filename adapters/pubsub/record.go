@@ -64,8 +64,8 @@ func newRecord(raw *message.Message, ours bool) *record {
 	return r
 }
 
-// with is a new message of the record, with what is carried.
-func (r *record) with(c *carried) (*message.Message, error) {
+// withState is a new message of the record, with what is carried.
+func (r *record) withState(c *carried) (*message.Message, error) {
 	msg := r.unmarshal()
 	if own, ok := r.metadata[StateKey]; ok {
 		c.own = &own
@@ -97,9 +97,9 @@ func (r *record) id() string {
 	return "derived:" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// strangers reports redeliver's entries on a topic that redeliver does not write: a service copied them onward. They are the
+// foreignEntries reports redeliver's entries on a topic that redeliver does not write: a service copied them onward. They are the
 // user's like any others.
-func (r *record) strangers() (found []redeliver.Finding) {
+func (r *record) foreignEntries() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
 			found = engine.AppendForeignHeader(found, name, r.metadata[name], "on a topic that redeliver does not write; it is not believed")

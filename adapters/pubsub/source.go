@@ -37,29 +37,29 @@ type source struct {
 	in     <-chan *message.Message // the user's subscriber's
 	cancel context.CancelFunc      // ends the Subscribe
 
-	out     chan *record
-	room    chan struct{} // has one while the lane takes one more
-	asked   bool          // room has had one since the last record
-	stopped chan struct{} // closed when nothing more is to be read
-	pumped  chan struct{} // closed when nothing more is
-	lane    driver.Lane[*record]
-	acked   *message.Message // the last, as long as the subscriber may still be at it
+	out         chan *record
+	requests    chan struct{} // has one while the lane takes one more
+	requested   bool          // room has had one since the last record
+	stopped     chan struct{} // closed when nothing more is to be read
+	readingDone chan struct{} // closed when nothing more is
+	lane        driver.Lane[*record]
+	lastAcked   *message.Message // the last, as long as the subscriber may still be at it
 }
 
 var _ driver.Source[*record] = (*source)(nil)
 
 const (
-	// ackPatience is how long a source that ends waits for the subscriber to report the last ack to its broker: it does
+	// ackTimeout is how long a source that ends waits for the subscriber to report the last ack to its broker: it does
 	// that after Ack, within the context that is about to be cancelled. Then it ends the message's own context.
-	ackPatience = 2 * time.Second
-	// ackUnseen is that time for a message whose context never ends.
-	ackUnseen = 200 * time.Millisecond
+	ackTimeout = 2 * time.Second
+	// ackTimeoutWithoutContext is that time for a message whose context never ends.
+	ackTimeoutWithoutContext = 200 * time.Millisecond
 
-	// skew is how far this host's clock may be behind that of the one that let a message go when it was due.
-	skew = time.Second
+	// clockSkew is how far this host's clock may be behind that of the one that let a message go when it was due.
+	clockSkew = time.Second
 )
 
-var errGone = errors.New("the subscriber has taken the message back")
+var errTakenBack = errors.New("the subscriber has taken the message back")
 
 // subscribe makes a source. The end of Subscribe's context would cut off what is in flight, so the source has another one.
 func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
@@ -68,8 +68,8 @@ func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
 		return nil, err
 	}
 	return &source{
-		input: in, r: r, in: messages, cancel: cancel, out: make(chan *record, 1), room: make(chan struct{}, 1),
-		stopped: make(chan struct{}), pumped: make(chan struct{}),
+		input: in, r: r, in: messages, cancel: cancel, out: make(chan *record, 1), requests: make(chan struct{}, 1),
+		stopped: make(chan struct{}), readingDone: make(chan struct{}),
 	}, nil
 }
 
@@ -79,17 +79,17 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*record]) {
 	opt := engine.LaneOptions[*record]{MaxAhead: 1, MaxHeld: 1, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == delays}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*record]) {
 		s.lane = l
-		go s.pump()
+		go s.readMessages()
 	})
 }
 
-// pump reads a message whenever the lane takes one more: a subscriber may deliver others before that is acked.
-func (s *source) pump() {
-	defer close(s.pumped)
+// readMessages reads a message whenever the lane takes one more: a subscriber may deliver others before that is acked.
+func (s *source) readMessages() {
+	defer close(s.readingDone)
 	defer close(s.out)
 	for {
 		select {
-		case <-s.room:
+		case <-s.requests:
 		case <-s.stopped:
 			return
 		}
@@ -114,13 +114,13 @@ func (s *source) Lost() <-chan struct{} { return nil }
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
 	switch {
-	case n > 0 && !s.asked:
-		s.asked = true
-		s.room <- struct{}{}
-	case n == 0 && s.asked:
+	case n > 0 && !s.requested:
+		s.requested = true
+		s.requests <- struct{}{}
+	case n == 0 && s.requested:
 		select {
-		case <-s.room:
-			s.asked = false
+		case <-s.requests:
+			s.requested = false
 		default: // it is read already
 		}
 	}
@@ -129,17 +129,17 @@ func (s *source) Accept(n int) {
 // Stop implements [driver.Source].
 func (s *source) Stop() <-chan struct{} {
 	close(s.stopped)
-	return s.pumped
+	return s.readingDone
 }
 
 // Parse implements [driver.Source]. It believes what stands in our entry of the message, where redeliver writes, as far as that
 // can be right. It reports what is wrong: the message is written anew when it goes on.
 func (s *source) Parse(m *driver.Message[*record]) error {
 	rec, lay, now := m.Record, s.r.layout, time.Now()
-	s.asked, s.acked = false, nil
-	s.watch(m)
+	s.requested, s.lastAcked = false, nil
+	s.abandonWhenTakenBack(m)
 	if s.kind == origin {
-		if found := rec.strangers(); found != nil {
+		if found := rec.foreignEntries(); found != nil {
 			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: rec.id(), Findings: found})
 		}
 		return nil
@@ -147,7 +147,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Written: now, Now: now} // nothing says when it was written
 	if s.kind == delays {
 		a.Ladder, a.Leaves = lay.ladder, rec.until
-		a.Level = lay.level(s.nth, rec.until.Sub(now))
+		a.Level = lay.levelOf(s.nth, rec.until.Sub(now))
 	}
 	stay := delayqueue.Arrive(&a, rec.headers, rec.id)
 	rec.state = stay.State
@@ -159,7 +159,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	s.r.sub.Met(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
-	case s.kind == back && longer > skew, s.kind == delays && longer > lay.stay(s.nth)+slack:
+	case s.kind == back && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
 		// An older policy has put it here, or nobody of ours: it moves to its own place and holds up nobody.
 		m.Step, m.Until = driver.Hop, time.Time{}
 	case s.kind == delays && rec.publish && !stay.Hops:
@@ -170,12 +170,12 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	return nil
 }
 
-// watch has the lane abandon a message when the subscriber takes it back.
-func (s *source) watch(m *driver.Message[*record]) {
+// abandonWhenTakenBack has the lane abandon a message when the subscriber takes it back.
+func (s *source) abandonWhenTakenBack(m *driver.Message[*record]) {
 	rec := m.Record
 	rec.unwatch = context.AfterFunc(rec.raw.Context(), func() {
 		s.lane.Post(func() {
-			s.lane.Abandon(m, errGone)
+			s.lane.Abandon(m, errTakenBack)
 			rec.raw.Nack()
 		})
 	})
@@ -186,7 +186,7 @@ func (s *source) Settle(m *driver.Message[*record]) {
 	rec := m.Record
 	rec.unwatch() // whatever becomes of its context now, it was not lost
 	rec.raw.Ack()
-	s.acked = rec.raw
+	s.lastAcked = rec.raw
 }
 
 // Return implements [driver.Source]. No Watermill subscriber can give a message back for later.
@@ -200,9 +200,9 @@ func (s *source) Commit() {}
 
 // Flush implements [driver.Source]. What the subscriber still has is given back.
 func (s *source) Flush(ctx context.Context) {
-	awaitAck(ctx, s.acked)
+	awaitAck(ctx, s.lastAcked)
 	s.cancel()
-	go giveBack(s.in)
+	go nackAll(s.in)
 }
 
 // awaitAck waits until the subscriber has reported an ack to its broker, or has had the time; nil for none.
@@ -210,12 +210,12 @@ func awaitAck(ctx context.Context, acked *message.Message) {
 	if acked == nil {
 		return
 	}
-	patience := ackPatience
+	timeout := ackTimeout
 	done := acked.Context().Done()
 	if done == nil {
-		patience = ackUnseen
+		timeout = ackTimeoutWithoutContext
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -60,11 +60,11 @@ func (c *carried) pack() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("writing the state: %w", err)
 	}
-	return ascii(string(raw)), nil
+	return escapeNonPrintable(string(raw)), nil
 }
 
-// ascii writes what is not printable ASCII in a JSON text as escapes.
-func ascii(s string) string {
+// escapeNonPrintable writes what is not printable ASCII in a JSON text as escapes.
+func escapeNonPrintable(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {

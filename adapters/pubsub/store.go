@@ -33,16 +33,16 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 		done.Confirmed(topic, fmt.Errorf("pubsub: message %s for %s: %w", st.ID, topic, err))
 		return
 	}
-	patience := 2 * s.cfg.SendTimeout // what heeds its context has returned by then
-	hangs := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
-		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, patience)}
-	timer := time.AfterFunc(patience, func() { s.sub.Tell(hangs) })
+	hangTimeout := 2 * s.cfg.SendTimeout // what heeds its context has returned by then
+	stillPublishing := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
+		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, hangTimeout)}
+	timer := time.AfterFunc(hangTimeout, func() { s.sub.Tell(stillPublishing) })
 	msg.SetContext(ctx)
 	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
-	go guard("Publish", publish, func(_ struct{}, err error) {
+	go callGuarded("Publish", publish, func(_ struct{}, err error) {
 		timer.Stop()
 		if err != nil {
-			err = s.judge(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
+			err = s.classify(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
 		}
 		done.Confirmed(topic, err)
 	})
@@ -55,7 +55,7 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 	case to == driver.Topic:
 		return l.topic, rec.unmarshal(), nil
 	case to == driver.Level:
-		topic, c.until = l.place(st.Due, now)
+		topic, c.until = l.nextTopic(st.Due, now)
 		if c.publish = rec.publish; c.publish && topic == l.back { // only what reads a delay topic publishes it
 			topic, c.until = l.delays[0], redeliver.CeilMilli(now)
 		}
@@ -66,23 +66,23 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 	default:
 		return "", nil, fmt.Errorf("there is no place %d", to)
 	}
-	msg, err = rec.with(c)
+	msg, err = rec.withState(c)
 	return topic, msg, err
 }
 
-// surelyAll is for how many tries an unknown error of Publish is taken for an outage, in which no message begins. Then it may
+// maxOutageTries is for how many tries an unknown error of Publish is taken for an outage, in which no message begins. Then it may
 // concern this message alone: the others go on, and show whether they are written.
-const surelyAll = 8
+const maxOutageTries = 8
 
-// judge says what an error of Publish means.
-func (s *store) judge(rec *record, err error) error {
+// classify says what an error of Publish means.
+func (s *store) classify(rec *record, err error) error {
 	rec.tries++
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case s.cfg.Refused != nil && s.cfg.Refused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case rec.tries <= surelyAll:
+	case rec.tries <= maxOutageTries:
 		return err
 	}
 	return fmt.Errorf("%w: %w", driver.ErrDoubtful, err)

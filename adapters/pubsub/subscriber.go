@@ -30,7 +30,7 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.ready(topic) }, func(*layout) {})
+		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.readyLayout(topic) }, func(*layout) {})
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // SubscribeInitialize calls your subscriber's SubscribeInitialize, if it has one, for the topic and
 // redeliver's own. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	if _, err := s.client.ready(topic); err != nil {
+	if _, err := s.client.readyLayout(topic); err != nil {
 		return err
 	}
 	if init, ok := s.client.cfg.Subscriber.(message.SubscribeInitializer); ok {
@@ -76,7 +76,7 @@ type reader struct {
 	down int // inputs without a Subscribe
 }
 
-const longestPause = 10 * time.Second // between two Subscribes of an input
+const maxPause = 10 * time.Second // between two Subscribes of an input
 
 var errEnded = errors.New("the subscriber has closed the channel")
 
@@ -109,7 +109,7 @@ func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 		if err != nil {
 			for _, made := range all {
 				made.cancel()
-				go giveBack(made.in)
+				go nackAll(made.in)
 			}
 			return nil, err
 		}
@@ -129,25 +129,25 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, s := range sources {
-		all.Go(func() { r.read(ctx, e, s) })
+		all.Go(func() { r.readInput(ctx, e, s) })
 	}
 	all.Wait()
 }
 
-// read runs a source, and another one when the user's subscriber has closed its channel: some do that at a message that they
+// readInput runs a source, and another one when the user's subscriber has closed its channel: some do that at a message that they
 // cannot read.
-func (r *reader) read(ctx context.Context, e *engine.Engine[*record], s *source) {
-	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
+func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *source) {
+	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(maxPause), backoff.WithMaxElapsedTime(0))
 	for {
 		began := time.Now()
 		s.run(ctx, e)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > longestPause {
+		if time.Since(began) > maxPause {
 			pause.Reset()
 		}
-		r.lost(s.topic, errEnded)
+		r.reportLost(s.topic, errEnded)
 		for err := errEnded; err != nil; {
 			timer := time.NewTimer(pause.NextBackOff())
 			select {
@@ -161,12 +161,12 @@ func (r *reader) read(ctx context.Context, e *engine.Engine[*record], s *source)
 				s = again
 			}
 		}
-		r.found()
+		r.reportFound()
 	}
 }
 
-// lost tells once that inputs have no Subscribe, found that all have one again.
-func (r *reader) lost(topic string, err error) {
+// reportLost tells once that inputs have no Subscribe, found that all have one again.
+func (r *reader) reportLost(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if r.down++; r.down == 1 {
@@ -174,7 +174,7 @@ func (r *reader) lost(topic string, err error) {
 	}
 }
 
-func (r *reader) found() {
+func (r *reader) reportFound() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {

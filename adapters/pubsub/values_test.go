@@ -16,11 +16,11 @@ type (
 	ofMessage   struct{}
 )
 
-// valuing is a subscriber that puts something into the contexts of its messages, as
+// valueSubscriber is a subscriber that puts something into the contexts of its messages, as
 // those of Kafka and RabbitMQ do.
-type valuing struct{ message.Subscriber }
+type valueSubscriber struct{ message.Subscriber }
 
-func (s valuing) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s valueSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -40,10 +40,10 @@ func (s valuing) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	return out, nil
 }
 
-// subscribeWith is a subscriber whose Subscribe has a context with a value.
-type subscribeWith struct{ message.Subscriber }
+// contextSubscriber is a subscriber whose Subscribe has a context with a value.
+type contextSubscriber struct{ message.Subscriber }
 
-func (s subscribeWith) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s contextSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return s.Subscriber.Subscribe(context.WithValue(ctx, ofSubscribe{}, "a tracer"), topic)
 }
 
@@ -76,17 +76,17 @@ func TestValuesOfContexts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMemory().member(t, "billing")
-				c, err := Open(t.Context(), over(m, valuing{m}))
+				m := newMemoryBroker().member(t, "billing")
+				c, err := Open(t.Context(), checkConfig(m, valueSubscriber{m}))
 				if err != nil {
 					t.Fatal(err)
 				}
 				ran := 0
-				route(t, subscribeWith{c.Subscriber()}, around(t, func() { ran++ }))
+				route(t, contextSubscriber{c.Subscriber()}, around(t, func() { ran++ }))
 				if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 					t.Fatal(err)
 				}
-				elapse(time.Minute)
+				advance(time.Minute)
 				synctest.Wait()
 				if ran != 1 {
 					t.Errorf("it ran %d times", ran)

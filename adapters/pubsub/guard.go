@@ -11,9 +11,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard calls do, which calls the user's Pub/Sub in a goroutine of ours, and then end with what came of it. A panic there must not
+// callGuarded calls do, which calls the user's Pub/Sub in a goroutine of ours, and then end with what came of it. A panic there must not
 // end the process, nor runtime.Goexit leave somebody waiting.
-func guard[T any](what string, do func() (T, error), end func(T, error)) {
+func callGuarded[T any](what string, do func() (T, error), end func(T, error)) {
 	var v T
 	err := fmt.Errorf("%s called runtime.Goexit", what)
 	defer func() {
@@ -37,7 +37,7 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 		err error
 	}
 	done := make(chan result, 1)
-	go guard(what, do, func(v T, err error) { done <- result{v, err} })
+	go callGuarded(what, do, func(v T, err error) { done <- result{v, err} })
 	select {
 	case r := <-done:
 		return r.v, r.err
@@ -55,7 +55,7 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 // ctx; but when ctx ends before it is made, it is not waited for.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
-	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, giveBack)
+	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, nackAll)
 	if err == nil && in == nil {
 		err = errors.New("the subscriber has returned no channel")
 	}
@@ -66,8 +66,8 @@ func subscribe(ctx, values context.Context, sub message.Subscriber, topic string
 	return in, cancel, nil
 }
 
-// giveBack gives back what a Subscribe that has ended still has.
-func giveBack(in <-chan *message.Message) {
+// nackAll gives back what a Subscribe that has ended still has.
+func nackAll(in <-chan *message.Message) {
 	if in == nil {
 		return
 	}
