@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// checkTimeout is how long Check waits for a message where ctx has no deadline.
+// checkTimeout is how long Check waits for a message if ctx has no deadline.
 const checkTimeout = time.Minute
 
 // Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
@@ -52,20 +52,20 @@ func Check(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// check is one Check.
+// check is the state of one call of Check.
 type check struct {
 	cfg   *Config
 	topic string
 	ps    redeliver.Problems
 }
 
-// received is a message that one of the Subscribes has delivered.
+// received is a message that one of the Subscribes delivered.
 type received struct {
 	*message.Message
 	by int
 }
 
-// errMissing is what a wait for a message ends with.
+// errMissing is the error of a wait for a message that did not come.
 var errMissing = errors.New("has not come")
 
 func (c *check) run(ctx context.Context) error {
@@ -93,7 +93,7 @@ func (c *check) run(ctx context.Context) error {
 		return c.ps.Err()
 	}
 	c.compareMessages(receivedMsg.Message, first, second)
-	// Nacked, it comes again; both are acked then, whichever comes first.
+	// The nacked message must come again. Both are acked then, whichever comes first.
 	nacked := receivedMsg.Metadata["which"]
 	receivedMsg.Nack()
 	again := make(map[string]int)
@@ -126,7 +126,7 @@ func (c *check) run(ctx context.Context) error {
 	return c.ps.Err()
 }
 
-// checkBinaryPayload publishes what is no text. Who refuses that has never delivered such a message.
+// checkBinaryPayload publishes a payload that is not text. A Publisher that refuses it cannot damage it.
 func (c *check) checkBinaryPayload(ctx context.Context, in <-chan received) {
 	binary := c.probe(rand.Text())
 	binary.Payload = make([]byte, 256)
@@ -143,15 +143,15 @@ func (c *check) checkBinaryPayload(ctx context.Context, in <-chan received) {
 			return
 		}
 		receivedMsg.Ack()
-		if receivedMsg.UUID == binary.UUID { // and no copy of before
+		if receivedMsg.UUID == binary.UUID { // not a copy of an earlier message
 			c.compareMessages(receivedMsg.Message, binary, binary)
 			return
 		}
 	}
 }
 
-// checkGroup publishes to two Subscribes, and counts who gets what of that: copies of what
-// came before may come, too.
+// checkGroup publishes to two Subscribes and counts which of them gets which message. It ignores copies of earlier
+// messages.
 func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 	const n = 10
 	sent := make(map[string]bool, n)
@@ -162,7 +162,7 @@ func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 			return err
 		}
 	}
-	by := make(map[string]map[int]bool) // by UUID: which of them got it
+	by := make(map[string]map[int]bool) // by UUID: the Subscribes that got the message
 	for more := ctx; ; {
 		receivedMsg, err := c.receive(more, in)
 		if err != nil {
@@ -176,7 +176,7 @@ func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 			by[receivedMsg.UUID] = make(map[int]bool)
 		}
 		by[receivedMsg.UUID][receivedMsg.by] = true
-		if len(by) == n && more == ctx { // a copy for the other would be on its way, too
+		if len(by) == n && more == ctx { // wait briefly for a copy for the other Subscribe
 			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 			defer cancel()
 			more = short
@@ -191,17 +191,17 @@ func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 	switch {
 	case len(by) < n:
 		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages", len(by), n), "must all be delivered to one of two Subscribes")
-	case twice > n/2: // a rebalance may bring some a second time
+	case twice > n/2: // a rebalance may duplicate some
 		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages for both of two Subscribes", twice, n), "must be for one: give it a consumer group, a queue of its own; each process would run every retry")
 	}
 	return nil
 }
 
-// probe is a message with what a Pub/Sub may not be able to hold.
+// probe returns a message with content that a Pub/Sub may not be able to carry.
 func (c *check) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
 	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", redeliver.MaxErrorText/3)}}}
-	msg.Metadata[StateKey], _ = st.pack() // texts can be packed
+	msg.Metadata[StateKey], _ = st.pack() // text never fails
 	msg.Metadata["which"] = "first"
 	return msg
 }
@@ -244,7 +244,7 @@ func (c *check) receive(ctx context.Context, in <-chan received) (received, erro
 	}
 }
 
-// compareMessages says what a message has lost on its way.
+// compareMessages adds a problem for each part of a message that changed on its way.
 func (c *check) compareMessages(came, first, second *message.Message) {
 	want := first
 	if came.Metadata["which"] == second.Metadata["which"] {

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// checkConfig is a configuration for Check.
+// checkConfig returns a configuration for Check.
 func checkConfig(pub message.Publisher, sub message.Subscriber) Config {
 	return Config{Publisher: pub, Subscriber: sub, Group: "billing", Confirms: true, MaxUnacked: NoLimit}
 }
@@ -29,7 +29,7 @@ func TestCheckAcceptsReliablePubSub(t *testing.T) {
 	})
 }
 
-// What loses messages, or has every process run every retry, is refused with what to do.
+// A Pub/Sub is refused with advice if it loses messages, or lets every process run every retry.
 func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 	wire := func(t *testing.T, config gochannel.Config) Config {
 		t.Helper()
@@ -80,10 +80,10 @@ func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 	}
 }
 
-// What is not Check's own counts neither as what has come nor as what has come twice.
+// Foreign messages count neither as received nor as duplicates.
 func TestCheckIgnoresForeignMessages(t *testing.T) {
 	for name, c := range map[string]struct {
-		lost int // of the ten that two Subscribes get
+		lost int // of the ten for two Subscribes
 		want string
 	}{
 		"strangers for both of two Subscribes": {0, ""},
@@ -101,7 +101,7 @@ func TestCheckIgnoresForeignMessages(t *testing.T) {
 	}
 }
 
-// losingPublisher is a publisher that loses some of the messages behind the first.
+// losingPublisher loses some of the messages after the first.
 type losingPublisher struct {
 	message.Publisher
 	from, lost int
@@ -115,8 +115,8 @@ func (p *losingPublisher) Publish(topic string, msgs ...*message.Message) error 
 	return p.Publisher.Publish(topic, msgs...)
 }
 
-// foreignCopies is a subscriber that delivers, when it has delivered one of the ten, copies of
-// others to whoever subscribes.
+// foreignCopies is a subscriber that delivers copies of earlier messages to both Subscribes after the first of the
+// ten.
 type foreignCopies struct{ message.Subscriber }
 
 func (s foreignCopies) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -160,7 +160,7 @@ func (s foreignCopies) Subscribe(ctx context.Context, topic string) (<-chan *mes
 	return out, nil
 }
 
-// deduplicatingPublisher is a publisher that takes each UUID once, as brokers do that deduplicate.
+// deduplicatingPublisher publishes each UUID once, as some brokers do.
 type deduplicatingPublisher struct {
 	message.Publisher
 	mu   sync.Mutex
@@ -182,7 +182,7 @@ func (p *deduplicatingPublisher) Publish(topic string, msgs ...*message.Message)
 	return nil
 }
 
-// changingPublisher is a publisher that does something to what is published.
+// changingPublisher changes the messages that it publishes.
 type changingPublisher struct {
 	message.Publisher
 	change func(*message.Message)
@@ -199,7 +199,7 @@ func (p changingPublisher) Publish(topic string, msgs ...*message.Message) error
 	return nil
 }
 
-// ackingSubscriber is a subscriber for which a nack is an ack.
+// ackingSubscriber treats a nack as an ack.
 type ackingSubscriber struct{ message.Subscriber }
 
 func (s ackingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {

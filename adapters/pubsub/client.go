@@ -16,7 +16,7 @@ type Client struct {
 	cfg Config
 
 	mu      sync.Mutex
-	layouts map[string]*layout // that are ready, by topic
+	layouts map[string]*layout // ready ones, by topic
 	subs    []*Subscriber
 	closed  bool
 
@@ -78,7 +78,7 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// readyLayout returns the layout of a topic whose own topics are there.
+// readyLayout returns the layout of a topic after it has initialized redeliver's topics.
 func (c *Client) readyLayout(topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
@@ -108,7 +108,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	return l, nil
 }
 
-// planLayout is the layout of a topic.
+// planLayout returns the layout of a topic.
 func (c *Client) planLayout(topic string) (*layout, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {

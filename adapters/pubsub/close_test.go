@@ -15,11 +15,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// hangingSubscriber is a subscriber whose broker does not answer: Subscribe, from the call on that
-// is to hang, returns when the test says so, whatever becomes of its context.
+// hangingSubscriber is a subscriber whose broker does not answer. Subscribe returns when the test allows it, whatever
+// happens to its context.
 type hangingSubscriber struct {
 	message.Subscriber
-	hang    atomic.Int64 // calls before that
+	hang    atomic.Int64 // calls before it hangs
 	release chan struct{}
 	nacked  atomic.Int64 // messages that came back
 }
@@ -40,7 +40,7 @@ func (s *hangingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan
 	return in, nil
 }
 
-// hangingInitializer is one whose topics are never made.
+// hangingInitializer is a subscriber whose topics are never created.
 type hangingInitializer struct {
 	message.Subscriber
 	release chan struct{}
@@ -51,8 +51,7 @@ func (s *hangingInitializer) SubscribeInitialize(string) error {
 	return errors.New("given up")
 }
 
-// Close does not wait for a Subscribe of the user's subscriber that hangs, the first one or
-// one that is made again, and what that brings in the end is given back.
+// Close does not wait for a first or repeated Subscribe that hangs. Messages that it delivers later are nacked.
 func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryBroker().member(t, "billing")
@@ -92,7 +91,7 @@ func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		advance(time.Minute) // one channel has ended, and is not made again
+		advance(time.Minute) // one channel has ended, and its new Subscribe hangs
 		if err := sub.Close(); err != nil {
 			t.Error(err)
 		}
@@ -107,7 +106,7 @@ func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 	})
 }
 
-// Nor does it wait for topics that are being made.
+// Close does not wait for the creation of topics.
 func TestCloseDoesNotWaitForHangingInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryBroker().member(t, "billing")
@@ -132,11 +131,11 @@ func TestCloseDoesNotWaitForHangingInitialize(t *testing.T) {
 	})
 }
 
-// panickingSubscriber is a subscriber whose calls end in a panic, or end their goroutine.
+// panickingSubscriber is a subscriber whose calls panic or end their goroutine.
 type panickingSubscriber struct {
 	message.Subscriber
 	end        func()
-	topic      bool         // SubscribeInitialize, and not Subscribe
+	topic      bool         // in SubscribeInitialize instead of Subscribe
 	succeeding atomic.Int64 // calls of Subscribe before that
 }
 
@@ -154,8 +153,8 @@ func (s *panickingSubscriber) SubscribeInitialize(string) error {
 	return nil
 }
 
-// A panic of the user's subscriber killed the process, where no caller of ours could catch
-// it, and what ended its goroutine was waited for until the end: both are errors that say so.
+// A panic of the user's subscriber killed the process, because no caller could recover it. runtime.Goexit left
+// callers waiting. Both are errors now.
 func TestPanickingSubscriberIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func()
@@ -190,7 +189,7 @@ func TestPanickingSubscriberIsAnError(t *testing.T) {
 	}
 }
 
-// One that panics when it is to be subscribed to again is tried once more.
+// A subscriber that panics when it is subscribed again is tried again.
 func TestPanickingSubscriberIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryBroker().member(t, "billing")
@@ -204,7 +203,7 @@ func TestPanickingSubscriberIsTriedAgain(t *testing.T) {
 		}}
 		cfg := checkConfig(m, sub)
 		cfg.MaxInFlight = 1
-		sub.succeeding.Store(2 + delayTopics) // the origin's, whose channel ends, the way back's and the levels'
+		sub.succeeding.Store(2 + delayTopics) // the origin whose channel ends, the retry topic, and the delay topics
 		ran := make(chan string, 1)
 		serve(t, cfg, func(msg *message.Message) error {
 			ran <- msg.UUID

@@ -78,7 +78,7 @@ func TestTopicsOfASubscriptionMustDiffer(t *testing.T) {
 	}
 }
 
-// Two groups never share a name, and a name says no more than a topic of Kafka may.
+// Two groups never share a name, and names are valid topics of Kafka.
 func TestNames(t *testing.T) {
 	seen := make(map[string]string)
 	for _, group := range []string{"a.b", "a_2eb", "a_5f2eb", "a b", "a_b", "ä", "A", "a"} {

@@ -13,9 +13,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused was written there again without end, and the next messages of its Subscribe waited for it.
-// It goes there without its payload and its metadata: also where Config.Refused says nothing of the error, once the DLQ has
-// taken others meanwhile.
+// A message that the DLQ refused was written there again without end and blocked its Subscribe. Now it goes there
+// without its payload and metadata. If Config.Refused does not know the error, that happens once the DLQ has accepted
+// other messages.
 func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 	errSize := errors.New("larger than the broker takes")
 	for name, refused := range map[string]func(error) bool{

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A Publish that hangs is awaited, not repeated: the message is there once when the broker is
-// back. One that fails in the end is repeated.
+// A Publish that hangs is awaited and not repeated, so the message exists once when the broker is back. One that
+// fails in the end is repeated.
 func TestHangingPublishIsAwaited(t *testing.T) {
 	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestHangingPublishIsAwaited(t *testing.T) {
 					return nil
 				})
 				b.put("orders", message.NewMessage("a", []byte("payload")))
-				advance(time.Hour) // the message is due meanwhile: a new Publish would go elsewhere
+				advance(time.Hour) // the message becomes due meanwhile, so that a new Publish would go to another topic
 				mu.Lock()
 				if n := len(topics); n != 1 {
 					t.Errorf("%d calls of Publish hang, want 1", n)

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// recordingSink is a sink that remembers.
+// recordingSink records events.
 type recordingSink struct {
 	mu     sync.Mutex
 	events []redeliver.Event
@@ -41,13 +41,13 @@ func eventsOf[E redeliver.Event](s *recordingSink) (found []E) {
 	return found
 }
 
-// advance lets the bubble's clock go on, and everybody do meanwhile what is due.
+// advance advances the bubble's clock and waits until all goroutines are idle.
 func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 }
 
-// serve runs a handler until the test's end.
+// serve runs a handler until the test ends.
 func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
 	t.Helper()
 	c, err := Open(t.Context(), cfg)
@@ -73,11 +73,10 @@ func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
 	return c
 }
 
-// closingSubscriber is a subscriber that ends its first channel at a message that it cannot
-// read, as watermill-redisstream does.
+// closingSubscriber closes its first channel at a message that it cannot read, as watermill-redisstream does.
 type closingSubscriber struct {
 	message.Subscriber
-	remaining atomic.Int64 // channels that are still to end
+	remaining atomic.Int64 // channels that are still to be closed
 }
 
 func (s *closingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -89,7 +88,7 @@ func (s *closingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan
 	return s.Subscriber.Subscribe(ctx, topic)
 }
 
-// A channel that its subscriber closes by itself is subscribed to again, and told of once.
+// A channel that the subscriber closes is subscribed again, and reported once.
 func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
@@ -109,7 +108,7 @@ func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 			t.Errorf("%s ran", id)
 		}
 		synctest.Wait()
-		advance(maxPause) // the other two are back by then
+		advance(maxPause) // the other two are subscribed again by then
 		synctest.Wait()
 		var changes []string
 		for _, e := range eventsOf[redeliver.SubscriptionChanged](sink) {
@@ -121,8 +120,7 @@ func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 	})
 }
 
-// What an older policy has put at the head of a delay topic, for much longer than
-// this one's level, holds up nobody.
+// A message that an older policy put at the head of a delay topic, for much longer than this level, blocks nothing.
 func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()
@@ -161,7 +159,7 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 	})
 }
 
-// publisherFunc is what a test makes of Publish.
+// publisherFunc is a Publish function of a test.
 type publisherFunc struct {
 	message.Publisher
 	publish func(topic string, msg *message.Message) error
@@ -176,8 +174,7 @@ func (p publisherFunc) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// A publisher that panics, or returns only when its context ends, has not taken the message:
-// it is tried again.
+// A publisher that panics, or returns only when its context ends, has not stored the message, so it is tried again.
 func TestPanickingPublisherIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
@@ -208,7 +205,7 @@ func TestPanickingPublisherIsTriedAgain(t *testing.T) {
 	})
 }
 
-// What a delay topic refuses for good goes to the DLQ and holds up nobody.
+// A message that a delay topic refuses for good goes to the DLQ and blocks nothing.
 func TestRefusedMessageIsUnschedulable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
@@ -232,7 +229,7 @@ func TestRefusedMessageIsUnschedulable(t *testing.T) {
 	})
 }
 
-// initializingSubscriber is a subscriber whose topics must be made.
+// initializingSubscriber is a subscriber whose topics must be created.
 type initializingSubscriber struct {
 	message.Subscriber
 	mu    sync.Mutex
@@ -250,8 +247,8 @@ func (s *initializingSubscriber) SubscribeInitialize(topic string) error {
 	return nil
 }
 
-// Our topics, the DLQ too, are there before anything is read: a broker may drop
-// what is published to a queue that is not.
+// Redeliver's topics and the DLQ are created before anything is read, because a broker may drop messages for a
+// missing queue.
 func TestTopicsAreInitializedBeforeReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryBroker().member(t, "billing")

@@ -9,22 +9,20 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// delayTopics is how many delay topics a subscription has, whatever its policy. A
-// Watermill Pub/Sub cannot list topics: if they were called after their levels,
-// those of an older policy could not be found, and what waits there would be
-// stranded. So their names are numbers, all are always read, and each record says
-// itself when it may go on.
+// delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
+// topics. If names contained their level, nobody would find the topics of an older policy, and their messages would
+// be stranded. So names have numbers, all topics are always read, and each record says when it may leave.
 const delayTopics = 8
 
-// levelSlack is how much longer a level may be than the wait that is put on it. What
-// waits is let go when it is due, so it costs no lateness.
+// levelSlack is how much longer than a wait its level may be. A message leaves when it is due, so this adds no
+// lateness.
 const levelSlack = 100 * time.Millisecond
 
-// layout is a subscription: its policy, and its topics.
+// layout is a subscription: its policy and its topics.
 type layout struct {
 	topic, group string
 	policy       redeliver.Policy
-	fingerprint  string // of the policy
+	fingerprint  string
 	ladder       delayqueue.Ladder
 	back, dlq    string
 	delays       [delayTopics]string
@@ -55,10 +53,10 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// ownTopics are the topics that redeliver writes.
+// ownTopics returns the topics that only redeliver writes.
 func (l *layout) ownTopics() []string { return append(l.delays[:], l.back, l.dlq) }
 
-// checkDistinct refuses names that another subscription of the client has already.
+// checkDistinct refuses names that another subscription of the client uses.
 func (l *layout) checkDistinct(other *layout) error {
 	var ps redeliver.Problems
 	for _, name := range l.ownTopics() {
@@ -72,10 +70,8 @@ func (l *layout) checkDistinct(other *layout) error {
 	return nil
 }
 
-// newLadder is the policy's ladder, without rungs on which a message might be
-// unacked for longer than the subscriber leaves it here: a third of that, because
-// a rest may be waited for in the same place, and then it is to be written. A wait
-// that is longer is several hops.
+// newLadder returns the policy's ladder without levels above a third of maxUnacked. A message may stay for its level
+// and a rest on the same topic, and must then be written while it is still unacked. Longer waits take several hops.
 func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 	all := delayqueue.NewLadder(p)
 	if maxUnacked == NoLimit {
@@ -89,9 +85,9 @@ func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 	return kept
 }
 
-// nextTopic says where a message waits now that is due at due, and until when: on the
-// way back at once, on the delay topic of the largest level that fits, or, for a
-// rest that is shorter than all of them, on the first one until it is due.
+// nextTopic returns the next topic of a message that is due at due, and when the message leaves it. That is the retry
+// topic if it is due now, else the delay topic of the largest level that fits. A rest below all levels waits on the
+// first delay topic.
 func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {
@@ -102,15 +98,14 @@ func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 		nth = slices.Index(l.ladder, level)
 	}
 	until = now.Add(l.ladder[nth])
-	if due.Sub(until) < l.ladder[0] { // no other hop: what is left is waited for in the same place
+	if due.Sub(until) < l.ladder[0] { // no further hop: the rest is spent on the same topic
 		until = due
 	}
 	return l.delays[nth], redeliver.CeilMilli(until)
 }
 
-// levelOf is what a record waits for on the nth delay topic that has lost when it is
-// due. Where the policy has no such level, the record's own word is taken of how much
-// longer it stays there, up to the longest level.
+// levelOf returns the wait on the nth delay topic for a record that has lost its due time. If the policy has no such
+// level, the record's own remaining time counts, up to the longest level.
 func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	if nth < len(l.ladder) {
 		return l.ladder[nth]
@@ -118,8 +113,8 @@ func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	return min(max(0, longer), l.ladder[len(l.ladder)-1])
 }
 
-// maxStay is the longest that a record is to stay on the nth delay topic, counted
-// from 0: its level, and a rest that no level fits.
+// maxStay returns the longest stay of a record on the nth delay topic, counted from 0: the level and a rest below the
+// first level.
 func (l *layout) maxStay(nth int) time.Duration {
 	if nth >= len(l.ladder) {
 		return 0

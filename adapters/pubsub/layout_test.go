@@ -31,8 +31,8 @@ func TestLadderStaysBelowMaxUnacked(t *testing.T) {
 	}
 }
 
-// A message is never let go before it is due, gets nearer to that with every hop,
-// and is on no delay topic for longer than the subscriber leaves it there.
+// A message never leaves before it is due, gets closer with every hop, and stays on no delay topic for longer than
+// MaxUnacked.
 func TestNextTopic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unacked := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(100*time.Hour)).Draw(t, "unacked"))

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watchingSink is a sink that watches one subscription.
+// watchingSink watches one subscription.
 type watchingSink struct {
 	redeliver.Sink
 	load func() redeliver.Load
@@ -22,7 +22,7 @@ func (a *watchingSink) Watch(_, _ string, load func() redeliver.Load) (end func(
 	return func() {}
 }
 
-// What a handler has is in flight, and what heads a delay topic is held until it is due.
+// A message with a handler counts as in flight, and the head of a delay topic as held until it is due.
 func TestLoadCountsInFlightAndHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, sink := newMemoryBroker().member(t, "billing"), &watchingSink{Sink: &recordingSink{}}

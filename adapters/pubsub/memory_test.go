@@ -12,15 +12,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// memoryBroker is a broker as small as a Watermill Pub/Sub may be: topics, groups that
-// compete, one message at a time for each Subscribe, nothing but Ack and Nack.
+// memoryBroker is a minimal Watermill Pub/Sub: topics, competing groups, one message at a time for each Subscribe,
+// and only Ack and Nack.
 type memoryBroker struct {
 	mu      sync.Mutex
 	topics  map[string][]*message.Message
-	groups  map[[2]string][]*pending // by topic and group: what is not acked
+	groups  map[[2]string][]*pending // unacked messages by topic and group
 	changed chan struct{}
-	refused map[string]bool // topics that take nothing
-	bounded map[string]bool // topics that take at most maxPayload of a message
+	refused map[string]bool // topics that refuse every message
+	bounded map[string]bool // topics that refuse payloads above maxPayload
 }
 
 const maxPayload = 1 << 20
@@ -43,7 +43,7 @@ func newMemoryBroker() *memoryBroker {
 	}
 }
 
-// update changes something, and wakes all who wait.
+// update changes the state and wakes all waiting goroutines.
 func (m *memoryBroker) update(what func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *member) deliverOne(ctx context.Context, at [2]string, out chan<- *messa
 	}
 }
 
-// waitForMessage waits for a message that nobody has.
+// waitForMessage waits for a message that no member has.
 func (m *memoryBroker) waitForMessage(ctx context.Context, at [2]string) *pending {
 	for {
 		m.mu.Lock()

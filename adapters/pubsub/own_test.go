@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// An entry of our name on the origin is the user's: it is not believed, it is told
-// of, and the handler and the DLQ have it as it was.
+// An entry named StateKey on the origin belongs to the user. It is reported and not trusted, and the handler and the
+// DLQ get it unchanged.
 func TestStateEntryOnTheOriginBelongsToTheUser(t *testing.T) {
 	for name, value := range map[string]string{
 		"of a dead letter": `{"attempt":"50","group":"billing","origin":"orders","id":"another","due":"2100-01-01T00:00:00.000Z","reason":"exhausted"}`,
@@ -60,7 +60,7 @@ func TestStateEntryOnTheOriginBelongsToTheUser(t *testing.T) {
 	}
 }
 
-// A delayed publish is for all groups of its topic, and for none before it is due.
+// A delayed publish reaches all groups of its topic, and none before it is due.
 func TestDelayedPublishReachesAllGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()

@@ -14,14 +14,13 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A record has its own payload, and shares the metadata, which nobody changes; neither
-// another who got the message nor a handler, each of whom may change what it has, changes
-// the record or what the others have.
+// A record has its own payload and shares the metadata, which never changes. Other receivers and handlers may change
+// their messages without changing the record.
 func TestRecordDoesNotChange(t *testing.T) {
 	raw := message.NewMessage("a", []byte("payload"))
 	raw.Metadata["tenant"] = "acme"
 	rec := newRecord(raw, true)
-	other := raw.Copy() // as an in-process Pub/Sub gives it to the next subscriber
+	other := raw.Copy() // as an in-process Pub/Sub does for the next subscriber
 	other.Payload[0] = 'X'
 	msg, err := codec{}.Message(&driver.Message[*record]{Record: rec})
 	if err != nil {
@@ -41,7 +40,7 @@ func TestRecordDoesNotChange(t *testing.T) {
 	if string(ours.Payload) != "payload" || ours.Metadata["tenant"] != "acme" {
 		t.Errorf("what goes on is %q, %v", ours.Payload, ours.Metadata)
 	}
-	ours.Payload[0] = 'Y' // a publisher that changes what it writes, and fails
+	ours.Payload[0] = 'Y' // a publisher changes the message that it fails to write
 	if again := rec.unmarshal(); string(again.Payload) != "payload" {
 		t.Errorf("a second write is %q", again.Payload)
 	}
@@ -80,8 +79,7 @@ func (s *sharingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan
 	return out, nil
 }
 
-// A subscriber beside ours that changes a payload in place changed what went to the level
-// and to the DLQ.
+// Another subscriber that changed a payload in place changed the copies for the level and the DLQ.
 func TestOtherSubscribersCannotChangeADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()

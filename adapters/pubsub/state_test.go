@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What is packed can be read again, and is nothing but printable ASCII.
+// A packed state can be read again and is printable ASCII.
 func TestStateRoundTrip(t *testing.T) {
 	own := "mine \xff\x00"
 	now := time.Date(2026, 11, 21, 12, 0, 0, 5_000_000, time.UTC)

@@ -64,13 +64,13 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe of ours: it reads all topics of a subscription.
+// reader reads all topics of a subscription for one call of Subscribe.
 type reader struct {
 	client *Client
 	layout *layout
 	sub    *engine.Subscription
 	out    chan *message.Message
-	values context.Context // the Subscribe context's values, never its end
+	values context.Context // the values of Subscribe's context, without its end
 
 	mu   sync.Mutex
 	down int // inputs without a Subscribe
@@ -91,7 +91,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	}
 }
 
-// inputs are all that is read.
+// inputs returns all topics to read, once for each Subscribe.
 func (r *reader) inputs() (all []input) {
 	for i, topic := range r.layout.delays {
 		all = append(all, input{kind: delays, topic: topic, nth: i})
@@ -118,7 +118,7 @@ func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 	return all, nil
 }
 
-// run delivers until ctx ends, then waits for what is in flight.
+// run delivers messages until ctx ends, then waits for those in flight.
 func (r *reader) run(ctx context.Context, sources []*source) {
 	cfg := &r.client.cfg
 	e := engine.New(engine.Options[*record]{
@@ -134,8 +134,8 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	all.Wait()
 }
 
-// readInput runs a source, and another one when the user's subscriber has closed its channel: some do that at a message that they
-// cannot read.
+// readInput runs a source. It makes another one when the user's subscriber has closed the channel: some do that at a
+// message that they cannot read.
 func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *source) {
 	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(maxPause), backoff.WithMaxElapsedTime(0))
 	for {
@@ -165,10 +165,10 @@ func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *so
 	}
 }
 
-// reportLost tells once that inputs have no Subscribe, found that all have one again.
+// reportLost reports once that inputs have no Subscribe, reportFound that all have one again.
 func (r *reader) reportLost(topic string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	if r.down++; r.down == 1 {
 		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}

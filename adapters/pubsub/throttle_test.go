@@ -14,16 +14,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// measuringSubscriber is a subscriber that measures for how long its messages are not settled.
+// measuringSubscriber measures how long its messages are unsettled.
 type measuringSubscriber struct {
 	message.Subscriber
 	mu             sync.Mutex
-	unsettledSince map[*message.Message]time.Time // since when
+	unsettledSince map[*message.Message]time.Time
 	longest        time.Duration
 	n              int
 }
 
-// begin and settle note what becomes of a message.
+// begin and settle record the start and the end of a message.
 func (s *measuringSubscriber) begin(msg *message.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *measuringSubscriber) settle(msg *message.Message) {
 	delete(s.unsettledSince, msg)
 }
 
-// maxUnsettled is the longest, of what is not settled too, and of how many.
+// maxUnsettled returns the longest time, of unsettled messages too, and the number of messages.
 func (s *measuringSubscriber) maxUnsettled() (longest time.Duration, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *measuringSubscriber) Subscribe(ctx context.Context, topic string) (<-ch
 	return out, nil
 }
 
-// While messages fail, each waits for its turn, and no longer than the turns of all others
-// take: MaxUnacked is checked against that.
+// While messages fail, each waits for its turn, for no longer than the turns of all others. Open checks MaxUnacked
+// against that.
 func TestThrottledMessagesAreUnackedForTheirTurnsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inFlight, takes = 8, 50 * time.Millisecond
@@ -94,7 +94,7 @@ func TestThrottledMessagesAreUnackedForTheirTurnsOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		advance(20 * time.Second) // by now one message is in flight at a time
+		advance(20 * time.Second) // now one message is in flight at a time
 		sub.mu.Lock()
 		sub.longest, sub.n = 0, 0
 		sub.mu.Unlock()

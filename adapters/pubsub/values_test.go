@@ -16,8 +16,7 @@ type (
 	ofMessage   struct{}
 )
 
-// valueSubscriber is a subscriber that puts something into the contexts of its messages, as
-// those of Kafka and RabbitMQ do.
+// valueSubscriber adds a value to the contexts of its messages, as those of Kafka and RabbitMQ do.
 type valueSubscriber struct{ message.Subscriber }
 
 func (s valueSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -40,14 +39,15 @@ func (s valueSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *m
 	return out, nil
 }
 
-// contextSubscriber is a subscriber whose Subscribe has a context with a value.
+// contextSubscriber subscribes with a context that has a value.
 type contextSubscriber struct{ message.Subscriber }
 
 func (s contextSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return s.Subscriber.Subscribe(context.WithValue(ctx, ofSubscribe{}, "a tracer"), topic)
 }
 
-// What a handler finds in its context, for single messages and for batches: the values of Subscribe's, and a message's where there is one.
+// A handler's context has the values of Subscribe's context and, for a single message, those of the message's
+// context.
 func TestValuesOfContexts(t *testing.T) {
 	check := func(t *testing.T, ctx context.Context, message any) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestValuesOfContexts(t *testing.T) {
 	}
 }
 
-// route runs a handler over a subscriber until the test's end.
+// route runs a handler over a subscriber until the test ends.
 func route(t *testing.T, sub message.Subscriber, h message.NoPublishHandlerFunc) {
 	t.Helper()
 	out, err := sub.Subscribe(t.Context(), "orders")

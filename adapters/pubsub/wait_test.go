@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that waits is never early, whatever has become of a field of its state:
-// what can be right is believed, and what was lost is its level.
+// A waiting message is never early if a field of its state is damaged. Plausible fields are trusted, and a lost due
+// time is replaced by its level.
 func TestWaitingMessageIsNeverEarly(t *testing.T) {
 	const far = "9999-01-01T00:00:00.000Z"
 	without := func(names ...string) func(fields map[string]string) {
@@ -29,12 +29,12 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 		return func(fields map[string]string) { fields[redeliver.HeaderPrefix+name] = value }
 	}
 	for name, c := range map[string]struct {
-		nth     int // 1 s, 10 min, and none of the policy's
+		nth     int // levels of 1 s and 10 min; the policy has no third
 		until   time.Duration
 		damage  func(fields map[string]string)
-		runs    time.Duration // after the begin; 0 for not within a day
+		runs    time.Duration // after the start; 0 means not within a day
 		attempt int
-		told    string // the header that is told of; empty for none
+		told    string // the reported header, or empty
 	}{
 		"whole":                        {2, 10 * time.Minute, without(), 10 * time.Minute, 3, ""},
 		"its attempts are garbage":     {2, 10 * time.Minute, with("attempt", "two"), 10 * time.Minute, 2, redeliver.HeaderAttempt},
@@ -112,8 +112,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A delayed publish that has lost what says so is for the group that has it: others
-// would get a message that is not theirs.
+// A delayed publish that lost its mark stays in its group, because other groups would get a message that is not theirs.
 func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()
@@ -140,9 +139,8 @@ func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	})
 }
 
-// A message that waits and that the next place refuses for good was tried there again
-// without end, with all that waits behind it: it goes to the DLQ, also where that fails at
-// first, and the next one goes on.
+// A waiting message that the next topic refused for good was tried again without end and blocked its delay topic. Now
+// it goes to the DLQ, even if the DLQ fails at first, and the next message goes on.
 func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 	errSize, errAway := errors.New("larger than the broker takes"), errors.New("the broker is away")
 	for name, c := range map[string]struct {
