@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 const (

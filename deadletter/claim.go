@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 const (

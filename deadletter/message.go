@@ -1,6 +1,6 @@
 package deadletter
 
-import "github.com/redeliver/redeliver/deadletter/driver"
+import "github.com/redeliver/redeliver/internal/deadletter/driver"
 
 // The fillers whose headers are understood.
 const (

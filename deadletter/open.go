@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Keys of the state of a DLQ.

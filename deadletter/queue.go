@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Queue is one DLQ, of one origin and one group, as an adapter opens it. It is safe for concurrent

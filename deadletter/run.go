@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 const (

@@ -36,10 +36,11 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
 //
+//	index, err := middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: time.Second},
+//		func(ctx context.Context, b *middleware.MessageBatch) error { ... })
+//	...
 //	router.AddMiddleware(middleware.Retry())
-//	router.AddConsumerHandler("index", "documents", search.Subscriber(), middleware.Batch(
-//		middleware.BatchConfig{Size: 100, Timeout: time.Second},
-//		func(ctx context.Context, b *middleware.MessageBatch) error { ... }))
+//	router.AddConsumerHandler("index", "documents", search.Subscriber(), index)
 //
 // Put Retry around it. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
 // batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the queue. A message
@@ -52,22 +53,22 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 // A function that exceeds the Timeout by more than a second is stuck: its messages have moved on, and the next batch begins beside it.
 //
 // A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and no message of
-// the subscription is handled; they stay unacked. Batch panics with a [redeliver.ConfigError] when config is invalid or fn is nil.
-func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
+// the subscription is handled; they stay unacked. An invalid config and a nil fn are a [redeliver.ConfigError].
+func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, error) {
 	var ps redeliver.Problems
 	config.Check(&ps)
 	if fn == nil {
 		ps.Add("fn", "nil", "it is required")
 	}
 	if err := ps.Err(); err != nil {
-		panic(err)
+		return nil, err
 	}
 	b := &batches{config: config.WithDefaults(), fn: fn}
 	return func(msg *message.Message) error {
 		m := b.add(msg)
 		<-m.settled
 		return m.err
-	}
+	}, nil
 }
 
 // batches has the state of one call of Batch: a gatherer for each subscription.

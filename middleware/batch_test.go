@@ -64,7 +64,7 @@ func publish(b *redelivertest.Broker, ids ...string) {
 }
 
 func index(b *redelivertest.Broker, p redeliver.Policy, c middleware.BatchConfig, fn middleware.BatchFunc) *redelivertest.Subscription {
-	return b.Open(redelivertest.Config{Group: "search", Policy: p}).Handle("documents", middleware.Batch(c, fn))
+	return b.Open(redelivertest.Config{Group: "search", Policy: p}).Handle("documents", must(middleware.Batch(c, fn)))
 }
 
 func TestBatchBySize(t *testing.T) {
@@ -244,13 +244,13 @@ func TestBatchWithImmediateRetries(t *testing.T) {
 func TestBatchOfOtherMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		h := middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		h := must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			if _, ok := ctx.Deadline(); ok || mb.Origin != "" || mb.Messages[0].State().ID != "" {
 				t.Error("there is no policy and no subscription")
 			}
 			mb.Messages[1].Retry(hour)
 			return errHandler
-		})
+		}))
 		var got []<-chan answer
 		for i := range 3 {
 			got = append(got, run(func(msg *message.Message) ([]*message.Message, error) { return nil, h(msg) }, message.NewMessage(fmt.Sprint(i), nil)))
@@ -266,10 +266,9 @@ func TestBatchOfOtherMessages(t *testing.T) {
 }
 
 func TestBatchRefusesBadConfigurations(t *testing.T) {
-	refused := func(c middleware.BatchConfig, fn middleware.BatchFunc) (err error) {
-		defer func() { err, _ = recover().(error) }()
-		middleware.Batch(c, fn)
-		return nil
+	refused := func(c middleware.BatchConfig, fn middleware.BatchFunc) error {
+		_, err := middleware.Batch(c, fn)
+		return err
 	}
 	none := func(context.Context, *middleware.MessageBatch) error { return nil }
 	bad := middleware.BatchConfig{Size: -1, Bytes: -2, Timeout: -3, Concurrency: -4}
@@ -299,7 +298,7 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 		}
 		l := &batchLog{b: b, sorted: true}
 		handler := func() message.NoPublishHandlerFunc {
-			return middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil })
+			return must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil }))
 		}
 		small := open(2)
 		orders := small.Handle("documents", handler())
@@ -354,10 +353,10 @@ func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 			var of []string
 			h := retry(func(msg *message.Message) ([]*message.Message, error) {
 				msg.SetContext(context.WithValue(msg.Context(), tracer{}, "its own")) // a middleware in between
-				return nil, middleware.Batch(middleware.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
+				return nil, must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
 					of = append(of, mb.Origin+" "+mb.Group)
 					return nil
-				})(msg)
+				}))(msg)
 			})
 			outer, inner := enginetest.New(redeliver.Policy{}).Start(t), enginetest.New(redeliver.Policy{})
 			inner.Sub.Origin = "prices"

@@ -71,7 +71,7 @@ func TestBatchDeadlineWhileGathering(t *testing.T) {
 			}
 		}
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: minute}}).Handle("documents",
-			middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil }), peek)
+			must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), peek)
 		publish(b, "a")
 		if at, ok := (<-seen).Deadline(); ok {
 			t.Errorf("a deadline of %s", at)
@@ -216,12 +216,12 @@ func TestAMessageThatIsLostLeavesItsBatch(t *testing.T) {
 			start := time.Now()
 			q := enginetest.New(redeliver.Policy{}).Start(t)
 			var in []*message.Message
-			h := middleware.Retry()(noPublish(middleware.Batch(middleware.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			h := middleware.Retry()(noPublish(must(middleware.Batch(middleware.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				for _, m := range mb.Messages {
 					in = append(in, m.Message)
 				}
 				return nil
-			})))
+			}))))
 			gone, other := q.Deliver(), q.Deliver()
 			ctx, cancel := context.WithCancel(gone.Context())
 			defer cancel()
@@ -255,7 +255,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 		q := enginetest.New(redeliver.Policy{})
 		q.Values = context.WithValue(t.Context(), valueKey{}, "a tracer")
 		q.Start(t)
-		h := middleware.Retry()(noPublish(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
+		h := middleware.Retry()(noPublish(must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
 			if ctx.Value(valueKey{}) != "a tracer" {
 				t.Error("the values of Subscribe's context are not there")
 			}
@@ -267,7 +267,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 				t.Errorf("ended after %s by %v", time.Since(start), context.Cause(ctx))
 			}
 			return nil
-		})))
+		}))))
 		other := q.Open()
 		answers := []<-chan answer{run(h, q.Deliver()), run(h, q.Deliver()), run(h, other.Deliver())}
 		<-time.After(second)
@@ -285,11 +285,11 @@ func TestBatchOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
-		orders := client.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.note(mb)
 			<-time.After(3 * second)
 			return nil
-		}))
+		})))
 		publish(b, "a", "b", "c", "d", "e")
 		<-time.After(second) // a and b run, the others wait
 		if err := client.Close(t.Context()); err != nil {
@@ -312,10 +312,10 @@ func TestBatchThatWaitsOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
-		orders := client.Handle("documents", middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.note(mb)
 			return nil
-		}))
+		})))
 		publish(b, "a", "b")
 		<-time.After(minute)
 		if err := client.Close(t.Context()); err != nil || b.Elapsed() != minute {
@@ -342,12 +342,12 @@ func TestBatchAfterTheDrainTimeout(t *testing.T) {
 			return ctx.Err()
 		}
 		client := b.Open(config)
-		orders := client.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, fn))
+		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, fn)))
 		publish(b, "a", "b", "c")
 		if err := client.Close(t.Context()); err != nil || b.Elapsed() != 5*second {
 			t.Errorf("%v after %s", err, b.Elapsed())
 		}
-		b.Open(config).Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: hour}, fn))
+		b.Open(config).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: hour}, fn)))
 		for _, id := range []string{"a", "b", "c"} {
 			if got := orders.Outcome(id); !got.Committed || got.State.Attempts != 0 {
 				t.Error(got)
@@ -364,14 +364,14 @@ func TestBatchOfASuspect(t *testing.T) {
 		killer := make(chan struct{})
 		open := func() (*redelivertest.Client, *redelivertest.Subscription) {
 			client := b.Open(redelivertest.Config{Group: "search"})
-			return client, client.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+			return client, client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 				l.note(mb)
 				if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "killer" }) {
 					killer <- struct{}{}
 					<-ctx.Done()
 				}
 				return nil
-			}))
+			})))
 		}
 		client, orders := open()
 		publish(b, "a", "killer", "b")
@@ -400,7 +400,7 @@ func TestBatchUnderRace(t *testing.T) {
 	var mu sync.Mutex
 	said := map[string]string{}
 	var calls sync.WaitGroup
-	orders := client.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 7, Timeout: 5 * ms, Concurrency: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+	orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 7, Timeout: 5 * ms, Concurrency: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 		calls.Add(1)
 		defer calls.Done()
 		var all sync.WaitGroup
@@ -433,7 +433,7 @@ func TestBatchUnderRace(t *testing.T) {
 		}
 		all.Wait()
 		return nil
-	}))
+	})))
 	const n = 300
 	for i := range n {
 		b.Publish("documents", message.NewMessage(string(rune('a'+i%26))+time.Duration(i).String(), nil))

@@ -84,10 +84,10 @@ func TestABatchMessageAllocatesLittle(t *testing.T) {
 		})
 	}
 	alone := allocs(succeed)
-	batched := allocs(noPublish(middleware.Batch(middleware.BatchConfig{Size: size, Timeout: hour}, func(context.Context, *middleware.MessageBatch) error {
+	batched := allocs(noPublish(must(middleware.Batch(middleware.BatchConfig{Size: size, Timeout: hour}, func(context.Context, *middleware.MessageBatch) error {
 		most = max(most, runtime.NumGoroutine())
 		return nil
-	})))
+	}))))
 	// A batch has a few allocations of its own, and other tests may allocate meanwhile.
 	if batched > alone+2.9*size {
 		t.Errorf("%d messages cost %v allocations, and %v in a batch", size, alone, batched)
@@ -130,7 +130,7 @@ func BenchmarkRouter(b *testing.B) {
 	for name, h := range map[string]message.NoPublishHandlerFunc{
 		"alone":   func(*message.Message) error { return nil },
 		"fails":   func(*message.Message) error { return errHandler },
-		"batches": middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: ms}, func(context.Context, *middleware.MessageBatch) error { return nil }),
+		"batches": must(middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: ms}, func(context.Context, *middleware.MessageBatch) error { return nil })),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -53,7 +53,7 @@ type DedupConfig struct {
 
 func (c DedupConfig) withDefaults() DedupConfig {
 	if c.Store == nil {
-		c.Store = NewDedupMemory(0)
+		c.Store, _ = NewDedupMemory(0)
 	}
 	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
 	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultDedupStoreTimeout)
@@ -85,7 +85,9 @@ type DedupStore interface {
 // Dedup returns a middleware that acks a message without running its handler when this group has handled the message before. Put it
 // inside Retry, and outside of PublishInside and Batch:
 //
-//	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
+//	dedup, err := middleware.Dedup(middleware.DedupConfig{Store: store})
+//	...
+//	router.AddMiddleware(middleware.Retry(), dedup)
 //
 // An id is marked when its handler has succeeded, and not before: a message that fails is retried, and a dead-lettered one can be
 // replayed. Copies that come at the same time to one process run one after another.
@@ -100,17 +102,17 @@ type DedupStore interface {
 //   - The answer of a handler that exceeded its Timeout is ignored, but its mark counts: the retry is a duplicate then.
 //
 // While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the message is acked
-// all the same, because it was handled. The sink gets a SubscriptionChanged when either begins and when it ends. Dedup panics with a
-// [redeliver.ConfigError] when config is invalid.
-func Dedup(config DedupConfig) message.HandlerMiddleware {
+// all the same, because it was handled. The sink gets a SubscriptionChanged when either begins and when it ends. An invalid config is a
+// [redeliver.ConfigError].
+func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
 	if err := config.Validate(); err != nil {
-		panic(err)
+		return nil, err
 	}
 	d := &deduplicator{DedupConfig: config.withDefaults(), running: make(map[string]*dedupRun)}
 	_, d.local = d.Store.(*DedupMemory)
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return d.handle(h, msg) }
-	}
+	}, nil
 }
 
 type deduplicator struct {

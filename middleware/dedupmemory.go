@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // DefaultDedupIDs is how many ids a [DedupMemory] holds by default.
@@ -27,13 +28,15 @@ type dedupMark struct {
 	ends time.Time
 }
 
-// NewDedupMemory makes a store for at most maxIDs ids, each of about 200 bytes; 0 is 100,000. It panics when maxIDs is negative.
-func NewDedupMemory(maxIDs int) *DedupMemory {
+// NewDedupMemory makes a store for at most maxIDs ids, each of about 200 bytes; 0 is 100,000. A negative maxIDs is a
+// [redeliver.ConfigError].
+func NewDedupMemory(maxIDs int) (*DedupMemory, error) {
 	if maxIDs < 0 {
-		panic(fmt.Sprintf("dedup: a memory of %d ids: must not be negative; 0 is the default, %d", maxIDs, DefaultDedupIDs))
+		var ps redeliver.Problems
+		ps.Add("maxIDs", maxIDs, "must not be negative; 0 is the default, 100000")
+		return nil, ps.Err()
 	}
-	maxIDs = cmp.Or(maxIDs, DefaultDedupIDs)
-	return &DedupMemory{maxIDs: maxIDs, keys: make(map[string]*list.Element)}
+	return &DedupMemory{maxIDs: cmp.Or(maxIDs, DefaultDedupIDs), keys: make(map[string]*list.Element)}, nil
 }
 
 // Seen implements [DedupStore].

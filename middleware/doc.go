@@ -3,8 +3,8 @@
 // is:
 //
 //	router.AddMiddleware(
-//		middleware.Retry(),                      // outermost: sees every failure
-//		middleware.Dedup(middleware.DedupConfig{}), // marks successes
+//		middleware.Retry(), // outermost: sees every failure
+//		dedup,              // of middleware.Dedup: marks successes
 //		middleware.PublishInside(pub, "invoices"), // a refused publish is a failed attempt
 //	)
 //

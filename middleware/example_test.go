@@ -58,15 +58,18 @@ func ExampleBatch() {
 	search := b.Open(redelivertest.Config{Group: "search"})
 
 	config := middleware.BatchConfig{Size: 100, Timeout: 50 * time.Millisecond}
-	documents := search.Handle("documents", middleware.Batch(config,
-		func(_ context.Context, b *middleware.MessageBatch) error {
-			for _, m := range b.Messages {
-				if len(m.Payload) == 0 {
-					m.Reject("a document has a text") // this one alone, and now
-				}
+	index, err := middleware.Batch(config, func(_ context.Context, b *middleware.MessageBatch) error {
+		for _, m := range b.Messages {
+			if len(m.Payload) == 0 {
+				m.Reject("a document has a text") // this one alone, and now
 			}
-			return nil // the others are done
-		}))
+		}
+		return nil // the others are done
+	})
+	if err != nil {
+		log.Panic(err)
+	}
+	documents := search.Handle("documents", index)
 
 	b.Publish("documents", message.NewMessage("1", []byte("Dear Sir")), message.NewMessage("2", nil))
 	for _, dead := range documents.DeadLetters() {
@@ -77,10 +80,11 @@ func ExampleBatch() {
 
 // Messages that were handled before are acked. With Redis as the store all processes share the marks.
 func ExampleDedup() { //nolint:testableexamples // it needs a broker
-	router.AddMiddleware(
-		middleware.Retry(), // the outermost
-		middleware.Dedup(middleware.DedupConfig{TTL: time.Hour}),
-	)
+	dedup, err := middleware.Dedup(middleware.DedupConfig{TTL: time.Hour})
+	if err != nil {
+		log.Panic(err)
+	}
+	router.AddMiddleware(middleware.Retry(), dedup) // Retry is the outermost
 }
 
 // A refused publish is a failed attempt of the message that caused it.
@@ -96,12 +100,16 @@ func ExamplePublishInside() { //nolint:testableexamples // it needs a broker
 
 // A producer numbered its messages per account, and they are handled in that order.
 func ExampleResequence() { //nolint:testableexamples // it needs a broker
-	router.AddMiddleware(middleware.Retry(), middleware.Resequence(middleware.ResequenceConfig{
+	resequence, err := middleware.Resequence(middleware.ResequenceConfig{
 		Sequence: func(msg *message.Message) (stream string, number uint64, ok bool) {
 			number, err := strconv.ParseUint(msg.Metadata["number"], 10, 64)
 			return msg.Metadata["account"], number, err == nil
 		},
-	}))
+	})
+	if err != nil {
+		log.Panic(err)
+	}
+	router.AddMiddleware(middleware.Retry(), resequence)
 }
 
 // A program asks for messages when it has time for them.

@@ -7,3 +7,10 @@ import (
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -70,7 +70,9 @@ func (c ResequenceConfig) withDefaults() ResequenceConfig {
 // Resequence returns a middleware that runs the messages of a stream in the order of their numbers, where a broker delivers them in
 // another order: on several partitions, on a queue with many consumers, on a standard queue of SQS.
 //
-//	router.AddMiddleware(middleware.Retry(), middleware.Resequence(middleware.ResequenceConfig{Sequence: version}))
+//	resequence, err := middleware.Resequence(middleware.ResequenceConfig{Sequence: version})
+//	...
+//	router.AddMiddleware(middleware.Retry(), resequence)
 //
 // Put it inside Retry: a message that fails keeps its place, and those behind it wait until it has succeeded or goes to the DLQ, for
 // Wait at most. Outside Retry it puts only first attempts in order.
@@ -81,10 +83,10 @@ func (c ResequenceConfig) withDefaults() ResequenceConfig {
 // one key. After Wait, or with a full Buffer, it skips numbers: it does not guarantee order, but it neither loses nor stops a message.
 // A number below the stream's next one (a copy, or one that was skipped) is handled when it comes.
 //
-// Resequence panics with a [redeliver.ConfigError] when config is invalid.
-func Resequence(config ResequenceConfig) message.HandlerMiddleware {
+// An invalid config is a [redeliver.ConfigError].
+func Resequence(config ResequenceConfig) (message.HandlerMiddleware, error) {
 	if err := config.Validate(); err != nil {
-		panic(err)
+		return nil, err
 	}
 	s := newSequences(config.withDefaults())
 	return func(h message.HandlerFunc) message.HandlerFunc {
@@ -104,7 +106,7 @@ func Resequence(config ResequenceConfig) message.HandlerMiddleware {
 			failure = err
 			return produced, err
 		}
-	}
+	}, nil
 }
 
 // errNotReturned stands for a panic, which is not recovered here, and for runtime.Goexit.

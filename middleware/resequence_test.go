@@ -43,7 +43,7 @@ func TestResequenceSortsEachStream(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search", MaxInFlight: 100}).Handle("documents", h.handle(func(*message.Message) error {
 			<-time.After(time.Millisecond)
 			return nil
@@ -86,7 +86,7 @@ func TestResequenceHoldsMessagesBehindAFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				var h handled
-				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})
+				seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered}))
 				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
 					if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "a/1" && st.Attempt() == 1 {
 						return test.err
@@ -111,7 +111,7 @@ func TestResequenceForgetsNoStreamInUse(t *testing.T) {
 		release := make(chan struct{})
 		var mu sync.Mutex
 		var ran []string
-		handle := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})(func(msg *message.Message) ([]*message.Message, error) {
+		handle := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered}))(func(msg *message.Message) ([]*message.Message, error) {
 			if msg.UUID == "a/1" {
 				<-release
 			}
@@ -152,7 +152,7 @@ func TestResequenceSkipsANumberThatDoesNotCome(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
 		begun := time.Now()
 		publish(b, "a/1", "a/5", "a/4", "a/8")
@@ -173,7 +173,7 @@ func TestResequenceSkipsANumberThatDoesNotCome(t *testing.T) {
 func TestResequenceSkipsAFailureThatWaitsForLong(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute}))
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Backoff: redeliver.Fixed(hour)}}).
 			Handle("documents", h.handle(failsFirst), seq)
 		publish(b, "a/1", "a/2")
@@ -186,7 +186,7 @@ func TestResequenceBeginsInTheMiddle(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
 		begun := time.Now()
 		publish(b, "a/58", "a/57", "a/59")
@@ -215,7 +215,7 @@ func TestResequenceSettles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				var h handled
-				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Settle: test.settle, First: 5})
+				seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Settle: test.settle, First: 5}))
 				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
 				begun := time.Now()
 				publish(b, fmt.Sprint("a/", test.number))
@@ -233,7 +233,7 @@ func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		busy := false
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
 			if busy {
 				t.Errorf("%s runs beside the one before", msg.UUID)
@@ -254,7 +254,7 @@ func TestResequenceUsesItsBufferAgain(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 1, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 1, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
 		publish(b, "a/1", "a/3", "a/2", "a/5", "a/4", "a/7", "a/6")
 		b.Wait()
@@ -269,7 +269,7 @@ func TestResequenceIsBounded(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 2, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 2, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
 		begun := time.Now()
 		publish(b, "a/1", "a/4", "a/3")
@@ -289,7 +289,7 @@ func TestResequenceIsBounded(t *testing.T) {
 func TestResequenceReleasesALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour}))
 		sub := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: time.Second, MaxRetries: redeliver.NoRetries}}).
 			Handle("documents", h.handle(nil), seq)
 		publish(b, "a/1", "a/3")
@@ -307,7 +307,7 @@ func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped skips
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour, Buffer: 2, Skipped: skipped.add})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour, Buffer: 2, Skipped: skipped.add}))
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
 			Handle("documents", h.handle(nil), seq)
 		publish(b, "a/1", "a/3")
@@ -327,7 +327,7 @@ func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 func TestResequenceDoesNotSkipToALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: 8 * second})
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: 8 * second}))
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: 10 * second, MaxRetries: redeliver.NoRetries}}).
 			Handle("documents", h.handle(nil), seq)
 		publish(b, "a/1", "a/4")
@@ -347,7 +347,7 @@ func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				began := time.Now()
 				took := time.Hour // unless it runs
-				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})
+				seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered}))
 				b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
 					Handle("documents", func(msg *message.Message) error {
 						if msg.UUID == "a/1" {
@@ -372,10 +372,7 @@ func TestResequenceRefusesBadConfigurations(t *testing.T) {
 	if !errors.As(err, &refused) || len(refused.Problems) != 4 {
 		t.Errorf("got %v, want four problems", err)
 	}
-	defer func() {
-		if v := recover(); v == nil {
-			t.Error("no panic without Sequence")
-		}
-	}()
-	middleware.Resequence(middleware.ResequenceConfig{})
+	if _, err := middleware.Resequence(middleware.ResequenceConfig{}); !errors.Is(err, redeliver.ErrConfig) {
+		t.Error(err)
+	}
 }

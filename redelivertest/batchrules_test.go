@@ -27,12 +27,12 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		policy := redeliver.Policy{Backoff: redeliver.Fixed(adaptertest.BatchPolicyDelay), Timeout: 2 * time.Minute}
 		late := make(chan struct{})
 		search := b.Open(redelivertest.Config{Group: "search", Policy: policy})
-		documents := search.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		documents := search.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			if mb.Messages[0].State().Attempt() > 1 {
 				return nil
 			}
 			return row.Play(ctx, t, adaptertest.BatchOf(mb), late)
-		}))
+		})))
 		for _, id := range []string{"m1", "m2"} {
 			b.Publish("documents", message.NewMessage(id, []byte(id)))
 			synctest.Wait() // each handler has a goroutine of its own: m1 is to be the first
@@ -64,4 +64,11 @@ func become(o redelivertest.Outcome) string {
 	default:
 		return adaptertest.Became(o.Waits[0].Delay)
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

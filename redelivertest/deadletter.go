@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // deadRecord is a record in the DLQ. Its number is its place there; it never changes.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // deadSession implements [driver.Session].

@@ -150,14 +150,14 @@ func TestAnOutageBuriesNobody(t *testing.T) {
 				s.set(errAway)
 				client := b.Open(redelivertest.Config{Group: "billing", Policy: c.policy, Sink: s, MaxInFlight: 50, MinInFlight: c.least})
 				if c.batch {
-					client.Handle("orders", middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+					client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 						for _, m := range mb.Messages {
 							if err := s.handle(m.Message); err != nil {
 								m.Retry()
 							}
 						}
 						return nil
-					}))
+					})))
 				} else {
 					client.Handle("orders", s.handle)
 				}

@@ -153,14 +153,14 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 		var last atomic.Int64
 		b.Open(redelivertest.Config{
 			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second)},
-		}).Handle("orders", middleware.Batch(middleware.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		}).Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			<-time.After(200 * time.Millisecond)
 			last.Store(int64(len(mb.Messages)))
 			if away.Load() {
 				return errAway
 			}
 			return nil
-		}))
+		})))
 		for i := range 200 {
 			b.Publish("orders", message.NewMessage(fmt.Sprint("m-", i), nil))
 		}

@@ -99,9 +99,11 @@ func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) 
 		}
 	}
 	run := p.handles(fn)
-	p.route(b.group, cfg, middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error {
-		return run(ctx, BatchOf(mb))
-	}), middleware.Retry(), arrive)
+	h, err := middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error { return run(ctx, BatchOf(mb)) })
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.route(b.group, cfg, h, middleware.Retry(), arrive)
 	return p
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // telling is a driver whose runner is told to end when it sends.

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // Limits of names: AMQP's own for a queue is 255 bytes; the longest suffix of

@@ -1,6 +1,6 @@
 package amqp
 
-import "github.com/redeliver/redeliver/deadletter/driver"
+import "github.com/redeliver/redeliver/internal/deadletter/driver"
 
 // Rights are what RabbitMQ must allow a user: names of queues and exchanges, for the
 // three patterns of rabbitmqctl set_permissions.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // A DLQ's companion topic, "<dlq>.state", is the state that package deadletter keeps, and

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // deadSession implements [driver.Session]. Its locks are leases.

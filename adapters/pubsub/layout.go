@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 func TestLadderStaysBelowMaxUnacked(t *testing.T) {

@@ -66,12 +66,16 @@ func TestValuesOfContexts(t *testing.T) {
 		},
 		"batch": func(t *testing.T, done func()) message.NoPublishHandlerFunc {
 			t.Helper()
-			return middleware.Batch(middleware.BatchConfig{Size: 1}, func(ctx context.Context, b *middleware.MessageBatch) error {
+			h, err := middleware.Batch(middleware.BatchConfig{Size: 1}, func(ctx context.Context, b *middleware.MessageBatch) error {
 				check(t, ctx, nil)
 				check(t, b.Messages[0].Context(), "partition 3")
 				done()
 				return nil
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,8 +42,10 @@ func main() {
 	}
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
+	batch, err := middleware.Batch(middleware.BatchConfig{Timeout: time.Second}, index)
+	check(err)
 	router.AddMiddleware(middleware.Retry())
-	router.AddConsumerHandler("index", "documents", search.Subscriber(), middleware.Batch(middleware.BatchConfig{Timeout: time.Second}, index))
+	router.AddConsumerHandler("index", "documents", search.Subscriber(), batch)
 	go func() { check(router.Run(context.Background())) }()
 	indexed, dead := report(events, 25)
 	check(router.Close())

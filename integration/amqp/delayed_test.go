@@ -10,8 +10,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // A message that looks like a delayed publish, but names another exchange than its topic's, or another queue, is

@@ -89,14 +89,14 @@ func newFills(messages int) (*fills, error) {
 }
 
 // handler is what the Router calls.
-func (h *handling) handler() message.NoPublishHandlerFunc {
+func (h *handling) handler() (message.NoPublishHandlerFunc, error) {
 	b := h.spec.Batch
 	if b.Size == 0 {
-		return h.handle
+		return h.handle, nil
 	}
-	batch := middleware.Batch(middleware.BatchConfig{Size: b.Size, Timeout: b.Timeout}, h.handleBatch)
-	if h.full == nil {
-		return batch
+	batch, err := middleware.Batch(middleware.BatchConfig{Size: b.Size, Timeout: b.Timeout}, h.handleBatch)
+	if h.full == nil || err != nil {
+		return batch, err
 	}
 	return func(msg *message.Message) error {
 		id := idOf(h.spec.value(msg.Payload))
@@ -105,7 +105,7 @@ func (h *handling) handler() message.NoPublishHandlerFunc {
 		}
 		h.full.came[id].Store(time.Now().UnixNano())
 		return batch(msg)
-	}
+	}, nil
 }
 
 func (h *handling) handleBatch(_ context.Context, b *middleware.MessageBatch) error {

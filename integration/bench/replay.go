@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // replayJob replays a DLQ, or the part of it that spec.Filter takes.

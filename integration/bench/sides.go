@@ -208,8 +208,12 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
+	handler, err := h.handler()
+	if err != nil {
+		return nil, err
+	}
 	router.AddMiddleware(c.middlewares...)
-	router.AddConsumerHandler("bench", s.Topic, c.sub, h.handler())
+	router.AddConsumerHandler("bench", s.Topic, c.sub, handler)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { finished <- router.Run(ctx) }()
 	inner := c.close

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // waitingRow writes messages that wait for an hour, as they would stand after a first failure, and watches a consumer

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect

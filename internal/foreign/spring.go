@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // springNoTimestampType is what org.apache.kafka.common.record.TimestampType calls what is not

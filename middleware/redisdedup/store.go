@@ -4,7 +4,9 @@
 //	defer client.Close()
 //	store, err := redisdedup.New(client, redisdedup.Config{})
 //	...
-//	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
+//	dedup, err := middleware.Dedup(middleware.DedupConfig{Store: store})
+//	...
+//	router.AddMiddleware(middleware.Retry(), dedup)
 //
 // It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an
 // expiry after it. If Redis loses a mark, a duplicate may run: by an eviction policy that drops keys with an expiry, or

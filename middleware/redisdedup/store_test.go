@@ -115,7 +115,7 @@ func TestDedupOfTwoProcesses(t *testing.T) {
 		handle := func(*message.Message) error { runs++; return nil }
 		for range 3 {
 			client := b.Open(redelivertest.Config{Group: "search"})
-			client.Handle("documents", handle, middleware.Dedup(middleware.DedupConfig{Store: store}))
+			client.Handle("documents", handle, must(middleware.Dedup(middleware.DedupConfig{Store: store})))
 			b.Publish("documents", message.NewMessage("a", nil))
 			b.Wait()
 			if err := client.Close(t.Context()); err != nil {
@@ -126,4 +126,11 @@ func TestDedupOfTwoProcesses(t *testing.T) {
 			t.Errorf("ran %d times", runs)
 		}
 	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

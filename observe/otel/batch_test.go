@@ -39,7 +39,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		var seen []string
-		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			seen = append(seen, current(ctx))
 			for _, m := range mb.Messages {
 				if m.UUID == "d-2" {
@@ -47,7 +47,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 				}
 			}
 			return nil
-		}))
+		})))
 		b.Publish("documents", traced("d-1"), traced("d-2"), traced("d-3"))
 		if got := docs.Outcome("d-2"); got.State.Reason != redeliver.ReasonExhausted {
 			t.Fatal(got)
@@ -89,10 +89,10 @@ func TestAStuckBatchEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
-		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
 			<-time.After(time.Hour)
 			return nil
-		}))
+		})))
 		b.Publish("documents", traced("d-1"))
 		if got := docs.Outcome("d-1"); got.State.Reason != redeliver.ReasonTimeout {
 			t.Fatal(got)
@@ -115,12 +115,12 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		calls := 0
-		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
 			if calls++; calls == 1 {
 				panic("no index")
 			}
 			return nil
-		}))
+		})))
 		b.Publish("documents", traced("d-1"))
 		if got := docs.Outcome("d-1"); !got.Committed {
 			t.Fatal(got)
@@ -170,4 +170,11 @@ func TestWhatIsReceivedHasASpan(t *testing.T) {
 			t.Errorf("the receiver saw the spans %q", seen)
 		}
 	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 	"github.com/redeliver/redeliver/internal/observed"
 )
 

@@ -41,9 +41,11 @@ func main() {
 	}
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
-	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{ // middleware/redisdedup has a store for many processes
+	dedup, err := middleware.Dedup(middleware.DedupConfig{ // middleware/redisdedup has a store for many processes
 		Skipped: func(msg *message.Message) { fmt.Println(msg.UUID, "was charged before") },
-	}))
+	})
+	check(err)
+	router.AddMiddleware(middleware.Retry(), dedup)
 	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
 	go func() { check(router.Run(ctx)) }()
 	for range 3 {

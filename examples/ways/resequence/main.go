@@ -37,7 +37,9 @@ func main() {
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
 	done := make(chan string, 4)
-	router.AddMiddleware(middleware.Retry(), middleware.Resequence(middleware.ResequenceConfig{Sequence: version}))
+	resequence, err := middleware.Resequence(middleware.ResequenceConfig{Sequence: version})
+	check(err)
+	router.AddMiddleware(middleware.Retry(), resequence)
 	router.AddConsumerHandler("index", "documents", search.Subscriber(), func(msg *message.Message) error {
 		done <- msg.UUID
 		return nil

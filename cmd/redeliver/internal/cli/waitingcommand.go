@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // waitingForecast is the forecast of a release or cancel.
