@@ -21,12 +21,12 @@ const (
 	maxCopies  = 2
 )
 
-// restsBefore is how long a message rests that was written anew.
-const restsBefore = time.Second
+// rewriteRest is how long a message rests that was written anew.
+const rewriteRest = time.Second
 
-// arrive takes a delivery apart: what is the user's, the state that it brings, or that this process remembers, and what is to be
+// readDelivery takes a delivery apart: what is the user's, the state that it brings, or that this process remembers, and what is to be
 // done with it.
-func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
+func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	d.raw, d.unread = unreadable(&d.Delivery)
 	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
@@ -37,23 +37,23 @@ func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
 	}
 	switch {
 	case s.kind != mainQueue:
-		s.arriveAgain(d, m, count)
+		s.readReturned(d, m, count)
 	case s.ordered:
-		s.arriveInPlace(d, m, count >= maxReturns || !counted)
-	case d.again && (count >= maxReturns || !counted):
-		s.renew(d, m, false)
+		s.readOrdered(d, m, count >= maxReturns || !counted)
+	case d.redelivered && (count >= maxReturns || !counted):
+		s.limitReturns(d, m, false)
 	}
 	if s.kind == mainQueue {
-		s.reportStrangers(d, found)
+		s.reportForeignHeaders(d, found)
 	}
 	if d.unread != nil { // it has waited enough
 		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
 	}
 }
 
-// reportStrangers reports headers of a first delivery that are called like ours, and what was found before. Of one that could not
+// reportForeignHeaders reports headers of a first delivery that are called like ours, and what was found before. Of one that could not
 // be read they stand in its raw headers.
-func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
+func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 	if d.unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
@@ -61,37 +61,37 @@ func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 	if s.r.sub.Sink == nil {
 		return
 	}
-	if found = append(found, strangers(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
+	if found = append(found, foreignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
 
-// renew has a message written anew that has come back often. One that still waits has killed nobody, and goes on waiting.
-func (s *source) renew(d *delivery, m *driver.Message[*delivery], waits bool) {
+// limitReturns has a message written anew that has come back often. One that still waits has killed nobody, and goes on waiting.
+func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWaiting bool) {
 	switch {
-	case waits:
+	case stillWaiting:
 		m.Step = driver.Hop
 	case d.rewritten >= maxCopies:
 		m.Step = driver.Isolate
 	default:
-		m.Step, d.renews = driver.Hop, true
+		m.Step, d.rewrite = driver.Hop, true
 	}
 }
 
-// arriveInPlace is arrive where messages keep their places: one that has failed here goes on as it was, and one that has come
+// readOrdered is arrive where messages keep their places: one that has failed here goes on as it was, and one that has come
 // back often runs alone. That is asked about the first of its key alone, because nothing behind it has run.
-func (s *source) arriveInPlace(d *delivery, m *driver.Message[*delivery], often bool) {
+func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOften bool) {
 	s.readKey(d)
 	m.Key = s.lineOf(d)
-	if !d.again {
+	if !d.redelivered {
 		return
 	}
 	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // this process has survived it
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if often && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
-		d.inTurn = &inPlace{s: s, d: d}
+	if cameOften && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
+		d.inTurn = &inPlaceTurn{s: s, d: d}
 	}
 }
 
@@ -118,24 +118,24 @@ func (s *source) readKeyAgain(d *delivery) {
 	d.key = s.r.client.cfg.Key(d.Delivery)
 }
 
-// arriveAgain is arrive for a message from a queue that we write.
-func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count int) {
-	forged := disown(d.keys, &d.Delivery)
+// readReturned is arrive for a message from a queue that we write.
+func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count int) {
+	forged := stripUnsigned(d.keys, &d.Delivery)
 	d.rewritten = copiesOf(d.Headers)
-	leaves := leaves(d.Headers, d.arrived.Add(s.level))
-	ours, findings := original(&d.Delivery)
+	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
+	ours, findings := restoreOriginal(&d.Delivery)
 	layout := s.r.layout
 	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported when it came first
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
-		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.mayHold(), Now: d.arrived,
+		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
-		a.Jitter = max(a.Jitter, restsBefore)
+		a.Jitter = max(a.Jitter, rewriteRest)
 	}
 	if s.kind == delayQueue {
-		a.Level, a.Leaves, a.Jitter = s.level, leaves, layout.jitter
+		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter
 	}
 	stay := delayqueue.Arrive(&a, ours, d.stateID)
 	st := stay.State
@@ -152,24 +152,24 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 	if len(stay.Findings) > 0 {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires, st.DeadLetter = expires(d.own(), st.Source.Timestamp), d.deadLetter
+	st.Expires, st.DeadLetter = expiryOf(d.own(), st.Source.Timestamp), d.deadLetter
 	d.state = st
-	s.decide(d, m, &stay, count)
+	s.decideStep(d, m, &stay, count)
 }
 
-// decide says what is done with a message from a queue that we write, and when.
-func (s *source) decide(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
+// decideStep says what is done with a message from a queue that we write, and when.
+func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
 	left := d.state.Due.Sub(d.arrived)
 	switch {
 	case s.kind == suspectQueue:
-		if d.again {
-			s.charge(d, m, count)
+		if d.redelivered {
+			s.chargeCrashes(d, m, count)
 		}
 		return
 	case stay.Publish:
 		m.Step = driver.Publish
-	case d.again && count >= maxReturns:
-		s.renew(d, m, left > 0)
+	case d.redelivered && count >= maxReturns:
+		s.limitReturns(d, m, left > 0)
 		return
 	}
 	if stay.Hops {
@@ -179,15 +179,15 @@ func (s *source) decide(d *delivery, m *driver.Message[*delivery], stay *delayqu
 		return
 	}
 	m.Until = stay.Until
-	if most := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(most) {
+	if maxUntil := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
 		// The smallest level is long, and the broker closes the channel of who keeps a message longer: meanwhile it goes
 		// through the queue again.
-		m.Until, m.Step = most, driver.Hop
+		m.Until, m.Step = maxUntil, driver.Hop
 	}
 }
 
-// mayHold is the longest wait that is spent here although a level could take it: while there is room, as much as is jitter.
-func (s *source) mayHold() time.Duration {
+// maxHold is the longest wait that is spent here although a level could take it: while there is room, as much as is jitter.
+func (s *source) maxHold() time.Duration {
 	if s.acks.open() >= s.prefetch/2 || s.acks.bytes > s.r.client.cfg.RetryBytes/2 {
 		return 0
 	}
@@ -213,9 +213,9 @@ func copiesOf(headers amqp091.Table) int {
 	return max(0, int(n))
 }
 
-// leaves is when a message that waits on a level leaves it for a shorter one. It was not read at once where the prefetch was
+// leavesAt is when a message that waits on a level leaves it for a shorter one. It was not read at once where the prefetch was
 // spent, so its writer says when.
-func leaves(headers amqp091.Table, latest time.Time) time.Time {
+func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	text, _ := headers[HeaderUntil].(string)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
 		return at
@@ -230,8 +230,8 @@ func (r *reader) publishesTo(exchange, key string) bool {
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
 }
 
-// expires is when a message expires by itself: the earlier end of those that its header and its expiration name.
-func expires(d *amqp091.Delivery, seen time.Time) time.Time {
+// expiryOf is when a message expires by itself: the earlier end of those that its header and its expiration name.
+func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
 	named, ok := redeliver.ParseExpires(text)
 	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {

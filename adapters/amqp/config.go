@@ -227,12 +227,12 @@ func (c Config) validate() error {
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
 	if c.Prefetch != 0 {
-		least := min(max(1, c.MaxInFlight), maxPrefetch)
-		most := maxPrefetch
+		minPrefetch := min(max(1, c.MaxInFlight), maxPrefetch)
+		maxAllowed := maxPrefetch
 		if !c.anyOrdered() {
-			most = min(maxUnrunPerSlot*least, most)
+			maxAllowed = min(maxUnrunPerSlot*minPrefetch, maxAllowed)
 		}
-		ps.Count("Prefetch", c.Prefetch, least, most)
+		ps.Count("Prefetch", c.Prefetch, minPrefetch, maxAllowed)
 	}
 	if c.RetryPrefetch != 0 {
 		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)

@@ -128,19 +128,19 @@ func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 type batchAcker BatchMessage
 
 // Ack implements [amqp091.Acknowledger].
-func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.say(nil, multiple) }
+func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.record(nil, multiple) }
 
 // Nack implements [amqp091.Acknowledger].
 func (a *batchAcker) Nack(_ uint64, multiple, requeue bool) error {
-	return a.say(nacked(requeue, a.nackDelay), multiple)
+	return a.record(nackError(requeue, a.nackDelay), multiple)
 }
 
 // Reject implements [amqp091.Acknowledger].
 func (a *batchAcker) Reject(_ uint64, requeue bool) error {
-	return a.say(nacked(requeue, a.nackDelay), false)
+	return a.record(nackError(requeue, a.nackDelay), false)
 }
 
-func (a *batchAcker) say(answer error, multiple bool) error {
+func (a *batchAcker) record(answer error, multiple bool) error {
 	if multiple {
 		return errMultiple
 	}

@@ -56,10 +56,10 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	q := &deadLetters{c: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, inside: make(chan struct{}, 1)}
-	q.noting = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
-	q.looking = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
-	err := q.there(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
+	q := &deadLetters{client: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, stateSemaphore: make(chan struct{}, 1)}
+	q.stateLink = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
+	q.readLink = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
+	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
 	if err == nil {
 		err = q.findLimit(ctx, cfg.DeliveryLimit)
 	}
@@ -69,36 +69,36 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	return deadletter.New(q), nil
 }
 
-// deadLetters is the DLQ of one queue. It implements driver.DLQ.
+// deadLetterTarget is the DLQ of one queue. It implements driver.DLQ.
 //
 // A queue of RabbitMQ cannot be read without taking what is read: until it is
 // handed back nobody else sees it. What is to be remembered lies in a queue beside
 // it, see state.
 type deadLetters struct {
-	c       *Client
+	client  *Client
 	info    deadletter.Info
 	foreign bool
 	keys    statekeys.Keys
 	limit   int // deliveries that end a message; 0 where none do
 	// noting publishes, looking does not: see link.
-	noting, looking *link
-	inside          chan struct{} // held by who has the state in hand, of this process
-	young           atomic.Bool   // the state was made by us, and nothing was written there
+	stateLink, readLink *link
+	stateSemaphore      chan struct{} // held by who has the state in hand, of this process
+	stateIsNew          atomic.Bool   // the state was made by us, and nothing was written there
 
 	mu       sync.Mutex
 	sessions map[*deadSession]bool
 	closed   bool
 }
 
-// there fails when a queue does not exist; why is told the broker's name for it.
-func (q *deadLetters) there(ctx context.Context, queue, why string) error {
-	ch, err := q.looking.channel(ctx)
+// checkExists fails when a queue does not exist; why is told the broker's name for it.
+func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error {
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, queue)
-	if gone(err) {
+	if isNotFound(err) {
 		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
 	}
 	return err
@@ -108,46 +108,46 @@ func (q *deadLetters) there(ctx context.Context, queue, why string) error {
 // in reach, if no policy gives it another.
 func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 	defer func() {
-		if q.limit > outOfReach {
+		if q.limit > unreachableLimit {
 			q.limit = 0
 		}
 		if q.limit > 0 {
 			q.info.Look += fmt.Sprintf("; after %d deliveries the broker takes a message away, so a look is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
-	told := q.c.cfg.ManagementURL != ""
+	hasAPI := q.client.cfg.ManagementURL != ""
 	switch {
 	case given > 0:
 		q.limit = given
 		return nil
-	case !told && q.foreign:
-		q.limit = limitOfFour
+	case !hasAPI && q.foreign:
+		q.limit = rabbitMQ4Limit
 		return nil
-	case !told:
+	case !hasAPI:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.c.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, q.client.cfg.DialTimeout)
 	defer cancel()
-	err := q.askLimit(ctx)
+	err := q.queryLimit(ctx)
 	if err != nil && !q.foreign {
 		return nil // its arguments are known
 	}
 	return err
 }
 
-// outOfReach is of how many deliveries nobody comes near.
-const outOfReach = 1 << 24
+// unreachableLimit is of how many deliveries nobody comes near.
+const unreachableLimit = 1 << 24
 
-func (q *deadLetters) askLimit(ctx context.Context) error {
-	r, err := q.rules(ctx)
+func (q *deadLetters) queryLimit(ctx context.Context) error {
+	r, err := q.readSettings(ctx)
 	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
 		return err // a classic queue has none
 	}
-	if low, ok := r.least("delivery-limit"); ok {
+	if low, ok := r.lowest("delivery-limit"); ok {
 		n, _ := low.number()
 		q.limit = int(min(n, noLimit))
 	} else if len(r.settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		q.limit = limitOfFour
+		q.limit = rabbitMQ4Limit
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (q *deadLetters) Info() deadletter.Info { return q.info }
 
 // Count implements [driver.DLQ]. What somebody has in hand is not counted.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
-	ch, err := q.looking.channel(ctx)
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -171,7 +171,7 @@ const holderPrefix = "holder/"
 
 // Held implements [driver.DLQ].
 func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
-	if ok, err = q.raised(ctx, q.fence(lock)); err != nil || !ok {
+	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
 		return h, false, err
 	}
 	state, err := q.Load(ctx)
@@ -186,7 +186,7 @@ func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holde
 
 // Begin implements [driver.DLQ].
 func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
-	s := &deadSession{q: q, link: &link{cfg: &q.c.cfg, name: "redeliver, dead letters", reads: true}}
+	s := &deadSession{q: q, link: &link{cfg: &q.client.cfg, name: "redeliver, dead letters", reads: true}}
 	var err error
 	if s.conn, err = s.link.get(ctx); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (q *deadLetters) Close() error {
 	for s := range sessions {
 		s.link.close()
 	}
-	q.looking.close()
-	q.noting.close()
+	q.readLink.close()
+	q.stateLink.close()
 	return nil
 }

@@ -32,7 +32,7 @@ func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
 		ID: "u-1", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
 		ErrorType: "*errors.errorString", FirstFailed: buried, LastFailed: buried.Add(time.Minute),
 	}
-	d = deliveryOf(rec.dead(&st, 0), "", "orders.dlq")
+	d = deliveryOf(rec.deadCopy(&st, 0), "", "orders.dlq")
 	d.Headers["x-delivery-count"] = int64(2)
 	d.DeliveryTag = 9
 	return d, was
@@ -43,7 +43,7 @@ func aQueue() *deadLetters {
 }
 
 func (q *deadLetters) see(d amqp091.Delivery) *deadletter.Message {
-	return q.message(&grasped{Delivery: d}, nil)
+	return q.readMessage(&scanned{Delivery: d}, nil)
 }
 
 // What is replayed is what was published, and so is what went through a file.
@@ -54,7 +54,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
-	if again := plain(&recordOfDead(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
@@ -71,7 +71,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	if fake.added.State != m.State {
 		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
 	}
-	if again := plain(&recordOfDead(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("out of the file it is %+v, want %+v", again, was)
 	}
 }
@@ -144,7 +144,7 @@ func TestAnEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
 		}
 	}
 	m.Headers = append(m.Headers, deadletter.Header{Name: "x-death", Value: []byte("[]")})
-	again := recordOfDead(m, m.Headers, nil).Headers
+	again := recordFrom(m, m.Headers, nil).Headers
 	was.Headers["text"] = "new"
 	if !reflect.DeepEqual(again, was.Headers) {
 		t.Errorf("the headers are %#v, want %#v", again, was.Headers)

@@ -50,7 +50,7 @@ func TestHowLongADeadLetterIsKept(t *testing.T) {
 				defer server.Close()
 				cfg.ManagementURL = strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
 			}
-			q := &deadLetters{c: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
+			q := &deadLetters{client: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Keeps(t.Context())
 			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotTold) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)

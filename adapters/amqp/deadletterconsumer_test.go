@@ -46,12 +46,12 @@ func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
 	}
 	check(r)
 	own := redeliver.State{ID: state.ID, Group: "orders.dlq", Origin: "orders.dlq", Attempts: 1, Due: time.Now().Add(time.Minute)}
-	p, err := r.waiting(&own, time.Time{}, 0, spare)
+	p, err := r.waitingCopy(&own, time.Time{}, 0, waitingRoom)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := &record{Delivery: deliveryOfCopy(p, "orders.dlq.retry")}
-	ours, findings := original(&again.Delivery)
+	ours, findings := restoreOriginal(&again.Delivery)
 	if st, found := redeliver.ParseHeaders("orders.dlq", ours); len(found)+len(findings) > 0 || st.Origin != "orders.dlq" || st.Attempts != 1 {
 		t.Errorf("the retry has the state %+v: %+v, %+v", st, found, findings)
 	}
@@ -60,7 +60,7 @@ func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
 	if !reflect.DeepEqual(again.copied.Headers, lay.Headers) {
 		t.Errorf("a copy has the headers %v, want those of the DLQ, %v", again.copied.Headers, lay.Headers)
 	}
-	if life := expires(again.own(), time.Now()); !life.IsZero() {
+	if life := expiryOf(again.own(), time.Now()); !life.IsZero() {
 		t.Errorf("the dead letter expires at %s, by an expiration that it had before it was dead", life)
 	}
 }
@@ -75,7 +75,7 @@ func TestAnotherDLQIsNotBelieved(t *testing.T) {
 		t.Errorf("a dead letter of %s is believed in invoices.dlq: %+v", r.deadLetter.Origin, r.Delivery)
 	}
 	names := slices.Sorted(maps.Keys(lay.Headers))
-	if found := strangers(r.Headers, ""); len(found) == 0 {
+	if found := foreignHeaders(r.Headers, ""); len(found) == 0 {
 		t.Errorf("its headers %v are not reported", names)
 	}
 }

@@ -14,29 +14,29 @@ import (
 // connection, however that ends. The locks of a session are fences, and so is the turn.
 const (
 	stateSuffix = ".state"
-	turn        = "turn" // held for the moment in which the state is read or written
+	turnLock    = "turn" // held for the moment in which the state is read or written
 )
 
 const (
-	glance = 50 * time.Millisecond // between two tries
-	others = 10 * time.Second      // for which a DLQ may be read by somebody else
+	pollPause          = 50 * time.Millisecond // between two tries
+	otherReaderTimeout = 10 * time.Second      // for which a DLQ may be read by somebody else
 )
 
-// fence is the name of the queue that is a lock.
-func (q *deadLetters) fence(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
+// fenceName is the name of the queue that is a lock.
+func (q *deadLetters) fenceName(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
 
 var errFenced = errors.New("amqp: another connection has it")
 
-// raise takes a fence for a connection, or returns errFenced. It stands until lower
+// declareFence takes a fence for a connection, or returns errFenced. It stands until lower
 // is called or the connection is gone.
-func raise(conn *amqp091.Connection, name string) error {
+func declareFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close()
 	_, err = ch.QueueDeclare(name, false, false, true, false, nil)
-	switch code(err) {
+	switch errorCode(err) {
 	case 0:
 	case amqp091.ResourceLocked:
 		return errFenced
@@ -49,8 +49,8 @@ func raise(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// lower gives a fence back.
-func lower(conn *amqp091.Connection, name string) error {
+// deleteFence gives a fence back.
+func deleteFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil // the connection is gone, and the fence with it
@@ -62,8 +62,8 @@ func lower(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// pause waits for a moment.
-func pause(ctx context.Context, d time.Duration) error {
+// sleep waits for a moment.
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -74,42 +74,42 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// raised reports whether another connection has a fence.
-func (q *deadLetters) raised(ctx context.Context, name string) (bool, error) {
-	ch, err := q.looking.channel(ctx)
+// isFenced reports whether another connection has a fence.
+func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, name)
 	switch {
-	case gone(err):
+	case isNotFound(err):
 		return false, nil
-	case code(err) == amqp091.ResourceLocked:
+	case errorCode(err) == amqp091.ResourceLocked:
 		return true, nil
 	default:
 		return false, err
 	}
 }
 
-// alone returns when nobody reads the DLQ. One who died is counted as a consumer
+// waitForNoConsumers returns when nobody reads the DLQ. One who died is counted as a consumer
 // until the broker has what he had in hand: both change at once. A consumer that
 // stays is not one of ours.
-func (q *deadLetters) alone(ctx context.Context, conn *amqp091.Connection) error {
+func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close()
 	for began := time.Now(); ; {
-		_, consumers, err := certain(ch, q.info.DLQ)
+		_, consumers, err := confirmedStat(ch, q.info.DLQ)
 		if err != nil || consumers == 0 {
 			return err
 		}
-		if time.Since(began) > others {
+		if time.Since(began) > otherReaderTimeout {
 			return fmt.Errorf("amqp: queue %s has %d consumers: what they have in hand cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
 		}
-		if err := pause(ctx, glance); err != nil {
+		if err := sleep(ctx, pollPause); err != nil {
 			return fmt.Errorf("amqp: waiting until nobody else reads %s: %w", q.info.DLQ, err)
 		}
 	}

@@ -20,39 +20,39 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// corpse is a dead letter's own delivery, as its publisher made it, and where it is
+// deadRecord is a dead letter's own delivery, as its publisher made it, and where it is
 // in hand.
-type corpse struct {
-	hand *hand
-	by   *grip
-	tag  uint64
-	rec  amqp091.Delivery
-	raw  []byte // its headers, where the client could not read them
+type deadRecord struct {
+	scanner *scanner
+	channel *scanChannel
+	tag     uint64
+	rec     amqp091.Delivery
+	raw     []byte // its headers, where the client could not read them
 }
 
-// message makes of a delivery what a person looks at.
-func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
+// readMessage makes of a delivery what a person looks at.
+func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
 	var forged []redeliver.Finding
 	if !q.foreign {
-		forged = disown(q.keys, d)
+		forged = stripUnsigned(q.keys, d)
 	}
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
 	part, _ := d.Headers[headerPart].(string)
 	at := position(d)
-	deaths := deathsOf(d.Headers)
+	deaths := deathHeaders(d.Headers)
 	var ours []redeliver.Header
 	var findings []redeliver.Finding
 	if q.foreign { // another filler carries a producer's headers along, ours among them
 		d.Headers = maps.Clone(d.Headers)
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 	} else {
-		ours, findings = original(d)
+		ours, findings = restoreOriginal(d)
 	}
-	own := &corpse{hand: h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
+	own := &deadRecord{scanner: h, channel: g.channel, tag: d.DeliveryTag, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
@@ -69,7 +69,7 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 	}
 	m.Findings = slices.Concat(m.Findings, forged, findings)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
-		if !brokers(h.Name) {
+		if !isBrokerHeader(h.Name) {
 			return false
 		}
 		m.Foreign = append(m.Foreign, h)
@@ -92,10 +92,10 @@ func position(d *amqp091.Delivery) deadletter.Position {
 	return deadletter.Position(hex.EncodeToString(sum[:8]))
 }
 
-// deathsOf is what RabbitMQ says of a message that it dead-lettered itself.
-func deathsOf(headers amqp091.Table) (found []deadletter.Header) {
+// deathHeaders is what RabbitMQ says of a message that it dead-lettered itself.
+func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if name == "x-delivery-count" || name == "x-acquired-count" || !brokers(name) {
+		if name == "x-delivery-count" || name == "x-acquired-count" || !isBrokerHeader(name) {
 			continue
 		}
 		found = append(found, deadletter.Header{Name: name, Value: headerBytes(headers[name])})
@@ -115,28 +115,28 @@ func headerBytes(v any) []byte {
 	if text, ok := textOf(v); ok {
 		return []byte(text)
 	}
-	text, err := json.Marshal(shown(v))
+	text, err := json.Marshal(jsonValue(v))
 	if err != nil {
 		return fmt.Append(nil, v)
 	}
 	return text
 }
 
-// shown is a header's value as JSON has it.
-func shown(v any) any {
+// jsonValue is a header's value as JSON has it.
+func jsonValue(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.UTC()
 	case amqp091.Table:
 		t := make(map[string]any, len(v))
 		for name, item := range v {
-			t[name] = shown(item)
+			t[name] = jsonValue(item)
 		}
 		return t
 	case []any:
 		items := make([]any, len(v))
 		for i, item := range v {
-			items[i] = shown(item)
+			items[i] = jsonValue(item)
 		}
 		return items
 	default:
@@ -144,14 +144,14 @@ func shown(v any) any {
 	}
 }
 
-// recordOfDead makes the record of a message with these headers. A header that is
+// recordFrom makes the record of a message with these headers. A header that is
 // as it was has its type, too.
-func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
+func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
 	r := &record{keys: keys}
-	if own, ok := m.Native.(*corpse); ok {
+	if own, ok := m.Native.(*deadRecord); ok {
 		r.Delivery, r.raw = own.rec, own.raw
 	} else {
-		r.Delivery = fromProperties(m.Properties)
+		r.Delivery = deliveryFromProperties(m.Properties)
 	}
 	was, kinds := r.Headers, map[string]string(nil)
 	if m.Native == nil {
@@ -159,7 +159,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys state
 	}
 	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
-		if brokers(h.Name) {
+		if isBrokerHeader(h.Name) {
 			continue
 		}
 		v, known := was[h.Name]
@@ -170,7 +170,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys state
 			r.Headers[h.Name] = nil
 		case kinds[h.Name] != "":
 			r.Headers[h.Name] = string(h.Value)
-			if v, ok := typed(kinds[h.Name], h.Value); ok {
+			if v, ok := parseTyped(kinds[h.Name], h.Value); ok {
 				r.Headers[h.Name] = v
 			}
 		case utf8.Valid(h.Value):
@@ -228,8 +228,8 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	return all
 }
 
-// fromProperties is a delivery with what propertiesOf said, without headers.
-func fromProperties(all []deadletter.Header) (d amqp091.Delivery) {
+// deliveryFromProperties is a delivery with what propertiesOf said, without headers.
+func deliveryFromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	texts := map[string]*string{
 		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
 		"expiration": &d.Expiration, "message-id": &d.MessageId, "type": &d.Type, "user-id": &d.UserId, "app-id": &d.AppId,
@@ -257,8 +257,8 @@ func fromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	return d
 }
 
-// typed gives a header that comes out of a file its type back.
-func typed(kind string, text []byte) (v any, ok bool) {
+// parseTyped gives a header that comes out of a file its type back.
+func parseTyped(kind string, text []byte) (v any, ok bool) {
 	whole := func(bits int) int64 {
 		n, err := strconv.ParseInt(string(text), 10, bits)
 		ok = err == nil

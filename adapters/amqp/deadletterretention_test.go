@@ -21,7 +21,7 @@ func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
 		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
 			t.Errorf("%s has the TTL %v", q.name, ttl)
 		}
-		why := forbids(q, setting{"message-ttl", 1, "a policy"})
+		why := forbiddenReason(q, setting{"message-ttl", 1, "a policy"})
 		if allowed := why == ""; allowed != (q.kind == deadQueue) {
 			t.Errorf("a policy's TTL on %s: %q", q.name, why)
 		}

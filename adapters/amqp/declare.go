@@ -24,7 +24,7 @@ func (c *Client) declare(d *declarer, l *layout) error {
 	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
-		d.queue(&ps, l.origin(t), true)
+		d.queue(&ps, l.originQueue(t), true)
 	}
 	if exchange := t.exchange(l.topic); exchange != "" && !t.Existing {
 		d.bind(&ps, t, l.topic)
@@ -60,21 +60,21 @@ func (d *declarer) close() {
 	}
 }
 
-// do calls what and says what the broker had against it. A broker in trouble is asked
+// run calls what and says what the broker had against it. A broker in trouble is asked
 // again: under load the members of a new quorum queue may not find each other in time,
 // and a queue that two declare at once cannot be reached by one of them for a moment.
 // It is not asked often, because the first of these answers closes the connection, which
 // gives back what its consumers hold.
-func (d *declarer) do(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
-	return d.try(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
+func (d *declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
 
-// once is do for what must not be done again, because the first time may have worked.
-func (d *declarer) once(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
-	return d.try(what, &backoff.StopBackOff{})
+// runOnce is do for what must not be done again, because the first time may have worked.
+func (d *declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, &backoff.StopBackOff{})
 }
 
-func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
+func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
 	trouble := backoff.Retry(func() error {
 		refused = nil
 		ch, ok := d.channel()
@@ -85,7 +85,7 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
 		case err == nil:
-		case ok && unreachable(answer):
+		case ok && isUnreachable(answer):
 			refused = answer
 			return err
 		case ok && answer.Code == amqp091.InternalError:
@@ -107,14 +107,14 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 
 // exists reports whether a queue is there.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
 	switch {
 	case refused == nil:
 		return d.err == nil
-	case gone(refused):
+	case isNotFound(refused):
 		return false
 	case refused.Code == amqp091.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
@@ -133,21 +133,21 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		}
 		return
 	}
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
-	if asItIs, ok := q.asItIs(refused); ok {
-		d.queue(ps, asItIs, true)
+	if existing, ok := q.withExistingTTL(refused); ok {
+		d.queue(ps, existing, true)
 		return
 	}
 	switch {
 	case refused == nil:
-	case denies(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
+	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
 		d.rights.write.add("queue "+q.name+"'s dead-letter exchange", refused)
-	case denies(refused): // to declare it, or, because it dead-letters, to read it
-		before := len(d.rights.configure.of)
-		if d.mayConfigure(q.name); len(d.rights.configure.of) == before {
+	case isAccessRefused(refused): // to declare it, or, because it dead-letters, to read it
+		before := len(d.rights.configure.targets)
+		if d.checkConfigure(q.name); len(d.rights.configure.targets) == before {
 			d.rights.read.add(q.name, refused)
 		}
 	case refused.Code == amqp091.PreconditionFailed:
@@ -170,10 +170,10 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 	}
 }
 
-// look says what declare would say, and whether each queue is there, without
+// inspectQueues says what declare would say, and whether each queue is there, without
 // creating anything. Queues that were refused already are passed over. With rights
 // it looks at those too of which a subscriber hears when it declares and reads.
-func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.queues {
 		before := len(*ps)
@@ -185,11 +185,11 @@ func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused ma
 		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
 			d.queue(ps, q, true) // it is there: this compares its arguments
 		case creates && rights:
-			d.mayConfigure(q.name)
+			d.checkConfigure(q.name)
 		}
 		// Only who may read a queue may declare one that dead-letters.
-		if rights && (q.read() || creates && q.kind != deadQueue) {
-			d.mayRead(q.name)
+		if rights && (q.isRead() || creates && q.kind != deadQueue) {
+			d.checkRead(q.name)
 		}
 	}
 	there[l.queue] = d.exists(ps, l.queue)
@@ -198,10 +198,10 @@ func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused ma
 	case c.cfg.Topology.Existing:
 		addMissingOrigin(ps, d, l)
 	case rights:
-		d.mayConfigure(l.queue)
+		d.checkConfigure(l.queue)
 	}
 	if rights {
-		d.mayRead(l.queue)
+		d.checkRead(l.queue)
 	}
 	return there
 }
@@ -213,7 +213,7 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 		return
 	}
 	for _, key := range t.bindingKeys(topic) {
-		refused := d.do(func(ch *amqp091.Channel) error {
+		refused := d.run(func(ch *amqp091.Channel) error {
 			return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs)
 		})
 		if refused != nil {
@@ -224,11 +224,11 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 
 // exchange declares an exchange; one that exists is used whatever its flags.
 func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
-	if refused != nil && gone(refused) {
-		refused = d.do(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
+	if refused != nil && isNotFound(refused) {
+		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
 	if refused != nil {
 		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)

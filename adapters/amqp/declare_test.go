@@ -24,7 +24,7 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 		"no such thing":              {&amqp091.Error{Code: amqp091.NotImplemented, Server: true}, true},
 	} {
 		d := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}
-		refused := d.do(func(*amqp091.Channel) error { return c.err })
+		refused := d.run(func(*amqp091.Channel) error { return c.err })
 		if (refused != nil) != c.refused || (d.err != nil) == c.refused {
 			t.Errorf("%s: refused %v, the connection's error %v", name, refused, d.err)
 		}
@@ -55,7 +55,7 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
-				refused := d.do(func(*amqp091.Channel) error {
+				refused := d.run(func(*amqp091.Channel) error {
 					if asked++; asked <= c.times {
 						return c.trouble
 					}
@@ -75,7 +75,7 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 // What may have been done is not done again.
 func TestADeletionIsNotRepeated(t *testing.T) {
 	d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
-	refused := d.once(func(*amqp091.Channel) error {
+	refused := d.runOnce(func(*amqp091.Channel) error {
 		asked++
 		return &amqp091.Error{Code: amqp091.InternalError, Server: true}
 	})
@@ -94,7 +94,7 @@ func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
 		"NOT_FOUND - queue 'orders' in vhost '/' process is stopped by supervisor":                        false,
 	} {
 		answer := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: reason}
-		if gone(fmt.Errorf("asking: %w", answer)) != want {
+		if isNotFound(fmt.Errorf("asking: %w", answer)) != want {
 			t.Errorf("%s: gone is %t", reason, !want)
 		}
 	}

@@ -28,22 +28,22 @@ type delivery struct {
 	record
 	acked // where it stands among those of its channel
 
-	tag     uint64
-	arrived time.Time
-	again   bool // it was delivered before
-	m       *driver.Message[*delivery]
+	tag         uint64
+	arrived     time.Time
+	redelivered bool // it was delivered before
+	m           *driver.Message[*delivery]
 
 	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery
-	renews  bool             // it is written anew because it has come back often
+	rewrite bool             // it is written anew because it has come back often
 	running bool             // with a handler
 
-	says     acker       // what the handler of its first attempt here says by the delivery's own methods
+	acker    acker       // what the handler of its first attempt here says by the delivery's own methods
 	answered atomic.Bool // there was such an attempt
 
 	// Of a suspect: the end of its turn, and whether its ack was sent; or, in its place, its turn.
 	over   *turnEnd
 	proven bool
-	inTurn *inPlace
+	inTurn *inPlaceTurn
 
 	// Of a message that goes to the DLQ in parts; one write at a time uses them.
 	maxBody int // bytes that the broker takes, of a message that it refused as too large
@@ -52,8 +52,8 @@ type delivery struct {
 
 // slab is room for deliveries that a channel brings one after another, so that a message that succeeds costs no allocation of
 // ours. It lives as long as one of them: a message that stays long keeps those read beside it in memory. So a slab ends early
-// when their bodies are many, and a channel that brings little makes small ones. What a slab keeps is then at most slabMost
-// messages and slabBytes, and the last message.
+// when their bodies are many, and a channel that brings little makes small ones. What a slab keeps is then at most maxSlab
+// messages and maxSlabBytes, and the last message.
 type slab struct {
 	deliveries []delivery
 	bytes      int // of bodies in it
@@ -61,20 +61,20 @@ type slab struct {
 }
 
 const (
-	slabMost  = 64
-	slabBytes = 64 << 10
+	maxSlab      = 64
+	maxSlabBytes = 64 << 10
 )
 
 // delivery makes room for a delivery.
 func (s *slab) delivery(d *amqp091.Delivery) *delivery {
-	if len(s.deliveries) == 0 || s.bytes > slabBytes {
-		s.size, s.bytes = min(max(1, 2*s.size), slabMost), 0
+	if len(s.deliveries) == 0 || s.bytes > maxSlabBytes {
+		s.size, s.bytes = min(max(1, 2*s.size), maxSlab), 0
 		s.deliveries = make([]delivery, s.size)
 	}
 	x := &s.deliveries[0]
 	s.deliveries = s.deliveries[1:]
 	s.bytes += len(d.Body)
-	x.Delivery, x.tag, x.arrived, x.again = *d, d.DeliveryTag, time.Now(), d.Redelivered
+	x.Delivery, x.tag, x.arrived, x.redelivered = *d, d.DeliveryTag, time.Now(), d.Redelivered
 	// It is the source's to ack.
 	x.Acknowledger, x.DeliveryTag, x.ConsumerTag = nil, 0, ""
 	return x

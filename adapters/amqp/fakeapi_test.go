@@ -84,10 +84,10 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 	}
 	s := &survey{cfg: &cfg, layout: l, refused: make(map[string]bool)}
 	greeting := amqp091.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
-	s.greeting(greeting)
+	s.readServer(greeting)
 	m := newManagement(&cfg)
 	defer m.close()
-	return s, s.ask(context.Background(), m, greeting)
+	return s, s.askManagement(context.Background(), m, greeting)
 }
 
 // queue is what the API says of a queue that is there, running and counted.

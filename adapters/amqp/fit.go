@@ -15,22 +15,22 @@ import (
 // What the broker may add to the headers of a message in a queue of ours. Headers
 // larger than a frame kill the connection of whoever reads them.
 const (
-	spare   = 4 << 10 // where a message waits: an x-death entry, and counts
-	counted = 64      // in any quorum queue: how often it was delivered
+	waitingRoom = 4 << 10 // where a message waits: an x-death entry, and counts
+	countRoom   = 64      // in any quorum queue: how often it was delivered
 )
 
 // Redeliver's own headers that a message can do without: where it waits, and in
 // the DLQ, where reason, attempts and id are left at last.
 var (
-	dispensable = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
-	spentInDLQ  = append(slices.Clone(dispensable),
+	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensableInDLQ = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waiting is publishing for a queue from which the message comes back, to leave it
+// waitingCopy is publishing for a queue from which the message comes back, to leave it
 // before it is due where until says so. One whose own headers leave no room for ours in a frame is refused.
-func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
+func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
 	p := r.publishing(st)
 	if !until.IsZero() {
 		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
@@ -45,16 +45,16 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 	return p, nil
 }
 
-// dead is publishing for the DLQ, which takes everything that a frame brought
+// deadCopy is publishing for the DLQ, which takes everything that a frame brought
 // here: with as many of ours as fit, at worst with none.
-func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
+func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	p := r.publishing(st)
-	spent := spentInDLQ
+	spent := dispensableInDLQ
 	if r.raw != nil {
 		p.Headers[HeaderRaw] = r.raw
 		spent = append([]string{HeaderRaw}, spent...)
 	}
-	if fit(&p, frame, counted, spent) {
+	if fit(&p, frame, countRoom, spent) {
 		sign(r.keys, &p)
 		return p
 	}
@@ -64,7 +64,7 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 	// The last bytes: no header longer than it was. What must not keep its name
 	// is written in another case.
 	d := r.own()
-	p = plain(d)
+	p = plainCopy(d)
 	p.Expiration, p.UserId = "", ""
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo = ""
@@ -86,9 +86,9 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 // spare, and a client can read them. ok is false when the message's own leave no
 // room for that.
 func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool) {
-	most := frame - frameOverhead - room
+	maxHeaderSize := frame - frameOverhead - room
 	fits := func() bool {
-		return (frame <= 0 || headerSize(p) <= most) && readable(p.Headers, room)
+		return (frame <= 0 || headerSize(p) <= maxHeaderSize) && isReadable(p.Headers, room)
 	}
 	if fits() {
 		return true
@@ -107,20 +107,20 @@ func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool)
 
 // What amqp091-go reads: it ends the connection over more.
 const (
-	mostFields = 8192 // of one table
-	mostDepth  = 32   // tables in tables
-	added      = 16   // headers, at most, by the broker
+	maxFields       = 8192 // of one table
+	maxDepth        = 32   // tables in tables
+	maxAddedHeaders = 16   // headers, at most, by the broker
 )
 
-// readable reports whether the client can read headers that were read before, with
+// isReadable reports whether the client can read headers that were read before, with
 // what we have added and what the broker may add where there is room for that.
-func readable(headers amqp091.Table, room int) bool {
+func isReadable(headers amqp091.Table, room int) bool {
 	n := len(headers)
 	if room > 0 {
-		n += added
+		n += maxAddedHeaders
 	}
 	foreign, ok := headers[HeaderForeign].(amqp091.Table)
-	return n <= mostFields && (!ok || depth(foreign) <= mostDepth)
+	return n <= maxFields && (!ok || depth(foreign) <= maxDepth)
 }
 
 // depth is how many tables and arrays are in each other.
@@ -214,9 +214,9 @@ func fieldSize(v any) int {
 	}
 }
 
-// writable tells what makes a publishing impossible. Client or broker would end
+// checkWritable tells what makes a publishing impossible. Client or broker would end
 // the connection over it, with all that is under way on it.
-func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
+func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
 		if len(s.value) > maxShort {
@@ -226,15 +226,15 @@ func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	if err := checkKeys(p.Headers); err != nil {
 		return err
 	}
-	for _, name := range copies {
+	for _, name := range copyHeaders {
 		if v, ok := p.Headers[name]; ok {
 			if _, list := v.([]any); !list {
 				return fmt.Errorf("its header %s is no list of routing keys, as which the broker takes it", name)
 			}
 		}
 	}
-	if len(p.Headers) > mostFields || depth(p.Headers) > mostDepth+1 {
-		return fmt.Errorf("its %d headers, %d deep, are more than a Go client reads: %d, %d deep", len(p.Headers), depth(p.Headers), mostFields, mostDepth+1)
+	if len(p.Headers) > maxFields || depth(p.Headers) > maxDepth+1 {
+		return fmt.Errorf("its %d headers, %d deep, are more than a Go client reads: %d, %d deep", len(p.Headers), depth(p.Headers), maxFields, maxDepth+1)
 	}
 	if size := headerSize(p); frame > 0 && size > frame-frameOverhead {
 		return fmt.Errorf("its headers of %d bytes do not fit into a frame of %d", size, frame)

@@ -20,7 +20,7 @@ func tableOf(block string) amqp091.Table {
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		name, value, _ := strings.Cut(rest, "=")
-		switch v, ok := typed(kind, []byte(value)); {
+		switch v, ok := parseTyped(kind, []byte(value)); {
 		case kind == "table":
 			table[name] = amqp091.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
 		case kind == "list":
@@ -45,7 +45,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("list x-death=orders\nstring CC=a\nstring redeliver-amqp-cc=b\nuint8 x=9")
 	f.Fuzz(func(t *testing.T, block string) {
 		d := amqp091.Delivery{Headers: tableOf(block), DeliveryMode: amqp091.Persistent}
-		ours, findings := original(&d)
+		ours, findings := restoreOriginal(&d)
 		for _, h := range ours {
 			if !strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
 				t.Errorf("%q is the user's", h.Name)
@@ -62,7 +62,7 @@ func FuzzHeaders(f *testing.F) {
 		again := amqp091.Delivery{
 			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
 		}
-		if _, findings := original(&again); len(findings) > 0 {
+		if _, findings := restoreOriginal(&again); len(findings) > 0 {
 			t.Errorf("what we wrote is a finding: %v", findings)
 		}
 		if again.Exchange != d.Exchange || again.RoutingKey != d.RoutingKey || again.Expiration != d.Expiration || again.UserId != d.UserId || again.ReplyTo != d.ReplyTo || again.DeliveryMode != d.DeliveryMode {
@@ -102,9 +102,9 @@ func FuzzProperties(f *testing.F) {
 			key, text, _ := strings.Cut(line, "=")
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
-		r := recordOfDead(m, m.Headers, nil)
+		r := recordFrom(m, m.Headers, nil)
 		v, there := r.Headers[name]
-		if there == brokers(name) {
+		if there == isBrokerHeader(name) {
 			t.Fatalf("header %q is there: %t", name, there)
 		}
 		if !there {
@@ -126,7 +126,7 @@ func FuzzLearn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reason string) {
 		args := amqp091.Table{"x": "y"}
 		before := len(args)
-		if !learn(args, reason) && (len(args) != before || args["x"] != "y") {
+		if !applyDifference(args, reason) && (len(args) != before || args["x"] != "y") {
 			t.Errorf("%q said nothing and changed %v", reason, args)
 		}
 		if err := args.Validate(); err != nil {

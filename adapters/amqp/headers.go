@@ -49,13 +49,13 @@ const headerPart = "redeliver-amqp-part"
 
 const directReplyTo = "amq.rabbitmq.reply-to"
 
-// copies are the headers that make the broker send a message elsewhere too, by
+// copyHeaders are the headers that make the broker send a message elsewhere too, by
 // ours in which they travel.
-var copies = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
+var copyHeaders = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
 
-// brokers reports whether a header is the broker's own: read, never republished,
+// isBrokerHeader reports whether a header is the broker's own: read, never republished,
 // because x-death that names the target of a dead-lettering is a cycle.
-func brokers(name string) bool {
+func isBrokerHeader(name string) bool {
 	switch name {
 	case "x-death", "x-delivery-count", "x-acquired-count":
 		return true
@@ -64,20 +64,20 @@ func brokers(name string) bool {
 	}
 }
 
-// usual is how many headers of ours a message has that waits: a table with room
+// usualHeaders is how many headers of ours a message has that waits: a table with room
 // for them and for one of its own is half as large as the next.
-const usual = 13
+const usualHeaders = 13
 
-// plain is the message as its publisher made it, but for what the broker added.
-func plain(d *amqp091.Delivery) amqp091.Publishing {
+// plainCopy is the message as its publisher made it, but for what the broker added.
+func plainCopy(d *amqp091.Delivery) amqp091.Publishing {
 	p := amqp091.Publishing{
-		Headers:     make(amqp091.Table, len(d.Headers)+usual),
+		Headers:     make(amqp091.Table, len(d.Headers)+usualHeaders),
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
 		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
 		Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
 	}
 	for name, v := range d.Headers {
-		if !brokers(name) {
+		if !isBrokerHeader(name) {
 			p.Headers[name] = v
 		}
 	}
@@ -88,7 +88,7 @@ func plain(d *amqp091.Delivery) amqp091.Publishing {
 // properties and headers, and, where st is not nil, redeliver's headers.
 func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	d := r.own()
-	p := plain(d)
+	p := plainCopy(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	var foreign amqp091.Table
 	for name, v := range d.Headers {
@@ -100,7 +100,7 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 			delete(p.Headers, name)
 		}
 	}
-	for ours, name := range copies {
+	for ours, name := range copyHeaders {
 		if v, ok := p.Headers[name]; ok {
 			p.Headers[ours] = v
 			delete(p.Headers, name)
@@ -136,10 +136,10 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	return p
 }
 
-// original takes redeliver's headers off a delivery from one of its queues and
+// restoreOriginal takes redeliver's headers off a delivery from one of its queues and
 // puts back what they stand for. It returns them as text, with findings for
 // those that are none.
-func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
+func restoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
 	theirs := 0
 	for name := range d.Headers {
 		if !strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -150,11 +150,11 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 	ours = make([]redeliver.Header, 0, len(d.Headers)-theirs)
 	for name, v := range d.Headers {
 		switch {
-		case brokers(name):
+		case isBrokerHeader(name):
 		case !strings.HasPrefix(name, redeliver.HeaderPrefix):
 			headers[name] = v
-		case copies[name] != "":
-			headers[copies[name]] = v
+		case copyHeaders[name] != "":
+			headers[copyHeaders[name]] = v
 		case strings.HasPrefix(name, "redeliver-amqp-"):
 		default:
 			text, ok := textOf(v)
@@ -192,8 +192,8 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 	return ours, findings
 }
 
-// strangers reports redeliver headers that are not believed.
-func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
+// foreignHeaders reports redeliver headers that are not believed.
+func foreignHeaders(headers amqp091.Table, problem string) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {

@@ -107,7 +107,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 		first := anyDelivery(t)
 		want := first
 		want.Headers = maps.Clone(first.Headers)
-		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 		if len(want.Headers) == 0 {
 			want.Headers = nil
 		}
@@ -124,7 +124,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 				t.Fatalf("it waits with %+v", p)
 			}
 			for name := range p.Headers {
-				if brokers(name) || name == "CC" || name == "BCC" {
+				if isBrokerHeader(name) || name == "CC" || name == "BCC" {
 					t.Fatalf("it waits with the header %s", name)
 				}
 			}
@@ -132,7 +132,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 			back.Headers = maps.Clone(p.Headers)
 			back.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.retry.10s"}}
 			back.Headers["x-delivery-count"] = int64(1)
-			ours, findings := original(&back)
+			ours, findings := restoreOriginal(&back)
 			got, more := redeliver.ParseHeaders("orders", ours)
 			if findings = append(findings, more...); len(findings) > 0 || !reflect.DeepEqual(got, st) {
 				t.Fatalf("the state is %+v, want %+v; %v", got, st, findings)
@@ -150,14 +150,14 @@ func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
 	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
 	want.Headers = amqp091.Table{"mine": "x"}
-	ours, findings := original(&d)
+	ours, findings := restoreOriginal(&d)
 	if !reflect.DeepEqual(d, want) || len(ours) > 0 || len(findings) != 1 || findings[0].Header != redeliver.HeaderError {
 		t.Errorf("%+v, %v, %v", d, ours, findings)
 	}
 }
 
 func TestStrangersAreAllNamed(t *testing.T) {
-	found := strangers(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
+	found := foreignHeaders(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
 	if len(found) != 2 || len(found[0].Value) > 64 || found[0].Problem != "not believed" {
 		t.Errorf("%v", found)
 	}
@@ -170,8 +170,8 @@ func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 	for i := range n {
 		table["redeliver-"+strconv.Itoa(i)] = []any{strings.Repeat("x", 1000)}
 	}
-	_, garbage := original(&amqp091.Delivery{Headers: table})
-	for what, found := range map[string][]redeliver.Finding{"on an origin": strangers(table, ""), "on a queue of ours": garbage} {
+	_, garbage := restoreOriginal(&amqp091.Delivery{Headers: table})
+	for what, found := range map[string][]redeliver.Finding{"on an origin": foreignHeaders(table, ""), "on a queue of ours": garbage} {
 		size := 0
 		for _, f := range found {
 			size += len(f.Header) + len(f.Value) + len(f.Problem)
@@ -187,7 +187,7 @@ func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
 	wire := newWire(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDelivery(t)
-		p := plain(&d)
+		p := plainCopy(&d)
 		if rapid.Bool().Draw(t, "int") {
 			p.Headers["int"] = 5
 		}
@@ -210,11 +210,11 @@ func large(t *rapid.T) amqp091.Delivery {
 	if d.Headers == nil {
 		d.Headers = amqp091.Table{}
 	}
-	p := plain(&d)
+	p := plainCopy(&d)
 	p.Headers = maps.Clone(d.Headers)
 	p.Headers["fill"] = ""
 	room := frame - frameOverhead - headerSize(&p)
-	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(spare+100, spare+1000)).Draw(t, "less"))
+	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(waitingRoom+100, waitingRoom+1000)).Draw(t, "less"))
 	return d
 }
 
@@ -225,26 +225,26 @@ func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rec := record{Delivery: large(t)}
 		full := rec.publishing(&st)
-		p, err := rec.waiting(&st, time.Time{}, frame, spare)
+		p, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom)
 		least := maps.Clone(full.Headers)
 		for _, name := range dispensable {
 			delete(least, name)
 		}
 		full.Headers = least
-		fits := headerSize(&full) <= frame-8-spare
+		fits := headerSize(&full) <= frame-8-waitingRoom
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
 			t.Fatalf("%v, but without what it can spare it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return
-		case headerSize(&p) > frame-8-spare:
+		case headerSize(&p) > frame-8-waitingRoom:
 			t.Fatalf("it has %d bytes", headerSize(&p))
 		}
 		if _, told := p.Headers[redeliver.HeaderError]; !told {
 			short := full
 			short.Headers = maps.Clone(least)
 			short.Headers[redeliver.HeaderError], short.Headers[redeliver.HeaderPolicy] = strings.Repeat("e", 128), "p"
-			if headerSize(&short) <= frame-8-spare {
+			if headerSize(&short) <= frame-8-waitingRoom {
 				t.Fatal("the error is left out, and its beginning would fit")
 			}
 		}
@@ -270,7 +270,7 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 		d := large(t)
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return name == "cc" || strings.HasPrefix(name, "Redeliver-") })
 		rec := record{Delivery: d}
-		p := rec.dead(&st, frame)
+		p := rec.deadCopy(&st, frame)
 		size := headerSize(&p)
 		if size > frame-frameOverhead {
 			t.Fatalf("it has %d bytes", size)
@@ -278,13 +278,13 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 		if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.Headers["CC"] != nil || p.Headers["BCC"] != nil {
 			t.Fatalf("it has %+v", p)
 		}
-		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-counted {
+		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-countRoom {
 			t.Fatalf("there is no room for a count: %d bytes", size)
 		}
 		got := maps.Clone(p.Headers)
 		if _, ok := p.Headers[HeaderRoutingKey]; ok {
 			back := deliveryOf(p, "", "orders.dlq")
-			original(&back)
+			restoreOriginal(&back)
 			got = back.Headers
 		} else {
 			bare++
@@ -299,7 +299,7 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 				}
 			}
 		}
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 		if !reflect.DeepEqual(got, d.Headers) {
 			t.Fatalf("it has other headers than the original")
 		}
@@ -340,11 +340,11 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := record{Delivery: amqp091.Delivery{Headers: row.headers}}
-			if _, err := rec.waiting(&st, time.Time{}, frame, spare); (err == nil) != row.waits {
+			if _, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom); (err == nil) != row.waits {
 				t.Errorf("%v, want that it waits: %v", err, row.waits)
 			}
-			p := rec.dead(&st, frame)
-			if depth(p.Headers) > mostDepth+1 || len(p.Headers) > mostFields {
+			p := rec.deadCopy(&st, frame)
+			if depth(p.Headers) > maxDepth+1 || len(p.Headers) > maxFields {
 				t.Errorf("in the DLQ it has %d headers, %d deep", len(p.Headers), depth(p.Headers))
 			}
 		})
@@ -364,18 +364,18 @@ func TestWhatIsImpossibleIsNamed(t *testing.T) {
 		"its header BCC is no list":         {Headers: amqp091.Table{"BCC": nil}},
 		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
-		err := writable(&p, ok, ok, frame)
+		err := checkWritable(&p, ok, ok, frame)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := writable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
+	if err := checkWritable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
+	if err := checkWritable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
+	if err := checkWritable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
 		t.Errorf("frames have no limit: %v", err)
 	}
 }
@@ -397,7 +397,7 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 		"longer than a year": {"99999999999999", at, seen, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := expires(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
+			if got := expiryOf(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
@@ -419,7 +419,7 @@ func TestTheEarlierEndOfAMessageCounts(t *testing.T) {
 		"header is wrong": {int64(7), "60000", at.Add(61 * time.Second)},
 	} {
 		d := &amqp091.Delivery{Headers: amqp091.Table{redeliver.HeaderExpires: row.header}, Expiration: row.expiration, Timestamp: at}
-		if got := expires(d, at); !got.Equal(row.want) {
+		if got := expiryOf(d, at); !got.Equal(row.want) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
-// slack is how much longer a level may be than the wait that is put on it: the
+// levelSlack is how much longer a level may be than the wait that is put on it: the
 // due time is reckoned before the message is written, so what is left is always
 // a little less than the level that was meant. It may cost so much lateness.
-const slack = 100 * time.Millisecond
+const levelSlack = 100 * time.Millisecond
 
 // A subscriber reads its short levels itself, and keeps what it gets until it is
 // due: that spares the broker a dead-lettering for every retry, its queues' one
@@ -22,15 +22,15 @@ const slack = 100 * time.Millisecond
 // that its policy no longer has, and what the prefetch leaves in the queue when
 // more falls due than the subscriber manages.
 const (
-	readMost = time.Minute      // the longest level that is read
-	unread   = 10 * time.Second // how long after its level a message is left for a reader
+	maxReadLevel = time.Minute      // the longest level that is read
+	readGrace    = 10 * time.Second // how long after its level a message is left for a reader
 )
 
 // Limits that our queues have on the broker's side.
 const (
-	// deliveries is the broker's own limit on queues that we consume: it never
+	// ownDeliveryLimit is the broker's own limit on queues that we consume: it never
 	// comes first, because crashes are counted, and what reaches it goes to the DLQ.
-	deliveries = 1000
+	ownDeliveryLimit = 1000
 	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would
 	// drop a message after the twentieth without it; -1 is not known to 3.x.
 	noLimit = 1<<31 - 1
@@ -58,9 +58,9 @@ type ownQueue struct {
 	args  amqp091.Table
 }
 
-// read reports whether a subscriber reads the queue, beside the origin.
-func (q ownQueue) read() bool {
-	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= readMost
+// isRead reports whether a subscriber reads the queue, beside the origin.
+func (q ownQueue) isRead() bool {
+	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= maxReadLevel
 }
 
 type kind string
@@ -94,24 +94,24 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	l.discards = cfg.DLQ.Discard
 	back := l.retry()
 	if !l.discards {
-		kept := unlimited()
+		kept := unlimitedArgs()
 		if cfg.DLQ.Retention > 0 {
 			kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
 		}
 		l.add(l.dlq(), deadQueue, kept)
 	}
-	l.add(back, retryQueue, l.toDLQ())
-	l.add(l.suspects(), suspectQueue, l.toDLQ())
+	l.add(back, retryQueue, l.deadLetteringArgs())
+	l.add(l.suspects(), suspectQueue, l.deadLetteringArgs())
 	if l.ordered() {
-		l.add(l.place(), placeQueue, unlimited())
+		l.add(l.place(), placeQueue, unlimitedArgs())
 	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
-			args := deadLettering(back)
+			args := deadLetterArgs(back)
 			delete(args, deliveryLimit)
 			ttl := level
-			if level <= readMost {
-				ttl += unread
+			if level <= maxReadLevel {
+				ttl += readGrace
 			}
 			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
 			l.add(l.names.delay(queue, level, shard), delayQueue, args)
@@ -124,10 +124,10 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 // ordered reports whether the messages of the queue keep their places.
 func (l *layout) ordered() bool { return ordered(l.policy) }
 
-// hops reports whether a message with so much left leaves a level for a shorter one
+// mustHop reports whether a message with so much left leaves a level for a shorter one
 // when the level is over, and does not stay with the level's reader: jitter does,
 // because a hop would only bring it to another reader.
-func (l *layout) hops(left, level time.Duration) bool {
+func (l *layout) mustHop(left, level time.Duration) bool {
 	rest := left - level
 	return rest > l.jitter && rest >= l.ladder[0]
 }
@@ -155,40 +155,40 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 }
 
 const (
-	deliveryLimit     = "x-delivery-limit"
-	deadLetterTo      = "x-dead-letter-exchange"
-	deadLetterKey     = "x-dead-letter-routing-key"
-	deadLetterSafely  = "x-dead-letter-strategy"
-	atLeastOnce       = "at-least-once"
-	declineWhenItFull = "reject-publish"
+	deliveryLimit      = "x-delivery-limit"
+	deadLetterTo       = "x-dead-letter-exchange"
+	deadLetterKey      = "x-dead-letter-routing-key"
+	deadLetterStrategy = "x-dead-letter-strategy"
+	atLeastOnce        = "at-least-once"
+	rejectPublish      = "reject-publish"
 )
 
-// deadLettering are the arguments of a quorum queue that moves its messages on
+// deadLetterArgs are the arguments of a quorum queue that moves its messages on
 // to another queue, and loses none when that one is away.
-func deadLettering(to string) amqp091.Table {
+func deadLetterArgs(to string) amqp091.Table {
 	return amqp091.Table{
-		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: declineWhenItFull,
-		deadLetterTo: "", deadLetterKey: to, deadLetterSafely: atLeastOnce, deliveryLimit: int32(deliveries),
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: rejectPublish,
+		deadLetterTo: "", deadLetterKey: to, deadLetterStrategy: atLeastOnce, deliveryLimit: int32(ownDeliveryLimit),
 	}
 }
 
-// unlimited are the arguments of a quorum queue that drops nothing.
-func unlimited() amqp091.Table {
+// unlimitedArgs are the arguments of a quorum queue that drops nothing.
+func unlimitedArgs() amqp091.Table {
 	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
 }
 
-// toDLQ are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
+// deadLetteringArgs are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
 // DLQ it drops none: redeliver decides, and reports it.
-func (l *layout) toDLQ() amqp091.Table {
+func (l *layout) deadLetteringArgs() amqp091.Table {
 	if l.discards {
-		return unlimited()
+		return unlimitedArgs()
 	}
-	return deadLettering(l.dlq())
+	return deadLetterArgs(l.dlq())
 }
 
-// origin is the queue that is read, as it is created where it does not exist.
-func (l *layout) origin(t Topology) ownQueue {
-	args := l.toDLQ()
+// originQueue is the queue that is read, as it is created where it does not exist.
+func (l *layout) originQueue(t Topology) ownQueue {
+	args := l.deadLetteringArgs()
 	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
 		args[deliveryLimit] = int32(noLimit)
 	}
@@ -196,7 +196,7 @@ func (l *layout) origin(t Topology) ownQueue {
 		args = t.QueueArgs
 	}
 	if l.ordered() {
-		args = single(args)
+		args = withSingleConsumer(args)
 	}
 	return ownQueue{name: l.queue, kind: mainQueue, args: args}
 }

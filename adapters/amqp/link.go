@@ -58,7 +58,7 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 		conn, err := l.dial(ctx, url)
 		if err == nil {
 			l.conn = conn
-			l.watch(conn)
+			l.watchAlarms(conn)
 			return conn, nil
 		}
 		l.next = (l.next + 1) % len(l.cfg.URLs)
@@ -93,11 +93,11 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 			return conn, conn.SetDeadline(time.Now().Add(l.cfg.DialTimeout))
 		}
 	}
-	url, secure, err := inside(url, cfg.TLSClientConfig)
+	url, secure, err := dialTarget(url, cfg.TLSClientConfig)
 	if err != nil {
 		return nil, err
 	}
-	var in *screen
+	var in *headerFilter
 	dial := cfg.Dial
 	cfg.Dial = func(network, addr string) (net.Conn, error) {
 		conn, err := dial(network, addr)
@@ -113,10 +113,10 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 			conn = safe
 		}
 		if l.reads {
-			in = newScreen(conn)
+			in = newHeaderFilter(conn)
 			conn = in
 		}
-		return gather(conn), nil
+		return newGatheringConn(conn), nil
 	}
 	conn, err := amqp091.DialConfig(url, cfg)
 	if err == nil && in != nil {
@@ -125,9 +125,9 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 	return conn, err
 }
 
-// inside is what the client dials: of amqps what is inside of TLS, because the
+// dialTarget is what the client dials: of amqps what is inside of TLS, because the
 // client lets nobody look at that. secure is the TLS, made as the client would.
-func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
+func dialTarget(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
 	uri, err := amqp091.ParseURI(raw)
 	if err != nil || uri.Scheme != "amqps" {
 		return raw, nil, err
@@ -169,8 +169,8 @@ func tlsOf(uri amqp091.URI) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// watch follows the broker's alarms for as long as the connection lives.
-func (l *link) watch(conn *amqp091.Connection) {
+// watchAlarms follows the broker's alarms for as long as the connection lives.
+func (l *link) watchAlarms(conn *amqp091.Connection) {
 	alarms := conn.NotifyBlocked(make(chan amqp091.Blocking, 8))
 	go func() {
 		on := false
@@ -179,15 +179,15 @@ func (l *link) watch(conn *amqp091.Connection) {
 				continue
 			}
 			on = b.Active
-			l.block(on, b.Reason)
+			l.setBlocked(on, b.Reason)
 		}
 		if on {
-			l.block(false, "the connection is gone")
+			l.setBlocked(false, "the connection is gone")
 		}
 	}()
 }
 
-func (l *link) block(on bool, reason string) {
+func (l *link) setBlocked(on bool, reason string) {
 	if on {
 		l.blocked.Close()
 	} else {

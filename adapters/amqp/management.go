@@ -28,7 +28,7 @@ type management struct {
 	vhost string
 	http  *http.Client
 	// patience is how long a server that has trouble is asked again.
-	patience time.Duration
+	retryTime time.Duration
 }
 
 // newManagement is nil where Config.ManagementURL is not set. c is validated.
@@ -40,7 +40,7 @@ func newManagement(c *Config) *management {
 	if err != nil {
 		return nil
 	}
-	m := &management{user: u.User, vhost: c.AMQP.Vhost, patience: 10 * time.Second}
+	m := &management{user: u.User, vhost: c.AMQP.Vhost, retryTime: 10 * time.Second}
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
@@ -63,8 +63,8 @@ func newManagement(c *Config) *management {
 
 func (m *management) close() { m.http.CloseIdleConnections() }
 
-// most bounds an answer: thousands of queues fit in.
-const most = 32 << 20
+// maxAnswer bounds an answer: thousands of queues fit in.
+const maxAnswer = 32 << 20
 
 // answerError is an answer that is not 200.
 type answerError struct {
@@ -74,8 +74,8 @@ type answerError struct {
 
 func (e *answerError) Error() string { return "amqp: the management API at " + e.where + " " + e.what }
 
-// denied reports whether the user may not see this, or the server does not have it.
-func denied(err error) bool {
+// isDenied reports whether the user may not see this, or the server does not have it.
+func isDenied(err error) bool {
 	e, ok := errors.AsType[*answerError](err)
 	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
 }
@@ -85,9 +85,9 @@ func denied(err error) bool {
 // keeps that answer for five times as long as it took to make. Its errors never hold
 // credentials.
 func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.patience))
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.retryTime))
 	return backoff.Retry(func() error {
-		err := m.once(ctx, into, query, path...)
+		err := m.request(ctx, into, query, path...)
 		if e, ok := errors.AsType[*answerError](err); ok && e.code >= http.StatusInternalServerError {
 			return err
 		}
@@ -98,8 +98,8 @@ func (m *management) get(ctx context.Context, into any, query url.Values, path .
 	}, backoff.WithContext(pause, ctx))
 }
 
-// once asks once.
-func (m *management) once(ctx context.Context, into any, query url.Values, path ...string) error {
+// request asks once.
+func (m *management) request(ctx context.Context, into any, query url.Values, path ...string) error {
 	escaped := make([]string, len(path))
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
@@ -125,12 +125,12 @@ func (m *management) once(ctx context.Context, into any, query url.Values, path 
 		return fmt.Errorf("amqp: asking the management API at %s: %w; is Config.ManagementURL right, and the plugin rabbitmq_management enabled?", where, err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("amqp: reading the answer of the management API at %s: %w", where, err)
-	case len(body) > most:
-		return fmt.Errorf("amqp: the management API at %s answers with more than %d MiB", where, most>>20)
+	case len(body) > maxAnswer:
+		return fmt.Errorf("amqp: the management API at %s answers with more than %d MiB", where, maxAnswer>>20)
 	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
 		return &answerError{where, fmt.Sprintf("refuses the user %q of Config.ManagementURL (%s): check the password; the user needs the tag monitoring, or administrator to see everything",
 			m.user.Username(), res.Status), res.StatusCode}

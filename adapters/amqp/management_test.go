@@ -44,7 +44,7 @@ func TestOddAnswersOfTheManagementAPI(t *testing.T) {
 			t.Cleanup(server.Close)
 			m := managementAt(secretly(server.URL))
 			defer m.close()
-			m.patience = 100 * time.Millisecond
+			m.retryTime = 100 * time.Millisecond
 			_, err := m.overview(context.Background())
 			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") || len(err.Error()) > 500 {
 				t.Errorf("%v\nwant: %s", err, row.want)
@@ -65,7 +65,7 @@ func text(code int, body string) http.HandlerFunc {
 
 func flood(w http.ResponseWriter) {
 	block := []byte(strings.Repeat(" ", 1<<20))
-	for range most>>20 + 2 {
+	for range maxAnswer>>20 + 2 {
 		if _, err := w.Write(block); err != nil {
 			return
 		}

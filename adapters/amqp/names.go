@@ -78,8 +78,8 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 	if n.Retry != nil {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
-		if most := maxQueue - maxSuffix + len(".retry"); len(retry) > most {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
+		if maxLength := maxQueue - maxSuffix + len(".retry"); len(retry) > maxLength {
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLength))
 		}
 		if retry == queue {
 			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")

@@ -11,30 +11,30 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// opened is a channel, and what it reads; nil of suspects, which are fetched.
-type opened struct {
+// openChannel is a channel, and what it reads; nil of suspects, which are fetched.
+type openChannel struct {
 	ch *amqp091.Channel
 	in <-chan amqp091.Delivery
 }
 
-// begin opens the first channel of every queue, those of the origins last: a queue
+// openFirstChannels opens the first channel of every queue, those of the origins last: a queue
 // that the user may not read is refused, and not tried again for ever. Anything
 // else is tried again. What a refused start has fetched comes back, and is counted by
 // the broker: so it fetches as little as it can.
-func (c *Client) begin(ctx context.Context, readers ...*reader) error {
+func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
 	d := c.declarer(ctx)
 	defer d.close()
 	if len(readers) > 1 { // the only one is refused before anything of it is fetched
 		for _, r := range readers {
-			d.mayRead(r.layout.queue)
+			d.checkRead(r.layout.queue)
 		}
 	}
 	for _, r := range readers {
-		r.first(ctx, d, false)
+		r.openFirst(ctx, d, false)
 	}
-	if len(d.rights.read.of) == 0 { // else nobody is to get back what this would fetch
+	if len(d.rights.read.targets) == 0 { // else nobody is to get back what this would fetch
 		for _, r := range readers {
-			r.first(ctx, d, true)
+			r.openFirst(ctx, d, true)
 		}
 	}
 	var ps redeliver.Problems
@@ -48,25 +48,25 @@ func (c *Client) begin(ctx context.Context, readers ...*reader) error {
 	return nil
 }
 
-// first opens the first channel of the origin, or of all others. Once one is
+// openFirst opens the first channel of the origin, or of all others. Once one is
 // denied the others are only asked for.
-func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
+func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
 		if (cfg.kind == mainQueue) != origin {
 			continue
 		}
-		if len(d.rights.read.of) > 0 {
+		if len(d.rights.read.targets) > 0 {
 			if cfg.kind != suspectQueue { // of which open does not find out
-				d.mayRead(cfg.queue)
+				d.checkRead(cfg.queue)
 			}
 			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
-		if refused, ok := errors.AsType[*amqp091.Error](err); ok && denies(refused) {
+		if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
 			d.rights.read.add(cfg.queue, refused)
 		} else if err == nil {
-			cfg.first = &opened{ch, in}
+			cfg.first = &openChannel{ch, in}
 		}
 	}
 }

@@ -31,10 +31,10 @@ func TestARefusedStartReadsNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := newReader(context.Background(), c, l)
-				r.queues = r.reads()
+				r.queues = r.queueConfigs()
 				readers = append(readers, r)
 			}
-			err := c.begin(t.Context(), readers...)
+			err := c.openFirstChannels(t.Context(), readers...)
 			close(w.read)
 			var read []string
 			for queue := range w.read {

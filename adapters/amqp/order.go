@@ -59,9 +59,9 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 	var all time.Duration
 	for _, d := range delays {
 		all += d + jitter
-		if most := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > most {
+		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > maxWait {
 			ps.Add(field, d+jitter, fmt.Sprintf(
-				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", most))
+				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", maxWait))
 			return
 		}
 	}

@@ -60,7 +60,7 @@ func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if origin := l.origin(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
+		if origin := l.originQueue(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
 			t.Errorf("the arguments are %v", origin.args)
 		}
 	}
@@ -88,7 +88,7 @@ func TestLearn(t *testing.T) {
 		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'a name that is too lo...", nil},
 		{amqp091.Table{}, "ACCESS_REFUSED - no", nil},
 	} {
-		if ok := learn(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
+		if ok := applyDifference(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
 			t.Errorf("%s: %v, %v; want %v", row.reason, row.args, ok, row.want)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// perQueue is about how many messages one delay queue dead-letters in a second.
-const perQueue = 2500
+// queueRate is about how many messages one delay queue dead-letters in a second.
+const queueRate = 2500
 
 // Plan describes how the subscription of a topic waits: the queues that it uses, those that are
 // created at start, how each delay of its policy is spent, and what the broker itself does to the
@@ -103,7 +103,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 func (s *survey) plan(there map[string]bool) *Plan {
 	l := s.layout
 	p := &Plan{
-		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: perQueue * l.shards,
+		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: queueRate * l.shards,
 		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q ownQueue, old bool) {
@@ -126,7 +126,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	add(l.origin(s.cfg.Topology), false)
+	add(l.originQueue(s.cfg.Topology), false)
 	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, placeQueue, deadQueue} {
 		for _, q := range l.queues {
 			if q.kind == k {
@@ -134,23 +134,23 @@ func (s *survey) plan(there map[string]bool) *Plan {
 			}
 		}
 	}
-	for _, q := range s.old() {
+	for _, q := range s.oldLevels() {
 		add(q, true)
 	}
 	p.Rights = l.rights()
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimited(), Messages: -1}
+		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
 		p.OperatorRights = l.operatorRights()
 	}
-	s.delays(p)
-	s.timeout(p)
+	s.planDelays(p)
+	s.noteTimeout(p)
 	return p
 }
 
-// delays says how each wait of the policy is spent.
-func (s *survey) delays(p *Plan) {
+// planDelays says how each wait of the policy is spent.
+func (s *survey) planDelays(p *Plan) {
 	l := s.layout
 	var listed bool
 	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
@@ -164,21 +164,21 @@ func (s *survey) delays(p *Plan) {
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	if l.ordered() {
-		s.inPlace(p)
+		s.noteOrdered(p)
 		return
 	}
 	_, jitter, _ := l.policy.Delays()
 	if jitter <= 0 {
 		return
 	}
-	if most := s.cfg.ConsumerTimeout / 4; jitter >= most {
-		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", most))
+	if maxHeld := s.cfg.ConsumerTimeout / 4; jitter >= maxHeld {
+		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", maxHeld))
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
 }
 
-// inPlace says what is worth knowing where messages keep their places.
-func (s *survey) inPlace(p *Plan) {
+// noteOrdered says what is worth knowing where messages keep their places.
+func (s *survey) noteOrdered(p *Plan) {
 	l := s.layout
 	who := "a message"
 	p.LongestWait = redeliver.MaxBlock
@@ -191,8 +191,8 @@ func (s *survey) inPlace(p *Plan) {
 		who, s.cfg.prefetch(l.policy)))
 }
 
-// timeout notes handlers that may meet the broker's own timeout.
-func (s *survey) timeout(p *Plan) {
+// noteTimeout notes handlers that may meet the broker's own timeout.
+func (s *survey) noteTimeout(p *Plan) {
 	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
@@ -224,7 +224,7 @@ func (p *Plan) String() string {
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
 	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
-		p.Rate, delayqueue.LevelName(readMost), perQueue, p.Shards)
+		p.Rate, delayqueue.LevelName(maxReadLevel), queueRate, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

@@ -14,7 +14,7 @@ const defaultExchange = "amq.default"
 func (l *layout) rights() Rights {
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.queue}}
 	for _, q := range l.queues {
-		if q.read() {
+		if q.isRead() {
 			r.Read = append(r.Read, q.name)
 		}
 	}
@@ -26,7 +26,7 @@ func (l *layout) rights() Rights {
 func (l *layout) operatorRights() Rights {
 	state := l.dlq() + stateSuffix
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
-	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turn} {
+	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)
 	}
 	return r

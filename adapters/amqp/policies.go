@@ -63,7 +63,7 @@ func (m *management) policies(ctx context.Context, operator bool) (policies, err
 		path = "operator-policies"
 	}
 	err := m.get(ctx, &ps.all, nil, path, m.vhost)
-	if denied(err) {
+	if isDenied(err) {
 		ps.unread = true
 		return ps, nil
 	}
@@ -131,15 +131,15 @@ func (s setting) duration() (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, ok
 }
 
-// ruled is a queue, there or to be, and the policies that are for it.
-type ruled struct {
+// queueSettings is a queue, there or to be, and the policies that are for it.
+type queueSettings struct {
 	queueInfo
 	policies []*brokerPolicy // policy, then operator policy
 }
 
 // settings are all that set a key, which has no "x-": argument, policy, operator
 // policy.
-func (r ruled) settings(key string) (all []setting) {
+func (r queueSettings) settings(key string) (all []setting) {
 	if v, ok := r.Arguments["x-"+key]; ok {
 		all = append(all, setting{key, v, "argument"})
 	}
@@ -151,9 +151,9 @@ func (r ruled) settings(key string) (all []setting) {
 	return all
 }
 
-// least is the smallest limit, which is the one that RabbitMQ keeps to. A
+// lowest is the smallest limit, which is the one that RabbitMQ keeps to. A
 // negative one is none.
-func (r ruled) least(key string) (found setting, ok bool) {
+func (r queueSettings) lowest(key string) (found setting, ok bool) {
 	var low int64
 	for _, s := range r.settings(key) {
 		if v, is := s.number(); is && v >= 0 && (!ok || v < low) {
@@ -163,8 +163,8 @@ func (r ruled) least(key string) (found setting, ok bool) {
 	return found, ok
 }
 
-// first is the value of a key for which RabbitMQ prefers the argument.
-func (r ruled) first(key string) (found setting, ok bool) {
+// preferred is the value of a key for which RabbitMQ prefers the argument.
+func (r queueSettings) preferred(key string) (found setting, ok bool) {
 	all := r.settings(key)
 	if len(all) == 0 {
 		return setting{}, false

@@ -42,11 +42,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	settle := func() {
 		for _, w := range waiting {
 			err := w.wait(ctx)
-			if refuses(err) { // of one of those on the channel
-				_, err = w.sender.alone(ctx, w.exchange, w.key, w.Publishing)
+			if isRefusal(err) { // of one of those on the channel
+				_, err = w.sender.sendAlone(ctx, w.exchange, w.key, w.Publishing)
 			}
 			if err != nil {
-				p.client.forget(topic, w.pending, err)
+				p.client.forgetMissing(topic, w.pending, err)
 				fail(w.nth, err)
 			}
 		}
@@ -54,7 +54,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for i, msg := range messages {
 		out, err := p.prepare(ctx, topic, msg)
-		if err == nil && !out.sender.reserved() {
+		if err == nil && !out.sender.tryReserve() {
 			settle()
 			err = out.sender.reserve(ctx)
 		}
@@ -98,13 +98,13 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		}
 	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := writable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+	if err := checkWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return out, c.target(ctx, topic)
+		return out, c.declareExchange(ctx, topic)
 	}
-	l, err := c.ready(ctx, topic)
+	l, err := c.declaredLayout(ctx, topic)
 	if err != nil {
 		return out, err
 	}
@@ -114,7 +114,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
 	out.key, until = f.place(due, now)
-	if out.Publishing, err = rec.waiting(&st, until, c.publishing.frameMax(), spare); err != nil {
+	if out.Publishing, err = rec.waitingCopy(&st, until, c.publishing.frameMax(), waitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.UserId = rec.UserId // the broker refuses another user's now, not when it is due

@@ -61,7 +61,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 		return nil
 	}
 	shown := r.Delivery
-	block, findings := original(&shown)
+	block, findings := restoreOriginal(&shown)
 	dead, found := engine.DeadLetterState(block, func(origin, group string) bool {
 		return origin == group && names.dlq(origin) == queue
 	})
@@ -138,32 +138,32 @@ func digest(d *amqp091.Delivery) string {
 	}
 	part(at[:])
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		if brokers(name) {
+		if isBrokerHeader(name) {
 			continue
 		}
 		part([]byte(name))
-		part(fmt.Append(nil, everywhere(d.Headers[name]))) // maps are printed in order
+		part(fmt.Append(nil, portableValue(d.Headers[name]))) // maps are printed in order
 	}
 	part(d.Body)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// everywhere is a header's value as every process prints it: times are read in
+// portableValue is a header's value as every process prints it: times are read in
 // the zone of the host.
-func everywhere(v any) any {
+func portableValue(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.Unix()
 	case amqp091.Table:
 		t := make(amqp091.Table, len(v))
 		for name, item := range v {
-			t[name] = everywhere(item)
+			t[name] = portableValue(item)
 		}
 		return t
 	case []any:
 		items := make([]any, len(v))
 		for i, item := range v {
-			items[i] = everywhere(item)
+			items[i] = portableValue(item)
 		}
 		return items
 	default:

@@ -25,12 +25,12 @@ type rights struct {
 }
 
 type denial struct {
-	of     []string
-	reason string
+	targets []string
+	reason  string
 }
 
 func (n *denial) add(what string, refused *amqp091.Error) {
-	n.of = append(n.of, what)
+	n.targets = append(n.targets, what)
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
@@ -40,43 +40,43 @@ func (r *rights) problems(ps *redeliver.Problems) {
 		name string
 		denial
 	}{{"configure", r.configure}, {"read", r.read}, {"write", r.write}} {
-		if len(right.of) > 0 {
+		if len(right.targets) > 0 {
 			ps.Add("right to "+right.name, "missing", fmt.Sprintf(
-				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.of, ", "), right.reason))
+				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.targets, ", "), right.reason))
 		}
 	}
 }
 
-func denies(refused *amqp091.Error) bool {
+func isAccessRefused(refused *amqp091.Error) bool {
 	return refused != nil && refused.Code == amqp091.AccessRefused
 }
 
-// impossible are arguments with which no queue can be declared.
-var impossible = amqp091.Table{"x-expires": "never"}
+// impossibleArgs are arguments with which no queue can be declared.
+var impossibleArgs = amqp091.Table{"x-expires": "never"}
 
-// mayConfigure finds out whether a queue may be declared.
-func (d *declarer) mayConfigure(name string) {
-	if refused := d.declareImpossibly(name, true); denies(refused) {
+// checkConfigure finds out whether a queue may be declared.
+func (d *declarer) checkConfigure(name string) {
+	if refused := d.probeDeclare(name, true); isAccessRefused(refused) {
 		d.rights.configure.add(name, refused)
 	}
 }
 
-func (d *declarer) declareImpossibly(name string, durable bool) *amqp091.Error {
-	return d.do(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(name, durable, false, false, false, impossible)
+func (d *declarer) probeDeclare(name string, durable bool) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(name, durable, false, false, false, impossibleArgs)
 		return err
 	})
 }
 
-// mayRead finds out whether a queue may be read.
-func (d *declarer) mayRead(name string) {
-	if refused := d.readImpossibly(name); denies(refused) {
+// checkRead finds out whether a queue may be read.
+func (d *declarer) checkRead(name string) {
+	if refused := d.probeRead(name); isAccessRefused(refused) {
 		d.rights.read.add(name, refused)
 	}
 }
 
-func (d *declarer) readImpossibly(name string) *amqp091.Error {
-	return d.do(func(ch *amqp091.Channel) error {
+func (d *declarer) probeRead(name string) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
 		// Without a prefetch, with which a stream takes it and kills the connection.
 		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
 		if err == nil { // no RabbitMQ that we know
@@ -86,12 +86,12 @@ func (d *declarer) readImpossibly(name string) *amqp091.Error {
 	})
 }
 
-// kindOf looks at what AMQP tells of the queue that is read, where no management
+// checkKind looks at what AMQP tells of the queue that is read, where no management
 // API has told it: streams and auto-delete queues are none to read retries beside.
-func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []string) {
-	refused := d.readImpossibly(name)
+func (d *declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
+	refused := d.probeRead(name)
 	switch {
-	case denies(refused): // which Plan asks for, and Subscribe finds out
+	case isAccessRefused(refused): // which Plan asks for, and Subscribe finds out
 		refused = nil
 	case refused == nil || refused.Code != amqp091.PreconditionFailed:
 	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
@@ -104,20 +104,20 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 		unchecked = append(unchecked, fmt.Sprintf("the type of %s (the broker says: %s)", name, refused.Reason))
 	}
 	// Flags are compared before arguments, and durable before auto_delete.
-	refused = d.declareImpossibly(name, true)
-	if inequivalent(refused, "durable") {
-		refused = d.declareImpossibly(name, false)
+	refused = d.probeDeclare(name, true)
+	if isInequivalent(refused, "durable") {
+		refused = d.probeDeclare(name, false)
 	}
 	switch {
-	case inequivalent(refused, "auto_delete"):
+	case isInequivalent(refused, "auto_delete"):
 		addAutoDelete(ps, name)
-	case denies(refused):
+	case isAccessRefused(refused):
 		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
 	}
 	return unchecked
 }
 
-func inequivalent(refused *amqp091.Error, flag string) bool {
+func isInequivalent(refused *amqp091.Error, flag string) bool {
 	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
 }
 
@@ -135,10 +135,10 @@ var (
 	errNoRabbit   = errors.New("the broker does not say that it is RabbitMQ")
 )
 
-// mayWrite finds out whether messages may be written to queues by name. It asks
+// checkWrite finds out whether messages may be written to queues by name. It asks
 // on the connection that publishes: one that has tried to publish is blocked while
 // the broker is in alarm, and acks must still get through.
-func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
+func (c *Client) checkWrite(ctx context.Context, s *survey, r *rights) error {
 	switch {
 	case s.major == 0:
 		return errNoRabbit
@@ -160,7 +160,7 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 	for err == nil {
 		select {
 		case refused := <-closed:
-			if denies(refused) {
+			if isAccessRefused(refused) {
 				r.write.add("exchange amq.default, which is the default exchange", refused)
 			}
 			return nil

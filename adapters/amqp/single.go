@@ -18,8 +18,8 @@ import (
 // by argument, and says which is the first that differs and what it is. What a policy
 // says it does not compare.
 
-// single are the arguments of a queue with a single active consumer.
-func single(args amqp091.Table) amqp091.Table {
+// withSingleConsumer are the arguments of a queue with a single active consumer.
+func withSingleConsumer(args amqp091.Table) amqp091.Table {
 	args = maps.Clone(args)
 	if args == nil {
 		args = amqp091.Table{}
@@ -28,20 +28,20 @@ func single(args amqp091.Table) amqp091.Table {
 	return args
 }
 
-// compared is about how many arguments RabbitMQ compares.
-const compared = 30
+// maxCompared is about how many arguments RabbitMQ compares.
+const maxCompared = 30
 
-// arguments finds out how the queue that is read, which is there, was declared, as far as
+// readArguments finds out how the queue that is read, which is there, was declared, as far as
 // RabbitMQ compares arguments: nothing is declared, because the queue exists. With why
 // that was not possible.
-func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
+func (d *declarer) readArguments(q ownQueue) (there queueInfo, why string) {
 	there = queueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
 	args := maps.Clone(q.args) // as ours would be
 	if args == nil {
 		args = amqp091.Table{}
 	}
-	for range compared {
-		refused := d.do(func(ch *amqp091.Channel) error {
+	for range maxCompared {
+		refused := d.run(func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil); err != nil {
 				return err // it was deleted, and is not to be declared like this
 			}
@@ -55,28 +55,28 @@ func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
 				there.Type = kind
 			}
 			return there, ""
-		case inequivalent(refused, "durable") && there.Durable:
+		case isInequivalent(refused, "durable") && there.Durable:
 			there.Durable = false
-		case !learn(args, refused.Reason):
+		case !applyDifference(args, refused.Reason):
 			return there, refused.Reason
 		}
 	}
 	return there, "too many arguments differ"
 }
 
-// difference is what RabbitMQ says of an argument that differs: its name, and what
+// differingValue is what RabbitMQ says of an argument that differs: its name, and what
 // it is, where it is something.
-var difference = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
+var differingValue = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
 
-// different is the name alone: RabbitMQ cuts what it says after 255 bytes.
-var different = regexp.MustCompile(`inequivalent arg '([^']+)'`)
+// differingName is the name alone: RabbitMQ cuts what it says after 255 bytes.
+var differingName = regexp.MustCompile(`inequivalent arg '([^']+)'`)
 
-// learn takes over the argument that a refusal is about. It is false when that
+// applyDifference takes over the argument that a refusal is about. It is false when that
 // cannot be read.
-func learn(args amqp091.Table, reason string) bool {
-	found := difference.FindStringSubmatch(reason)
+func applyDifference(args amqp091.Table, reason string) bool {
+	found := differingValue.FindStringSubmatch(reason)
 	if found == nil {
-		cut := different.FindStringSubmatch(reason)
+		cut := differingName.FindStringSubmatch(reason)
 		if cut == nil {
 			return false
 		}
@@ -114,8 +114,8 @@ func learn(args amqp091.Table, reason string) bool {
 	return true
 }
 
-// addCompeting is the problem of a queue that several consumers read at once.
-func addCompeting(ps *redeliver.Problems, queue string, p redeliver.Policy) {
+// addNotSingleActive is the problem of a queue that several consumers read at once.
+func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
 		"must have the argument %s=true where the Order is %s: else several consumers have its messages at once. An argument cannot be changed: "+
 			"let the queue run empty, delete it, and declare it anew with the argument, which redeliver does where the topology is not of existing queues",

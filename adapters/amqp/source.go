@@ -21,7 +21,7 @@ type queueConfig struct {
 	queue    string
 	level    time.Duration // of a delay queue
 	prefetch int
-	first    *opened // where Subscribe has opened it
+	first    *openChannel // where Subscribe has opened it
 }
 
 // source reads one queue on one channel. It ends with its channel, which is never used again: tags begin anew on the next one,
@@ -127,11 +127,11 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 			feeding := context.WithoutCancel(ctx)
 			feeding, stop := context.WithCancel(feeding)
 			s.consumer = &consumer{stop: stop}
-			s.feeding.Go(func() { s.feed(feeding) })
+			s.feeding.Go(func() { s.runSuspects(feeding) })
 			return
 		}
-		s.looking = time.AfterFunc(s.lookEvery(), s.lookSoon)
-		s.begin(in)
+		s.looking = time.AfterFunc(s.checkInterval(), s.scheduleCheck)
+		s.startPassing(in)
 	})
 	s.end()
 	if why := s.why.Load(); why != nil {
@@ -196,7 +196,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
 	d.m, m.Seq, m.Place = m, d.tag, s.queue
 	s.acks.add(d)
-	s.arrive(d, m)
+	s.readDelivery(d, m)
 	if s.ordered && m.Key != 0 {
 		s.lines[m.Key]++
 	}
@@ -372,7 +372,7 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Word {
 		return engine.Begins
 	case s.tired:
 		return engine.NothingYet
-	case d.inTurn != nil && !d.inTurn.begins():
+	case d.inTurn != nil && !d.inTurn.beginOrSeek():
 		return engine.NotYet
 	}
 	d.running = true

@@ -295,11 +295,11 @@ func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
 		s.lane = noLane{}
-		m.Record.inTurn = &inPlace{s: s, d: m.Record, state: placeHas}
+		m.Record.inTurn = &inPlaceTurn{s: s, d: m.Record, state: turnHeld}
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		m.Record.inTurn.come()
+		m.Record.inTurn.turnCame()
 		synctest.Wait()
 		if !f.r.client.turn.Begin() {
 			t.Error("it keeps the turn")

@@ -38,12 +38,12 @@ func verify(keys statekeys.Keys, d *amqp091.Delivery) bool {
 	return keys.Verify(mac, signed(d.Headers), d.Body)
 }
 
-// disown takes redeliver's headers off a delivery on a queue of ours that none of the keys has signed, and reports them.
-func disown(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
+// stripUnsigned takes redeliver's headers off a delivery on a queue of ours that none of the keys has signed, and reports them.
+func stripUnsigned(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
 	if verify(keys, d) {
 		return nil
 	}
-	found := strangers(d.Headers, "is not signed with a key of StateKeys; it is not believed")
+	found := foreignHeaders(d.Headers, "is not signed with a key of StateKeys; it is not believed")
 	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 	return found
 }

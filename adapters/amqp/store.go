@@ -27,7 +27,7 @@ var _ driver.Store[*delivery] = (*store)(nil)
 
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	go func() { done.Confirmed((&write{t, ctx, m.Record, done, false}).to(to, m.Step, st)) }()
+	go func() { done.Confirmed((&write{t, ctx, m.Record, done, false}).writeTo(to, m.Step, st)) }()
 }
 
 // Truncates implements [driver.Truncating]: what the DLQ refuses goes there in parts.
@@ -37,11 +37,11 @@ func (t *store) Truncates() bool { return true }
 // before. A wait that is too short for a level is held by the reader of the retry queue.
 func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	l, left := t.layout, due.Sub(now)
-	level, ok := l.ladder.Next(left, slack)
+	level, ok := l.ladder.Next(left, levelSlack)
 	if !ok {
 		return l.retry(), until
 	}
-	if level <= readMost && l.hops(left, level) {
+	if level <= maxReadLevel && l.mustHop(left, level) {
 		until = now.Add(level)
 	}
 	return l.names.delay(l.queue, level, int(t.next.Add(1))%l.shards), until
@@ -56,8 +56,8 @@ type write struct {
 	late bool        // it was told that there is no answer in time
 }
 
-// to writes the message, and says where.
-func (w *write) to(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
+// writeTo writes the message, and says where.
+func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
 	d, rec := w.d, w.d.record
 	rec.copies = 0
 	if step == driver.Hop {
@@ -67,31 +67,31 @@ func (w *write) to(to driver.Place, step driver.Step, st *redeliver.State) (wher
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.dlq(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.send(w.layout.dlq(), rec.dead(st, w.sender.link.frameMax()))
+		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.link.frameMax()))
 	case to == driver.Suspects:
-		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, counted)
+		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, countRoom)
 	case to == driver.Topic:
 		return w.publish()
-	case d.renews:
+	case d.rewrite:
 		// It runs some time later, when the broker has the ack of the original: a message that kills its process would leave
 		// both each time.
 		again := *st
-		again.Due = redeliver.CeilMilli(time.Now().Add(restsBefore).UTC())
+		again.Due = redeliver.CeilMilli(time.Now().Add(rewriteRest).UTC())
 		rec.copies++
-		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, spare)
+		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
 	default:
 		queue, until := w.place(st.Due, time.Now())
-		return w.waiting(&rec, queue, st, until, spare)
+		return w.waiting(&rec, queue, st, until, waitingRoom)
 	}
 }
 
 // waiting writes to a queue from which the message comes back. One whose headers leave no room for ours is refused.
 func (w *write) waiting(rec *record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.waiting(st, until, w.sender.link.frameMax(), room)
+	p, err := rec.waitingCopy(st, until, w.sender.link.frameMax(), room)
 	if err != nil {
 		return queue, err
 	}
-	return queue, w.send(queue, p)
+	return queue, w.sendDeclaring(queue, p)
 }
 
 // deadInParts writes a message to the DLQ that is too large for the broker: in as many parts as it needs, each with a part of
@@ -104,7 +104,7 @@ func (w *write) deadInParts(st *redeliver.State) error {
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
 		part.copied = &lay
 		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.send(w.layout.dlq(), part.dead(st, w.sender.link.frameMax())); err != nil {
+		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.link.frameMax())); err != nil {
 			return err
 		}
 	}
@@ -115,34 +115,34 @@ func (w *write) deadInParts(st *redeliver.State) error {
 func (w *write) publish() (string, error) {
 	d := w.d.own()
 	where := place(d.Exchange, d.RoutingKey)
-	err := w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
-	if gone(err) { // the exchange was deleted under us
+	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
+	if isNotFound(err) { // the exchange was deleted under us
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
-		err = w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
+		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
 	}
 	return where, err
 }
 
-// send publishes to a queue of ours, and declares the queues once more if it was deleted.
-func (w *write) send(queue string, p amqp091.Publishing) error {
-	err := w.once(w.sender, "", queue, p)
+// sendDeclaring publishes to a queue of ours, and declares the queues once more if it was deleted.
+func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
+	err := w.sendAwaiting(w.sender, "", queue, p)
 	if errors.Is(err, errNoQueue) { // it was deleted under us
 		if err := w.declare(w.ctx); err != nil {
 			return err
 		}
-		err = w.once(w.sender, "", queue, p)
+		err = w.sendAwaiting(w.sender, "", queue, p)
 	}
-	if n := maxBodyOf(err); refuses(err) && n != w.d.maxBody {
+	if n := maxBodyOf(err); isRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0
 	}
 	return err
 }
 
-// once publishes. A try that nobody answers in its time is waited for: it may have been written, and a second copy would run
+// sendAwaiting publishes. A try that nobody answers in its time is waited for: it may have been written, and a second copy would run
 // beside it.
-func (w *write) once(through *sender, exchange, key string, p amqp091.Publishing) error {
+func (w *write) sendAwaiting(through *sender, exchange, key string, p amqp091.Publishing) error {
 	unsure, err := through.send(w.ctx, exchange, key, p)
 	if unsure == nil {
 		return err

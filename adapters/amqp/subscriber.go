@@ -35,13 +35,13 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		if err != nil {
 			return nil, err
 		}
-		if err := s.client.begin(ctx, r); err != nil {
-			s.client.unclaim(len(r.queues))
+		if err := s.client.openFirstChannels(ctx, r); err != nil {
+			s.client.releaseChannels(len(r.queues))
 			return nil, err
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.unclaim(len(r.queues))
+			defer s.client.releaseChannels(len(r.queues))
 			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
@@ -51,13 +51,13 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // reader makes what reads a topic's queue, and declares or checks before what it
 // needs. It reads nothing yet: see begin. It has ctx's values, not its end.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.ready(ctx, topic)
+	l, err := c.declaredLayout(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
-	r.queues = r.reads()
-	return r, c.claim(l.queue, len(r.queues))
+	r.queues = r.queueConfigs()
+	return r, c.claimChannels(l.queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -78,15 +78,15 @@ type reader struct {
 	values context.Context // the Subscribe context's values, never its end
 	queues []queueConfig
 
-	mu   sync.Mutex
-	up   map[string]*amqp091.Channel // those that consume, by queue
-	lost bool                        // and it was told
+	mu           sync.Mutex
+	channels     map[string]*amqp091.Channel // those that consume, by queue
+	reportedLost bool                        // and it was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
-		client: c, layout: l, values: values, up: make(map[string]*amqp091.Channel),
+		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
@@ -99,8 +99,8 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	return r
 }
 
-// reads says which queues are read, and how.
-func (r *reader) reads() []queueConfig {
+// queueConfigs says which queues are read, and how.
+func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
 	back := cfg.retryPrefetch(r.layout.policy)
 	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
@@ -110,7 +110,7 @@ func (r *reader) reads() []queueConfig {
 		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
 	}
 	for _, q := range r.layout.queues {
-		if q.kind == delayQueue && q.read() {
+		if q.kind == delayQueue && q.isRead() {
 			all = append(all, queueConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard})
 		}
 	}
@@ -124,9 +124,9 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer e.Close()
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
-	all.Go(func() { r.compare(ctx) })
+	all.Go(func() { r.comparePolicies(ctx) })
 	for _, cfg := range r.queues {
-		all.Go(func() { r.keep(ctx, e, cfg) })
+		all.Go(func() { r.keepReading(ctx, e, cfg) })
 	}
 	all.Wait()
 }
@@ -137,9 +137,9 @@ func newPause() *backoff.ExponentialBackOff {
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// keep has a source read a queue, and another one, on a new channel, whenever that has ended. Between failures it pauses with
+// keepReading has a source read a queue, and another one, on a new channel, whenever that has ended. Between failures it pauses with
 // backoff.
-func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
+func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
 	pause := newPause()
 	defer func() {
 		if cfg.first != nil { // it was over before it began
@@ -148,7 +148,7 @@ func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queu
 	}()
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := r.consume(ctx, e, cfg)
+		err := r.readUntilEnd(ctx, e, cfg)
 		cfg.first = nil // it is used up
 		switch {
 		case ctx.Err() != nil:
@@ -174,8 +174,8 @@ func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queu
 	}
 }
 
-// consume reads a queue on a channel of its own until the source ends.
-func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
+// readUntilEnd reads a queue on a channel of its own until the source ends.
+func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
 	var ch *amqp091.Channel
 	var in <-chan amqp091.Delivery
 	var err error
@@ -184,7 +184,7 @@ func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg q
 	} else {
 		ch, in, err = r.open(ctx, cfg)
 	}
-	if gone(err) {
+	if isNotFound(err) {
 		// It was deleted under us. What is ours, or would be, is declared anew.
 		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
@@ -211,21 +211,21 @@ func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg q
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
-	if !r.lost {
+	if !r.reportedLost {
 		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
-	r.lost = true
+	r.reportedLost = true
 }
 
 func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.up[queue] = ch
-	all := len(r.up) == len(r.queues)
-	for _, ch := range r.up { // a source may not have seen yet that its channel is gone
+	r.channels[queue] = ch
+	all := len(r.channels) == len(r.queues)
+	for _, ch := range r.channels { // a source may not have seen yet that its channel is gone
 		all = all && !ch.IsClosed()
 	}
-	r.lost = r.lost && !all
+	r.reportedLost = r.reportedLost && !all
 	if all {
 		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	}
@@ -234,5 +234,5 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 func (r *reader) stopped(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.up, queue)
+	delete(r.channels, queue)
 }

@@ -18,11 +18,11 @@ import (
 // nothing else of that client runs, and nothing else begins until it is settled and the broker has its ack. One that comes back
 // from there without an answer, and whose channel this process has not seen ending, was alone when its process died.
 
-// inquiry is how often the queue of suspects is looked at.
-const inquiry = time.Second
+// suspectPause is how often the queue of suspects is looked at.
+const suspectPause = time.Second
 
-// feed gives the lane one suspect at a time, each in a turn of its own, until ctx ends or the channel is gone.
-func (s *source) feed(ctx context.Context) {
+// runSuspects gives the lane one suspect at a time, each in a turn of its own, until ctx ends or the channel is gone.
+func (s *source) runSuspects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -33,17 +33,17 @@ func (s *source) feed(ctx context.Context) {
 		}
 		cancel()
 	}()
-	look := time.NewTicker(inquiry)
+	look := time.NewTicker(suspectPause)
 	defer look.Stop()
 	for {
 		q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		if err != nil {
-			s.stopFeeding(err)
+			s.stopSuspects(err)
 			return
 		}
 		for more := q.Messages > 0; more; {
-			if more, err = s.feedOne(ctx); err != nil {
-				s.stopFeeding(err)
+			if more, err = s.runSuspect(ctx); err != nil {
+				s.stopSuspects(err)
 				return
 			}
 		}
@@ -55,16 +55,16 @@ func (s *source) feed(ctx context.Context) {
 	}
 }
 
-// stopFeeding ends the source whose queue does not answer. Where that has closed the channel, the channel says why.
-func (s *source) stopFeeding(err error) {
+// stopSuspects ends the source whose queue does not answer. Where that has closed the channel, the channel says why.
+func (s *source) stopSuspects(err error) {
 	if !s.ch.IsClosed() {
 		s.fail(err)
 	}
 	s.finish()
 }
 
-// feedOne runs one suspect, if there is one, and says whether there may be more.
-func (s *source) feedOne(ctx context.Context) (more bool, err error) {
+// runSuspect runs one suspect, if there is one, and says whether there may be more.
+func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	t := s.r.client.turn
 	if !t.Take(ctx, &s.r.sub.Gate) {
 		return false, nil
@@ -114,8 +114,8 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// charge decides about a suspect that comes from its queue again.
-func (s *source) charge(d *delivery, m *driver.Message[*delivery], count int) {
+// chargeCrashes decides about a suspect that comes from its queue again.
+func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
 	if times >= s.r.layout.policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: times}
@@ -145,7 +145,7 @@ func (s *source) acquit(ctx context.Context) {
 // suspectCopy is what acquit writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.record
-	p, err := rec.waiting(st, time.Time{}, w.sender.link.frameMax(), counted)
+	p, err := rec.waitingCopy(st, time.Time{}, w.sender.link.frameMax(), countRoom)
 	if err != nil { // it was written there before
 		p = rec.publishing(st)
 		sign(rec.keys, &p)
@@ -160,8 +160,8 @@ type outlived struct {
 	counts map[string]int
 }
 
-// outlivedMost is how many suspects are remembered, hardly ever more than a few.
-const outlivedMost = 10_000
+// maxOutlived is how many suspects are remembered, hardly ever more than a few.
+const maxOutlived = 10_000
 
 func (o *outlived) add(id string) {
 	o.mu.Lock()
@@ -169,7 +169,7 @@ func (o *outlived) add(id string) {
 	if o.counts == nil {
 		o.counts = make(map[string]int)
 	}
-	if _, known := o.counts[id]; known || len(o.counts) < outlivedMost {
+	if _, known := o.counts[id]; known || len(o.counts) < maxOutlived {
 		o.counts[id]++
 	}
 }

@@ -28,7 +28,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		}
 		defer ch.Close()
 		n, _, err = stat(ch, queue)
-		if gone(err) {
+		if isNotFound(err) {
 			return 0, false, nil
 		}
 		return n, true, err
@@ -40,7 +40,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		return nil, fmt.Errorf("amqp: queue %s does not exist", l.queue)
 	}
 	var all []deadletter.WaitingLevel
-	for _, q := range slices.Concat(l.queues, s.old()) {
+	for _, q := range slices.Concat(l.queues, s.oldLevels()) {
 		if q.kind != delayQueue && q.kind != retryQueue {
 			continue
 		}

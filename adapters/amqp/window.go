@@ -16,27 +16,27 @@ import (
 // large, but not with less than a few: each time that it asks for more costs the broker some milliseconds, in which others come
 // late.
 const (
-	assumed    = 256 << 10 // bytes of a body
-	fewAtFirst = 16
+	assumedBody    = 256 << 10 // bytes of a body
+	minFirstWindow = 16
 )
 
 // firstWindow is how many messages a source has in hand at first.
 func (cfg queueConfig) firstWindow(bytes int) int {
 	if cfg.kind == retryQueue || cfg.kind == delayQueue {
-		return min(cfg.prefetch, max(fewAtFirst, bytes/assumed))
+		return min(cfg.prefetch, max(minFirstWindow, bytes/assumedBody))
 	}
 	return cfg.prefetch
 }
 
 // fitWindow is the window that suits n messages in hand, with so many bytes in all, where the window was so large.
-func fitWindow(window, most, n, bytes, limit int) int {
+func fitWindow(window, maxWindow, n, bytes, limit int) int {
 	switch {
 	case n == 0:
 		return window
 	case bytes > limit: // to three quarters: a window that is right does not swing
 		return min(window, max(1, int(int64(n)*int64(limit)*3/4/int64(bytes))))
 	case n >= window && 3*window*(bytes/n) <= limit: // what is in hand stays beside the new
-		return min(most, 2*window)
+		return min(maxWindow, 2*window)
 	default:
 		return window
 	}
@@ -50,9 +50,9 @@ type consumer struct {
 	stop      context.CancelFunc
 }
 
-// begin has what a new consumer brings passed on, after all that the one before has brought: an ack of several deliveries covers
+// startPassing has what a new consumer brings passed on, after all that the one before has brought: an ack of several deliveries covers
 // every lower tag, so what has one must have been read.
-func (s *source) begin(from <-chan amqp091.Delivery) {
+func (s *source) startPassing(from <-chan amqp091.Delivery) {
 	before := s.lastEnded
 	c := &consumer{tag: tag(s.consumers), ended: make(chan struct{})}
 	s.consumer, s.lastEnded = c, c.ended
@@ -98,7 +98,7 @@ func (s *source) consume(window int) {
 	}
 	s.consumers++
 	if in, err := readAs(s.ch, s.queue, s.consumers, window, s.r.policyArgs()); err == nil {
-		s.begin(in)
+		s.startPassing(in)
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *source) Accept(n int) {
 	switch {
 	case s.stopped || s.kind == suspectQueue:
 	case s.paused && n > 0:
-		s.look()
+		s.checkHeld()
 	case !s.paused && s.kind != mainQueue:
 		if w := fitWindow(s.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.window {
 			s.consume(w)
@@ -123,27 +123,27 @@ func (s *source) Accept(n int) {
 // pauseAfter is how long a source keeps what may not begin, at most.
 const pauseAfter = 10 * time.Second
 
-// lookEvery is how often a source looks at what lies in its hand.
-func (s *source) lookEvery() time.Duration {
+// checkInterval is how often a source looks at what lies in its hand.
+func (s *source) checkInterval() time.Duration {
 	return min(time.Second, s.r.client.cfg.ConsumerTimeout/20)
 }
 
-func (s *source) lookSoon() {
+func (s *source) scheduleCheck() {
 	s.lane.Post(func() {
-		s.look()
-		s.looking.Reset(s.lookEvery())
+		s.checkHeld()
+		s.looking.Reset(s.checkInterval())
 	})
 }
 
-// look pauses where nothing may begin, and goes on where something may again. It gives back what has lain here unrun for half
+// checkHeld pauses where nothing may begin, and goes on where something may again. It gives back what has lain here unrun for half
 // of the time after which the broker would close the channel: slow handlers keep their slots for as long.
-func (s *source) look() {
+func (s *source) checkHeld() {
 	if s.stopped {
 		return
 	}
 	now := time.Now()
 	if s.ordered {
-		s.lookInOrder(now)
+		s.checkHeldOrdered(now)
 		return
 	}
 	shut, probes := s.r.sub.Gate.Closed(), s.r.sub.Held()
@@ -178,11 +178,11 @@ func (s *source) pausedWindow(shut bool) int {
 	return 0
 }
 
-// lookInOrder is look where messages keep their places. RabbitMQ has one way to deliver a queue in order: to one consumer at a
+// checkHeldOrdered is look where messages keep their places. RabbitMQ has one way to deliver a queue in order: to one consumer at a
 // time, on one channel, whose end hands all of it back at once. So nothing of such a queue is ever handed back by itself, and no
 // consumer of it is cancelled while it has something in hand: the channel ends, when no handler runs, and the next one goes on
 // as it was.
-func (s *source) lookInOrder(now time.Time) {
+func (s *source) checkHeldOrdered(now time.Time) {
 	if !s.r.sub.Gate.Closed() {
 		s.halted = time.Time{}
 	} else if s.halted.IsZero() {
@@ -192,22 +192,22 @@ func (s *source) lookInOrder(now time.Time) {
 	switch {
 	case s.tired:
 	case !s.halted.IsZero() && now.Sub(s.halted) >= min(pauseAfter, limit/2) && !s.r.layout.expires:
-		s.tire(errPaused)
+		s.endWhenIdle(errPaused)
 	default:
 		for d := range s.acks.untold {
 			if now.Sub(d.arrived) < limit {
 				break // those behind it came later
 			}
 			if d.what == open && !d.running {
-				s.tire(errTired)
+				s.endWhenIdle(errTired)
 				break
 			}
 		}
 	}
 }
 
-// tire has the source end when no handler runs.
-func (s *source) tire(why error) {
+// endWhenIdle has the source end when no handler runs.
+func (s *source) endWhenIdle(why error) {
 	s.tired = true
 	s.fail(why)
 	if s.running == 0 {

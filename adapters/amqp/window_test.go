@@ -63,7 +63,7 @@ func TestConsumersPassOnInOrder(t *testing.T) {
 			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
 		}
 		close(from)
-		s.begin(from)
+		s.startPassing(from)
 		s.consumer.cancelled.Store(true)
 	}
 	for want := range uint64(3 * each) {

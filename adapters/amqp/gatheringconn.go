@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// gatherMost is how many bytes wait to be written before writers have to.
-const gatherMost = 1 << 20
+// maxGathered is how many bytes wait to be written before writers have to.
+const maxGathered = 1 << 20
 
-// gathering is a connection that writes in the background: what comes while the
+// gatheringConn is a connection that writes in the background: what comes while the
 // kernel takes one piece goes with the next. The client flushes after every frame
 // that a goroutine of it sends, which is one packet and one wakening of the
 // broker for each publish. Nothing waits for company. That a write was taken says
 // nothing; confirms do.
-type gathering struct {
+type gatheringConn struct {
 	net.Conn
 	mu      sync.Mutex
 	changed sync.Cond // of what follows
@@ -21,18 +21,18 @@ type gathering struct {
 	err     error // no more is written
 }
 
-func gather(conn net.Conn) net.Conn {
-	g := &gathering{Conn: conn}
+func newGatheringConn(conn net.Conn) net.Conn {
+	g := &gatheringConn{Conn: conn}
 	g.changed.L = &g.mu
 	go g.write()
 	return g
 }
 
 // Write implements [net.Conn].
-func (g *gathering) Write(b []byte) (int, error) {
+func (g *gatheringConn) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for len(g.waiting) > gatherMost && g.err == nil {
+	for len(g.waiting) > maxGathered && g.err == nil {
 		g.changed.Wait()
 	}
 	if g.err != nil {
@@ -46,7 +46,7 @@ func (g *gathering) Write(b []byte) (int, error) {
 }
 
 // write belongs to a goroutine that ends with the connection.
-func (g *gathering) write() {
+func (g *gatheringConn) write() {
 	var piece []byte
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,10 +61,10 @@ func (g *gathering) write() {
 		_, err := g.Conn.Write(piece)
 		g.mu.Lock()
 		if err != nil {
-			g.end(err)
+			g.endLocked(err)
 			_ = g.Conn.Close() // so that whoever reads hears of it too
 		}
-		if cap(piece) > gatherMost {
+		if cap(piece) > maxGathered {
 			piece = nil // a burst does not stay in memory
 		}
 	}
@@ -72,15 +72,15 @@ func (g *gathering) write() {
 
 // Close implements [net.Conn]. What waits is not written: the client closes only
 // when the broker has answered the last that it sent, or never will.
-func (g *gathering) Close() error {
+func (g *gatheringConn) Close() error {
 	g.mu.Lock()
-	g.end(net.ErrClosed)
+	g.endLocked(net.ErrClosed)
 	g.mu.Unlock()
 	return g.Conn.Close()
 }
 
-// end has the writer and those that wait for it stop; the caller holds mu.
-func (g *gathering) end(err error) {
+// endLocked has the writer and those that wait for it stop; the caller holds mu.
+func (g *gatheringConn) endLocked(err error) {
 	if g.err == nil {
 		g.err = err
 	}

@@ -12,21 +12,21 @@ import (
 // headerCrashes is how often a note's message has killed its process.
 const headerCrashes = "redeliver-amqp-crashes"
 
-// noteCrashes changes how often a message has killed its process, of which its queue has no count. A note is a small message in
+// updateCrashCount changes how often a message has killed its process, of which its queue has no count. A note is a small message in
 // a queue beside, with the id as its body. It is written before the message runs, with one crash more, and goes when the process
 // has survived that. A process that dies between the write of a note and the ack of the one before leaves both: the higher one
 // counts.
-func (r *reader) noteCrashes(ctx context.Context, id string, change func(n int) int) error {
-	err := r.rewriteNotes(ctx, id, change)
-	if gone(err) { // it was deleted under us
+func (r *reader) updateCrashCount(ctx context.Context, id string, change func(n int) int) error {
+	err := r.rewriteCrashCount(ctx, id, change)
+	if isNotFound(err) { // it was deleted under us
 		if err = r.store.declare(ctx); err == nil {
-			err = r.rewriteNotes(ctx, id, change)
+			err = r.rewriteCrashCount(ctx, id, change)
 		}
 	}
 	return err
 }
 
-func (r *reader) rewriteNotes(ctx context.Context, id string, change func(n int) int) error {
+func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n int) int) error {
 	ch, err := r.client.consuming.channel(ctx)
 	if err != nil {
 		return err
@@ -34,23 +34,23 @@ func (r *reader) rewriteNotes(ctx context.Context, id string, change func(n int)
 	defer ch.Close() // which gives the notes of others back
 	n, old := 0, []uint64(nil)
 	for {
-		note, found, err := ch.Get(r.layout.place(), false)
+		counter, found, err := ch.Get(r.layout.place(), false)
 		if err != nil {
 			return err
 		}
 		if !found {
 			break
 		}
-		switch crashes, _ := note.Headers[headerCrashes].(int32); {
-		case string(note.Body) == id:
+		switch crashes, _ := counter.Headers[headerCrashes].(int32); {
+		case string(counter.Body) == id:
 			n = max(n, int(crashes))
-			old = append(old, note.DeliveryTag)
+			old = append(old, counter.DeliveryTag)
 		case r.layout.policy.Order == redeliver.Blocking: // all messages stand in one line, so it was settled
-			old = append(old, note.DeliveryTag)
+			old = append(old, counter.DeliveryTag)
 		}
 	}
 	if n = change(n); n > 0 {
-		if err := r.writeNote(ctx, id, n); err != nil {
+		if err := r.writeCrashCount(ctx, id, n); err != nil {
 			return err
 		}
 	}
@@ -63,7 +63,7 @@ func (r *reader) rewriteNotes(ctx context.Context, id string, change func(n int)
 	return err
 }
 
-func (r *reader) writeNote(ctx context.Context, id string, crashes int) error {
+func (r *reader) writeCrashCount(ctx context.Context, id string, crashes int) error {
 	_, err := r.store.sender.send(ctx, "", r.layout.place(), amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})

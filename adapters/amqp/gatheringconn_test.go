@@ -14,7 +14,7 @@ import (
 // Many write at once: nothing is lost, doubled or torn.
 func TestGatheredWritesAreWhole(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here)
+	g := newGatheringConn(here)
 	const writers, each, size = 8, 200, 1000
 	var all sync.WaitGroup
 	for w := range writers {
@@ -53,7 +53,7 @@ func TestGatheredWritesAreWhole(t *testing.T) {
 // connection is closed.
 func TestABrokerThatDoesNotRead(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here).(*gathering)
+	g := newGatheringConn(here).(*gatheringConn)
 	t.Cleanup(func() { _ = there.Close() })
 	const size = 64 << 10
 	taken, end := make(chan int, 10_000), make(chan error, 1)
@@ -67,12 +67,12 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 		}
 	}()
 	// The first write may go to the kernel by itself; then it is full.
-	for total := 0; total <= gatherMost; {
+	for total := 0; total <= maxGathered; {
 		select {
 		case n := <-taken:
 			total += n
 		case <-time.After(time.Minute):
-			t.Fatalf("the writer waits after %d bytes, want %d", total, gatherMost)
+			t.Fatalf("the writer waits after %d bytes, want %d", total, maxGathered)
 		}
 	}
 	select {
@@ -86,12 +86,12 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 	if err := <-end; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the writer that waited got %v", err)
 	}
-	for total := len(taken) * size; total > 2*gatherMost; {
+	for total := len(taken) * size; total > 2*maxGathered; {
 		t.Fatalf("%d bytes were taken after the bound", total)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := cap(g.waiting); n > 4*gatherMost {
+	if n := cap(g.waiting); n > 4*maxGathered {
 		t.Errorf("%d bytes are kept", n)
 	}
 }
@@ -100,7 +100,7 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 // every write after it.
 func TestAFailedWriteEndsTheConnection(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(broken{here})
+	g := newGatheringConn(broken{here})
 	t.Cleanup(func() { _ = there.Close() })
 	if _, err := g.Write([]byte("taken")); err != nil {
 		t.Fatal(err)
@@ -122,8 +122,8 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 // A large burst leaves no large buffer behind.
 func TestABurstDoesNotStay(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here).(*gathering)
-	burst := make([]byte, 3*gatherMost)
+	g := newGatheringConn(here).(*gatheringConn)
+	burst := make([]byte, 3*maxGathered)
 	_, _ = rand.Read(burst)
 	for range 4 {
 		go func() { _, _ = g.Write(burst) }()
@@ -141,7 +141,7 @@ func TestABurstDoesNotStay(t *testing.T) {
 	g.mu.Lock()
 	n := cap(g.waiting)
 	g.mu.Unlock()
-	if n > gatherMost {
+	if n > maxGathered {
 		t.Errorf("%d bytes are kept", n)
 	}
 	_ = g.Close()

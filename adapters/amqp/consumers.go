@@ -46,10 +46,10 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 	return runs, silent, nil
 }
 
-// compare tells when consumers of the queue run another policy, or no more, until ctx
+// comparePolicies tells when consumers of the queue run another policy, or no more, until ctx
 // ends. AMQP alone does not tell: without a management API, or where that does not
 // answer, only what comes back does, see [engine.Subscription.Met].
-func (r *reader) compare(ctx context.Context) {
+func (r *reader) comparePolicies(ctx context.Context) {
 	m := newManagement(&r.client.cfg)
 	if m == nil || r.sub.Sink == nil {
 		return

@@ -28,9 +28,9 @@ var (
 	unreadRaw = unreadWhy + "-raw"
 )
 
-// screen is a connection of which the client reads. It belongs to the client's
+// headerFilter is a connection of which the client reads. It belongs to the client's
 // one reader.
-type screen struct {
+type headerFilter struct {
 	net.Conn
 	in    *bufio.Reader
 	frame atomic.Int64 // the most bytes of a frame, once it is negotiated
@@ -39,26 +39,26 @@ type screen struct {
 }
 
 const (
-	frameHead     = 7 // type, channel, length of the payload
-	frameContent  = 2 // the type of a content header
-	contentHead   = 14
-	screened      = 64 << 10
-	contentMost   = 64 << 20 // longer than any broker's; the client is left to say so
-	flagType      = 0x8000
-	flagEncoding  = 0x4000
-	flagHeaders   = 0x2000
-	keptMost      = 8 << 10
-	nameOverheads = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
+	frameHead        = 7 // type, channel, length of the payload
+	frameContent     = 2 // the type of a content header
+	contentHead      = 14
+	filterBuffer     = 64 << 10
+	maxContentHeader = 64 << 20 // longer than any broker's; the client is left to say so
+	flagType         = 0x8000
+	flagEncoding     = 0x4000
+	flagHeaders      = 0x2000
+	maxKept          = 8 << 10
+	nameOverheads    = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
 )
 
-func newScreen(conn net.Conn) *screen {
-	return &screen{Conn: conn, in: bufio.NewReaderSize(conn, screened)}
+func newHeaderFilter(conn net.Conn) *headerFilter {
+	return &headerFilter{Conn: conn, in: bufio.NewReaderSize(conn, filterBuffer)}
 }
 
 // Read implements [net.Conn].
-func (s *screen) Read(p []byte) (int, error) {
+func (s *headerFilter) Read(p []byte) (int, error) {
 	for len(s.out) == 0 && s.pass == 0 {
-		if err := s.look(); err != nil {
+		if err := s.nextFrame(); err != nil {
 			return 0, err
 		}
 	}
@@ -72,8 +72,8 @@ func (s *screen) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// look decides on the next frame.
-func (s *screen) look() error {
+// nextFrame decides on the next frame.
+func (s *headerFilter) nextFrame() error {
 	head, err := s.in.Peek(frameHead)
 	if err != nil {
 		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // no frame, but the client may know what it is
@@ -84,7 +84,7 @@ func (s *screen) look() error {
 	}
 	size := int(binary.BigEndian.Uint32(head[3:]))
 	whole := frameHead + size + 1
-	if head[0] != frameContent || size < contentHead || size > contentMost {
+	if head[0] != frameContent || size < contentHead || size > maxContentHeader {
 		s.pass = whole
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *screen) look() error {
 		if err != nil {
 			return err
 		}
-		if s.unreadable(frame) == nil {
+		if s.checkHeader(frame) == nil {
 			s.pass = whole
 			return nil
 		}
@@ -102,17 +102,17 @@ func (s *screen) look() error {
 	if _, err := io.ReadFull(s.in, frame); err != nil {
 		return err
 	}
-	if why := s.unreadable(frame); why != nil {
+	if why := s.checkHeader(frame); why != nil {
 		frame = s.replace(frame, why)
 	}
 	s.out = frame
 	return nil
 }
 
-// unreadable says what the client would have against a content header.
-func (s *screen) unreadable(frame []byte) error {
-	if most := int(s.frame.Load()); most > 0 && len(frame) > most {
-		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), most)
+// checkHeader says what the client would have against a content header.
+func (s *headerFilter) checkHeader(frame []byte) error {
+	if maxFrame := int(s.frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
+		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), maxFrame)
 	}
 	_, table, _, err := split(frame)
 	if err != nil || table == nil {
@@ -182,12 +182,12 @@ func sizeOf(kind byte) (size int, fixed bool) {
 // and says what the client would have against it. With each it tells of every
 // field instead, with its bytes, name included, and looks into none.
 func walk(b []byte, deep int, named bool, each func(name string, kind byte, field []byte)) error {
-	if deep > mostDepth {
-		return fmt.Errorf("its headers are tables in tables, more than %d deep", mostDepth)
+	if deep > maxDepth {
+		return fmt.Errorf("its headers are tables in tables, more than %d deep", maxDepth)
 	}
 	for n := 0; len(b) > 0; n++ {
-		if n == mostFields && each == nil {
-			return fmt.Errorf("its headers have a table or an array of more than %d fields", mostFields)
+		if n == maxFields && each == nil {
+			return fmt.Errorf("its headers have a table or an array of more than %d fields", maxFields)
 		}
 		at := 0
 		if named {
@@ -224,14 +224,14 @@ func walk(b []byte, deep int, named bool, each func(name string, kind byte, fiel
 
 // replace makes the frame that the client gets instead: why, and of the headers
 // the id and redeliver's own, and all of them as bytes, where that fits.
-func (s *screen) replace(frame []byte, why error) []byte {
+func (s *headerFilter) replace(frame []byte, why error) []byte {
 	before, table, after, _ := split(frame)
 	var kept []byte
 	if len(table) > 4 {
 		// What stands before a malformed field, if that is what brought us here.
 		_ = walk(table[4:], 0, true, func(name string, kind byte, field []byte) {
 			ours := name == UUIDHeader || strings.HasPrefix(name, redeliver.HeaderPrefix)
-			if ours && kind == 'S' && len(kept)+len(field) <= keptMost {
+			if ours && kind == 'S' && len(kept)+len(field) <= maxKept {
 				kept = append(kept, field...)
 			}
 		})
@@ -244,7 +244,7 @@ func (s *screen) replace(frame []byte, why error) []byte {
 		before = append([]byte(nil), before...)
 		binary.BigEndian.PutUint16(before[12:], binary.BigEndian.Uint16(before[12:])&(flagType|flagEncoding))
 	}
-	fresh := func(raw []byte) []byte {
+	build := func(raw []byte) []byte {
 		headers := append(field(unreadWhy, 'S', []byte(why.Error())), kept...)
 		if raw != nil {
 			headers = append(headers, field(unreadRaw, 'x', raw)...)
@@ -257,14 +257,14 @@ func (s *screen) replace(frame []byte, why error) []byte {
 		made = binary.BigEndian.AppendUint32(made, uint32(len(payload)))
 		return append(append(made, payload...), frame[len(frame)-1])
 	}
-	most := int(s.frame.Load())
-	made := fresh(table)
-	if most > 0 && len(made) > most {
-		made = fresh(nil)
+	maxFrame := int(s.frame.Load())
+	made := build(table)
+	if maxFrame > 0 && len(made) > maxFrame {
+		made = build(nil)
 	}
-	if most > 0 && len(made) > most {
+	if maxFrame > 0 && len(made) > maxFrame {
 		kept = nil
-		made = fresh(nil)
+		made = build(nil)
 	}
 	return made
 }

@@ -8,24 +8,24 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// code is the code with which the broker has answered; 0 when it has not.
-func code(err error) int {
+// errorCode is the code with which the broker has answered; 0 when it has not.
+func errorCode(err error) int {
 	if refused, ok := errors.AsType[*amqp091.Error](err); ok {
 		return refused.Code
 	}
 	return 0
 }
 
-// gone reports whether the broker has answered that what it was asked for does not exist.
-func gone(err error) bool {
+// isNotFound reports whether the broker has answered that what it was asked for does not exist.
+func isNotFound(err error) bool {
 	refused, ok := errors.AsType[*amqp091.Error](err)
-	return ok && refused.Code == amqp091.NotFound && !unreachable(refused)
+	return ok && refused.Code == amqp091.NotFound && !isUnreachable(refused)
 }
 
-// unreachable reports whether a queue is there, and nobody can use it now. RabbitMQ says
+// isUnreachable reports whether a queue is there, and nobody can use it now. RabbitMQ says
 // "not found" of it, too: its node is down, it is about to stop or has crashed, or, for a
 // moment, somebody else declares it just now. Only the text differs (rabbit_amqqueue).
-func unreachable(refused *amqp091.Error) bool {
+func isUnreachable(refused *amqp091.Error) bool {
 	return refused.Code == amqp091.NotFound && slices.ContainsFunc([]string{
 		"home node", "stopped by supervisor", "crashed and failed to restart", "timed out while", "may be stopping",
 	}, func(text string) bool { return strings.Contains(refused.Reason, text) })
