@@ -13,19 +13,19 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A message that comes back maxReturns times is written anew, maxCopies times to the way back, and then to the suspects. Classic
-// queues say only whether one has come back, so from there it is written anew the first time. Where messages keep their places
-// it runs alone then.
+// A message that comes back maxReturns times is rewritten, maxCopies times to the retry queue and then to the
+// suspects. Classic queues report only that a message came back, so they rewrite at the first return. Ordered
+// messages run alone instead.
 const (
 	maxReturns = 5
 	maxCopies  = 2
 )
 
-// rewriteRest is how long a message rests that was written anew.
+// rewriteRest is how long a rewritten message rests.
 const rewriteRest = time.Second
 
-// readDelivery takes a delivery apart: what is the user's, the state that it brings, or that this process remembers, and what is to be
-// done with it.
+// readDelivery reads a delivery: the user's part, the state that it brings or that this process remembers, and the
+// next step.
 func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	d.raw, d.unread = unreadable(&d.Delivery)
 	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
@@ -46,13 +46,13 @@ func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	if s.kind == mainQueue {
 		s.reportForeignHeaders(d, found)
 	}
-	if d.unread != nil { // it has waited enough
+	if d.unread != nil { // it has waited long enough
 		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
 	}
 }
 
-// reportForeignHeaders reports headers of a first delivery that are called like ours, and what was found before. Of one that could not
-// be read they stand in its raw headers.
+// reportForeignHeaders reports headers of a first delivery that have redeliver's names, and earlier findings. If the
+// headers could not be read, they are kept in HeaderRaw.
 func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 	if d.unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
@@ -66,7 +66,8 @@ func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 	}
 }
 
-// limitReturns has a message written anew that has come back often. One that still waits has killed nobody, and goes on waiting.
+// limitReturns rewrites a message that came back often. A message that still waits has killed no process, and goes on
+// waiting.
 func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWaiting bool) {
 	switch {
 	case stillWaiting:
@@ -78,15 +79,15 @@ func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWa
 	}
 }
 
-// readOrdered is arrive where messages keep their places: one that has failed here goes on as it was, and one that has come
-// back often runs alone. That is asked about the first of its key alone, because nothing behind it has run.
+// readOrdered is readDelivery for ordered queues. A message that has failed here continues as it was. One that came
+// back often runs alone, but only if it is the first of its key, because the ones behind it have not run.
 func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOften bool) {
 	s.readKey(d)
 	m.Key = s.lineOf(d)
 	if !d.redelivered {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // this process has survived it
+	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
@@ -95,7 +96,7 @@ func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOfte
 	}
 }
 
-// readKey reads a message's key. One over which Key panics is undecodable, and has none.
+// readKey reads a message's key. If Key panics, the message is undecodable and has no key.
 func (s *source) readKey(d *delivery) {
 	if s.r.layout.policy.Order != redeliver.PerKey || d.unread != nil {
 		return
@@ -108,8 +109,8 @@ func (s *source) readKey(d *delivery) {
 	d.key = s.r.client.cfg.Key(d.Delivery)
 }
 
-// readKeyAgain reads the key of a message from a queue of ours, by which Policy.Invalid may know it: there it stands behind
-// nobody. One over which Key panics now has none.
+// readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
+// no other. If Key panics now, it has no key.
 func (s *source) readKeyAgain(d *delivery) {
 	if p := &s.r.layout.policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
 		return
@@ -118,14 +119,14 @@ func (s *source) readKeyAgain(d *delivery) {
 	d.key = s.r.client.cfg.Key(d.Delivery)
 }
 
-// readReturned is arrive for a message from a queue that we write.
+// readReturned is readDelivery for a message from a queue that redeliver writes.
 func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count int) {
 	forged := stripUnsigned(d.keys, &d.Delivery)
 	d.rewritten = copiesOf(d.Headers)
 	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
 	ours, findings := restoreOriginal(&d.Delivery)
 	layout := s.r.layout
-	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported when it came first
+	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported at its first delivery
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
@@ -140,9 +141,9 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 	stay := delayqueue.Arrive(&a, ours, d.stateID)
 	st := stay.State
 	s.r.sub.Met(st)
-	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // which first deliveries reach, too
+	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // the suspects get first deliveries too
 	if stay.Publish && !s.r.publishesTo(d.own().Exchange, d.own().RoutingKey) {
-		// Nor may a block send a message to another place than where this topology publishes.
+		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
 			Header: HeaderExchange, Value: redeliver.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
@@ -157,7 +158,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 	s.decideStep(d, m, &stay, count)
 }
 
-// decideStep says what is done with a message from a queue that we write, and when.
+// decideStep decides what happens to a message from one of redeliver's queues, and when.
 func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
 	left := d.state.Due.Sub(d.arrived)
 	switch {
@@ -180,13 +181,13 @@ func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *del
 	}
 	m.Until = stay.Until
 	if maxUntil := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
-		// The smallest level is long, and the broker closes the channel of who keeps a message longer: meanwhile it goes
-		// through the queue again.
+		// The smallest level is long, and the broker closes the channel of a consumer that keeps a message longer. So
+		// the message goes through the queue again.
 		m.Until, m.Step = maxUntil, driver.Hop
 	}
 }
 
-// maxHold is the longest wait that is spent here although a level could take it: while there is room, as much as is jitter.
+// maxHold returns the longest wait that is spent here although a level could take it: the jitter, if there is room.
 func (s *source) maxHold() time.Duration {
 	if s.acks.open() >= s.prefetch/2 || s.acks.bytes > s.r.client.cfg.RetryBytes/2 {
 		return 0
@@ -194,8 +195,8 @@ func (s *source) maxHold() time.Duration {
 	return min(s.r.layout.jitter, s.r.client.cfg.ConsumerTimeout/4)
 }
 
-// deliveryCount is how often a quorum queue delivered a message before. From RabbitMQ 4.3 on it does not count what is handed
-// back, and says how often it was acquired.
+// deliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
+// returned messages, but report how often it was acquired.
 func deliveryCount(headers amqp091.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
@@ -213,8 +214,8 @@ func copiesOf(headers amqp091.Table) int {
 	return max(0, int(n))
 }
 
-// leavesAt is when a message that waits on a level leaves it for a shorter one. It was not read at once where the prefetch was
-// spent, so its writer says when.
+// leavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
+// may delay its delivery.
 func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	text, _ := headers[HeaderUntil].(string)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
@@ -223,14 +224,14 @@ func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// publishesTo reports whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
-// where that is the default exchange, to its queue. On an exchange of several topics the routing key tells them apart.
+// publishesTo reports whether a delayed publish may go to this destination: the exchange of the subscription's topic,
+// or on the default exchange its queue. If several topics share an exchange, the routing key distinguishes them.
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
 }
 
-// expiryOf is when a message expires by itself: the earlier end of those that its header and its expiration name.
+// expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
 func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
 	named, ok := redeliver.ParseExpires(text)
@@ -240,8 +241,8 @@ func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	return named
 }
 
-// expirationEnd is when a message's own expiration is over. It counts from the publisher's time, which has whole seconds only,
-// or from when we first saw it.
+// expirationEnd returns when a message's own expiration ends. It counts from the publisher's timestamp, which has
+// whole seconds, or from when redeliver first saw the message.
 func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
 	life, ok := lifetime(d.Expiration)
 	switch {

@@ -14,22 +14,22 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client has a service's connections to RabbitMQ, its policies, and everything that is opened from
-// it. It is safe for concurrent use.
+// Client holds a service's connections to RabbitMQ, its policies, and everything that is opened from it. It is safe
+// for concurrent use.
 type Client struct {
 	cfg Config
-	// consuming and publishing are apart, see link.
+	// separate connections, see link
 	consuming, publishing *link
-	// forwarded carries what moves on, published what the service publishes: an
-	// exchange that does not exist closes a channel, with all that is on it.
+	// forwarded carries redeliver's copies, published the service's own messages. They are separate, because a
+	// missing exchange closes the channel with all messages on it.
 	forwarded, published *sender
 
 	mu              sync.Mutex
 	layouts         map[string]*layout // declared, by topic
 	exchanges       map[string]bool    // topics whose exchange is declared
-	deleted         map[string]bool    // topics that had a layout, but a queue of it is gone
+	deleted         map[string]bool    // topics that had a layout but lost a queue
 	subs            []*Subscriber
-	readingChannels int // channels that read
+	readingChannels int // channels for reading
 	closed          bool
 
 	turn     *engine.Turn
@@ -113,7 +113,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// declaredLayout returns the layout of a topic whose queues are declared.
+// declaredLayout returns the layout of a topic. It declares the queues first.
 func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
@@ -146,11 +146,10 @@ func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, err
 	return l, nil
 }
 
-// reservedChannels is how many channels of the connection that reads are for declarations.
+// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
 const reservedChannels = 8
 
-// claimChannels reserves channels of the connection that reads. There is one for each
-// queue, and a broker allows 2,047 by default.
+// claimChannels reserves channels of the reading connection, one for each queue. A broker allows 2,047 by default.
 func (c *Client) claimChannels(queue string, n int) error {
 	maxChannels := c.consuming.channelMax() - reservedChannels
 	c.mu.Lock()
@@ -176,13 +175,12 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	return c.declare(d, l)
 }
 
-// deletionDelay is how long the broker needs, with much to spare, to tell the readers of
-// a queue that it was deleted. RabbitMQ 3.10 would go on with a queue that is
-// declared before that, and take the first messages of a quorum queue for some
-// that it has sent: they would lie there, unacked, for ever.
+// deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
+// the queue is declared earlier, RabbitMQ 3.10 goes on with it and takes its first messages for ones that it has
+// already sent. They stay unacked forever.
 const deletionDelay = time.Second
 
-// restore declares anew what was deleted under us.
+// restore declares deleted queues again.
 func (c *Client) restore(ctx context.Context, l *layout) error {
 	timer := time.NewTimer(deletionDelay)
 	defer timer.Stop()
@@ -195,11 +193,11 @@ func (c *Client) restore(ctx context.Context, l *layout) error {
 }
 
 func (c *Client) declarer(ctx context.Context) *declarer {
-	// Not the connection that publishes: it does not answer while the broker is in alarm.
+	// Not the publishing connection, which does not answer while the broker is in alarm.
 	return &declarer{open: func() (*amqp091.Channel, error) { return c.consuming.channel(ctx) }}
 }
 
-// declareExchange makes sure that the exchange of a topic is there.
+// declareExchange makes sure that the exchange of a topic exists.
 func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	exchange := c.cfg.Topology.exchange(topic)
 	if exchange == "" || c.cfg.Topology.Existing {
@@ -230,7 +228,7 @@ func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	return nil
 }
 
-// forgetMissing has the next publish of a topic declare again what a publish did not find.
+// forgetMissing makes the next publish to a topic declare again what was missing.
 func (c *Client) forgetMissing(topic string, p *pending, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ type codec struct{ layout *layout }
 
 var _ driver.Codec[*delivery] = codec{}
 
-// id is the message's id, wherever it is on its way.
+// id returns the message's id.
 func (d *delivery) id() string {
 	if d.state != nil {
 		return d.state.ID
@@ -60,6 +60,6 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.queue, c.layout.queue, d.deadLetter
 	st.Source.Timestamp = d.Timestamp
 	if st.Expires = expiryOf(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
-		st.Source.Timestamp = d.arrived // the expiration counts from here on
+		st.Source.Timestamp = d.arrived // the expiration counts from here
 	}
 }

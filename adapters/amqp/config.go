@@ -24,7 +24,7 @@ const (
 	DefaultDrainTimeout    = 10 * time.Second
 	DefaultSendTimeout     = 30 * time.Second
 	DefaultDialTimeout     = 10 * time.Second
-	DefaultConsumerTimeout = 30 * time.Minute // RabbitMQ's own
+	DefaultConsumerTimeout = 30 * time.Minute // RabbitMQ's default
 	// DefaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
 	// may wait for the end of their jitter.
 	DefaultJitterPrefetch = 4000
@@ -161,7 +161,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// policy is the policy of a queue, with its defaults.
+// policy returns the policy of a queue with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
 	if p, ok := c.Queues[queue]; ok {
 		return c.withMaxTimeout(p)
@@ -169,7 +169,8 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.withMaxTimeout(c.Policy)
 }
 
-// withMaxTimeout is a policy with its defaults. That of MaxTimeout is at most what the broker allows.
+// withMaxTimeout returns a policy with its defaults. The default of MaxTimeout does not exceed what the broker
+// allows.
 func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	given := p.MaxTimeout
 	if p = p.WithDefaults(); given == 0 {
@@ -178,11 +179,11 @@ func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	return p
 }
 
-// maxUnrunPerSlot is how many messages may be in hand for each that runs, where the broker's
-// count of deliveries matters: it rises for those, too, that have not begun.
+// maxUnrunPerSlot bounds the unacked messages for each that runs on unordered queues, because the broker's delivery
+// count rises for those that have not begun too.
 const maxUnrunPerSlot = 2
 
-// prefetch is Prefetch for a policy.
+// prefetch returns the Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
 	switch {
 	case c.Prefetch != 0 && ordered(p):
@@ -196,7 +197,7 @@ func (c Config) prefetch(p redeliver.Policy) int {
 	}
 }
 
-// retryPrefetch is RetryPrefetch for a policy.
+// retryPrefetch returns the RetryPrefetch for a policy.
 func (c Config) retryPrefetch(p redeliver.Policy) int {
 	if c.RetryPrefetch > 0 {
 		return c.RetryPrefetch
@@ -208,7 +209,7 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 	return min(n, maxPrefetch)
 }
 
-// validate returns all problems at once. c has its defaults.
+// validate returns all problems at once. c must have its defaults.
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	checkURLs(&ps, c.URLs)
@@ -254,7 +255,7 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// anyOrdered reports whether the messages of any policy keep their places.
+// anyOrdered reports whether any policy is ordered.
 func (c Config) anyOrdered() bool {
 	for _, p := range c.Queues {
 		if ordered(p) {

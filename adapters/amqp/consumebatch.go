@@ -54,8 +54,7 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in order of arrival. The handler may change the slice.
 	Messages []*BatchMessage
 	// Origin and Group name the subscription: the queue, by both names.
 	Origin, Group string
@@ -124,7 +123,7 @@ func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reaso
 // event of the attempt before the method returns.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 
-// batchAcker stands behind a delivery of a batch, as acker behind a single one.
+// batchAcker is the Acknowledger of a delivery of a batch, as acker is of a single one.
 type batchAcker BatchMessage
 
 // Ack implements [amqp091.Acknowledger].

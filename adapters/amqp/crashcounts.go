@@ -9,16 +9,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// headerCrashes is how often a note's message has killed its process.
+// headerCrashes is how often a message has killed its process.
 const headerCrashes = "redeliver-amqp-crashes"
 
-// updateCrashCount changes how often a message has killed its process, of which its queue has no count. A note is a small message in
-// a queue beside, with the id as its body. It is written before the message runs, with one crash more, and goes when the process
-// has survived that. A process that dies between the write of a note and the ack of the one before leaves both: the higher one
-// counts.
+// updateCrashCount changes the number of times that an ordered message has killed its process. Its queue has no
+// usable count. The count is a small message in a queue beside it, with the id as its body. It is raised before the
+// message runs, and lowered when the process has survived. A process that dies between a write and the ack of the old
+// count leaves both; the higher one counts.
 func (r *reader) updateCrashCount(ctx context.Context, id string, change func(n int) int) error {
 	err := r.rewriteCrashCount(ctx, id, change)
-	if isNotFound(err) { // it was deleted under us
+	if isNotFound(err) { // the queue was deleted
 		if err = r.store.declare(ctx); err == nil {
 			err = r.rewriteCrashCount(ctx, id, change)
 		}
@@ -31,7 +31,7 @@ func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n
 	if err != nil {
 		return err
 	}
-	defer ch.Close() // which gives the notes of others back
+	defer ch.Close() // this returns the counts of other messages
 	n, old := 0, []uint64(nil)
 	for {
 		counter, found, err := ch.Get(r.layout.place(), false)
@@ -45,7 +45,7 @@ func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n
 		case string(counter.Body) == id:
 			n = max(n, int(crashes))
 			old = append(old, counter.DeliveryTag)
-		case r.layout.policy.Order == redeliver.Blocking: // all messages stand in one line, so it was settled
+		case r.layout.policy.Order == redeliver.Blocking: // messages run one by one, so the other one was settled
 			old = append(old, counter.DeliveryTag)
 		}
 	}
@@ -59,7 +59,7 @@ func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n
 			return err
 		}
 	}
-	_, err = ch.QueueDeclarePassive(r.layout.place(), true, false, false, false, nil) // the broker has the acks when it answers
+	_, err = ch.QueueDeclarePassive(r.layout.place(), true, false, false, false, nil) // after the answer the broker has the acks
 	return err
 }
 
@@ -67,7 +67,7 @@ func (r *reader) writeCrashCount(ctx context.Context, id string, crashes int) er
 	_, err := r.store.sender.send(ctx, "", r.layout.place(), amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})
-	if errors.Is(err, errNoQueue) { // as from a queue that is read
+	if errors.Is(err, errNoQueue) { // same error as from a missing queue that is read
 		err = &amqp091.Error{Code: amqp091.NotFound, Reason: err.Error(), Server: true}
 	}
 	return err

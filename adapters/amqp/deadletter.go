@@ -69,28 +69,28 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	return deadletter.New(q), nil
 }
 
-// deadLetterTarget is the DLQ of one queue. It implements driver.DLQ.
+// deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
-// A queue of RabbitMQ cannot be read without taking what is read: until it is
-// handed back nobody else sees it. What is to be remembered lies in a queue beside
-// it, see state.
+// Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
+// it, see updateState.
 type deadLetters struct {
 	client  *Client
 	info    deadletter.Info
 	foreign bool
 	keys    statekeys.Keys
-	limit   int // deliveries that end a message; 0 where none do
-	// noting publishes, looking does not: see link.
+	limit   int // deliveries after which the broker removes a message; 0 means no limit
+	// stateLink publishes, readLink does not, see link
 	stateLink, readLink *link
-	stateSemaphore      chan struct{} // held by who has the state in hand, of this process
-	stateIsNew          atomic.Bool   // the state was made by us, and nothing was written there
+	stateSemaphore      chan struct{} // held while this process reads or writes the state
+	stateIsNew          atomic.Bool   // this process created the state, and nothing is written yet
 
 	mu       sync.Mutex
 	sessions map[*deadSession]bool
 	closed   bool
 }
 
-// checkExists fails when a queue does not exist; why is told the broker's name for it.
+// checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
+// origin.
 func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error {
 	ch, err := q.readLink.channel(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error 
 	return err
 }
 
-// findLimit finds out how many deliveries end a message. Ours has no limit that is
-// in reach, if no policy gives it another.
+// findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
+// lowers it.
 func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 	defer func() {
 		if q.limit > unreachableLimit {
@@ -130,18 +130,18 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 	defer cancel()
 	err := q.queryLimit(ctx)
 	if err != nil && !q.foreign {
-		return nil // its arguments are known
+		return nil // redeliver's own arguments are known
 	}
 	return err
 }
 
-// unreachableLimit is of how many deliveries nobody comes near.
+// unreachableLimit is a delivery limit that no message reaches.
 const unreachableLimit = 1 << 24
 
 func (q *deadLetters) queryLimit(ctx context.Context) error {
 	r, err := q.readSettings(ctx)
 	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
-		return err // a classic queue has none
+		return err // a classic queue has no limit
 	}
 	if low, ok := r.lowest("delivery-limit"); ok {
 		n, _ := low.number()
@@ -155,7 +155,7 @@ func (q *deadLetters) queryLimit(ctx context.Context) error {
 // Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [driver.DLQ]. What somebody has in hand is not counted.
+// Count implements [driver.DLQ]. It does not count unacked messages.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
 	ch, err := q.readLink.channel(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 	return int64(ready), false, err
 }
 
-// holderPrefix begins the keys of the state that say who has a lock.
+// holderPrefix is the prefix of the state's keys for the holders of locks.
 const holderPrefix = "holder/"
 
 // Held implements [driver.DLQ].
@@ -204,7 +204,7 @@ func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
 	return s, nil
 }
 
-// Close implements [driver.DLQ]. What was locked and not given back is free.
+// Close implements [driver.DLQ]. It frees all locks.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions

@@ -11,10 +11,9 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Oldest implements [driver.DLQ]: the timestamp property of the message at the
-// head, where the management API tells it. That is when its publisher says that it was
-// published, so the message has lain in the DLQ for no longer. RabbitMQ up to 4.0 tells
-// it of classic queues alone; redeliver's DLQ is a quorum queue.
+// Oldest implements [driver.DLQ]. It returns the timestamp property of the message at the head, as the management API
+// reports it. Its publisher set it, so the message has been in the DLQ for no longer. RabbitMQ up to 4.0 reports it
+// only for classic queues; redeliver's DLQ is a quorum queue.
 func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	r, err := q.readSettings(ctx)
 	if err != nil || r == nil {
@@ -31,8 +30,8 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Keeps implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
-// and policies, which the management API tells.
+// Keeps implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
+// management API reports them.
 func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
@@ -46,11 +45,11 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	ttl, _ := low.duration()
-	return max(ttl, time.Millisecond), nil // 0 is at once, and not never
+	return max(ttl, time.Millisecond), nil // a TTL of 0 means at once, not never
 }
 
-// Drops implements [driver.DLQ]: the bounds of its length, and what deletes the
-// queue itself.
+// Drops implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
+// itself.
 func (q *deadLetters) Drops(ctx context.Context) (string, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
@@ -75,8 +74,8 @@ func (q *deadLetters) notReported(what string) error {
 	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotTold, q.info.DLQ, what)
 }
 
-// readSettings is the queue with its policies; nil where there is no management API to ask, or
-// it does not list the queue.
+// readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
+// list the queue.
 func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) {
 	m := newManagement(&q.client.cfg)
 	if m == nil {

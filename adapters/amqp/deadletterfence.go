@@ -9,26 +9,25 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// Beside a DLQ are its state and fences: exclusive queues, which hold nothing. RabbitMQ
-// lets one connection declare such a queue, refuses all others, and deletes it with its
-// connection, however that ends. The locks of a session are fences, and so is the turn.
+// The locks of a DLQ are fences: exclusive, empty queues beside it. RabbitMQ lets only one connection declare such a
+// queue and deletes it when that connection ends in any way.
 const (
 	stateSuffix = ".state"
-	turnLock    = "turn" // held for the moment in which the state is read or written
+	turnLock    = "turn" // held while the state is read or written
 )
 
 const (
 	pollPause          = 50 * time.Millisecond // between two tries
-	otherReaderTimeout = 10 * time.Second      // for which a DLQ may be read by somebody else
+	otherReaderTimeout = 10 * time.Second      // how long to wait for other readers of a DLQ
 )
 
-// fenceName is the name of the queue that is a lock.
+// fenceName returns the name of a lock's queue.
 func (q *deadLetters) fenceName(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
 
 var errFenced = errors.New("amqp: another connection has it")
 
-// declareFence takes a fence for a connection, or returns errFenced. It stands until lower
-// is called or the connection is gone.
+// declareFence takes a lock for a connection, or returns errFenced. The lock lasts until deleteFence or the end of
+// the connection.
 func declareFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -49,11 +48,11 @@ func declareFence(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// deleteFence gives a fence back.
+// deleteFence releases a lock.
 func deleteFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
-		return nil // the connection is gone, and the fence with it
+		return nil // the connection has ended, and the lock with it
 	}
 	defer ch.Close()
 	if _, err := ch.QueueDelete(name, false, false, false); err != nil && !conn.IsClosed() {
@@ -62,7 +61,7 @@ func deleteFence(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// sleep waits for a moment.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -74,7 +73,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isFenced reports whether another connection has a fence.
+// isFenced reports whether another connection holds a lock.
 func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
 	ch, err := q.readLink.channel(ctx)
 	if err != nil {
@@ -92,9 +91,8 @@ func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
 	}
 }
 
-// waitForNoConsumers returns when nobody reads the DLQ. One who died is counted as a consumer
-// until the broker has what he had in hand: both change at once. A consumer that
-// stays is not one of ours.
+// waitForNoConsumers waits until nothing reads the DLQ. A dead reader counts as a consumer until the broker has its
+// messages back; both change at once. A consumer that stays belongs to another program.
 func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {

@@ -20,17 +20,16 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// deadRecord is a dead letter's own delivery, as its publisher made it, and where it is
-// in hand.
+// deadRecord is a dead letter's original delivery, and where it is unsettled.
 type deadRecord struct {
 	scanner *scanner
 	channel *scanChannel
 	tag     uint64
 	rec     amqp091.Delivery
-	raw     []byte // its headers, where the client could not read them
+	raw     []byte // its headers, if the client could not read them
 }
 
-// readMessage makes of a delivery what a person looks at.
+// readMessage converts a delivery for people.
 func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
@@ -46,7 +45,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	deaths := deathHeaders(d.Headers)
 	var ours []redeliver.Header
 	var findings []redeliver.Finding
-	if q.foreign { // another filler carries a producer's headers along, ours among them
+	if q.foreign { // other fillers copy a producer's headers, redeliver's among them
 		d.Headers = maps.Clone(d.Headers)
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 	} else {
@@ -61,7 +60,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: headerBytes(d.Headers[name])})
 	}
 	if len(ours) == 0 {
-		m.Headers = append(m.Headers, deaths...) // behind: another filler's word comes first
+		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
 	}
 	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
 	if part != "" && !q.foreign {
@@ -79,20 +78,20 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 		m.Mismatch = unread.Error() + ": a replay would be without them"
 		m.Foreign = append(m.Foreign, deadletter.Header{Name: HeaderRaw, Value: raw})
 	}
-	if !m.State.LastFailed.IsZero() { // RabbitMQ does not say when it was written
+	if !m.State.LastFailed.IsZero() { // RabbitMQ does not report when it was written
 		m.Time = m.State.LastFailed
 	}
 	return m
 }
 
-// position names a message by what its publisher and redeliver said, because the
-// broker has no name for it. Two equal messages share one.
+// position derives a message's position from its content, because the broker has no name for a message. Equal
+// messages share one.
 func position(d *amqp091.Delivery) deadletter.Position {
 	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + digest(d)))
 	return deadletter.Position(hex.EncodeToString(sum[:8]))
 }
 
-// deathHeaders is what RabbitMQ says of a message that it dead-lettered itself.
+// deathHeaders returns RabbitMQ's headers of a message that it dead-lettered itself.
 func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if name == "x-delivery-count" || name == "x-acquired-count" || !isBrokerHeader(name) {
@@ -103,8 +102,8 @@ func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 	return found
 }
 
-// headerBytes is a header's value as bytes: texts and bytes as they are, numbers as
-// text, tables and arrays as JSON.
+// headerBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
+// JSON.
 func headerBytes(v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -122,7 +121,7 @@ func headerBytes(v any) []byte {
 	return text
 }
 
-// jsonValue is a header's value as JSON has it.
+// jsonValue returns a header's value for JSON.
 func jsonValue(v any) any {
 	switch v := v.(type) {
 	case time.Time:
@@ -144,8 +143,7 @@ func jsonValue(v any) any {
 	}
 }
 
-// recordFrom makes the record of a message with these headers. A header that is
-// as it was has its type, too.
+// recordFrom makes the record of a message with these headers. Unchanged headers keep their type.
 func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
 	r := &record{keys: keys}
 	if own, ok := m.Native.(*deadRecord); ok {
@@ -183,11 +181,11 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys stateke
 	return r
 }
 
-// headerType is the property that says of which type a header is that is no text:
-// for those that have lost it on the way through a file.
+// headerType is the prefix of properties that keep the types of headers when a message passes through a file. Plain
+// text has none.
 const headerType = "header-type/"
 
-// propertiesOf are what AMQP keeps beside the headers.
+// propertiesOf returns AMQP's properties beside the headers.
 func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
@@ -218,7 +216,7 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add("routing-key", d.RoutingKey)
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		switch v := d.Headers[name].(type) {
-		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last ones come back as text
+		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last three come back as text
 		case []byte:
 			add(headerType+name, "bytes")
 		default:
@@ -228,7 +226,7 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	return all
 }
 
-// deliveryFromProperties is a delivery with what propertiesOf said, without headers.
+// deliveryFromProperties restores a delivery from the properties, without headers.
 func deliveryFromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	texts := map[string]*string{
 		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
@@ -257,7 +255,7 @@ func deliveryFromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	return d
 }
 
-// parseTyped gives a header that comes out of a file its type back.
+// parseTyped restores the type of a header from a file.
 func parseTyped(kind string, text []byte) (v any, ok bool) {
 	whole := func(bits int) int64 {
 		n, err := strconv.ParseInt(string(text), 10, bits)
@@ -297,7 +295,7 @@ func parseTyped(kind string, text []byte) (v any, ok bool) {
 	return v, ok
 }
 
-// typesOf are the types of headers in properties, by name.
+// typesOf returns the types of headers in properties, by name.
 func typesOf(all []deadletter.Header) map[string]string {
 	kinds := make(map[string]string)
 	for _, p := range all {

@@ -11,19 +11,17 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deliveriesKey is the key of the state for how often a message of a DLQ with a delivery limit was
-// delivered at most.
+// deliveriesKey is the state's key for the highest delivery count of a message in a DLQ with a delivery limit.
 const deliveriesKey = "met"
 
-// deadReader reads as many messages as lay ready when it was opened. It implements
-// [driver.Reader].
+// deadReader reads the messages that were ready when it was opened. It implements [driver.Reader].
 type deadReader struct {
 	s             *deadSession
 	scanner       *scanner
-	total         int // messages that lay ready
-	left          int // of them, not read yet
-	maxDeliveries int // deliveries of a message at which it is left alone; 0 for any
-	deliveries    int // the most deliveries of a message
+	total         int // ready messages at the start
+	left          int // of them, not yet read
+	maxDeliveries int // delivery count at which a message is left alone; 0 means none
+	deliveries    int // highest delivery count so far
 }
 
 // Next implements [driver.Reader].
@@ -51,8 +49,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	return m, nil
 }
 
-// Arrived implements [driver.Arriver]. It is counted, not looked at: where nothing has come
-// nothing is read.
+// Arrived implements [driver.Arriver]. It counts without reading, so it reads nothing if nothing came.
 func (r *deadReader) Arrived(context.Context) (int, error) {
 	if err := r.scanner.stopConsumer(); err != nil {
 		return 0, r.s.lostError(err)
@@ -71,24 +68,24 @@ func (r *deadReader) HoldsFor() time.Duration { return r.s.q.client.cfg.Consumer
 func (r *deadReader) Close(ctx context.Context) error {
 	err := r.scanner.returnAll(ctx)
 	if r.s.conn.IsClosed() {
-		return nil // the broker has all back, and the fence is down
+		return nil // the broker has all messages back, and the locks are released
 	}
 	if err == nil && r.s.q.limit > 0 {
-		err = r.s.q.recordDeliveries(ctx, r.deliveries+1, r.left == 0) // handing it back counts
+		err = r.s.q.recordDeliveries(ctx, r.deliveries+1, r.left == 0) // returning a message counts as a delivery
 	}
 	return err
 }
 
-// met is how often a message of the DLQ was delivered at most, as far as it was noted.
+// knownDeliveries returns the highest known delivery count of a message in the DLQ.
 func (q *deadLetters) knownDeliveries(ctx context.Context) (met int, err error) {
 	state, err := q.Load(ctx)
 	if err == nil && state[deliveriesKey] != nil {
-		_ = json.Unmarshal(state[deliveriesKey], &met) // what is no number was not noted
+		_ = json.Unmarshal(state[deliveriesKey], &met) // an invalid value counts as 0
 	}
 	return met, err
 }
 
-// checkDeliveries refuses to look where a look might end a message.
+// checkDeliveries refuses to read if that might reach the delivery limit.
 func (q *deadLetters) checkDeliveries(ctx context.Context, until int) error {
 	if until == 0 {
 		return nil
@@ -105,8 +102,8 @@ func (q *deadLetters) tooManyDeliveries(met int) error {
 		"Raise the limit, by a policy or the queue's arguments, or set DeliveryLimit if it is higher", q.info.DLQ, met, q.limit, max(0, q.limit-2-met))
 }
 
-// recordDeliveries notes that: the next look is refused before it begins where that is too often. Whoever has
-// seen the whole DLQ knows better than who was there before.
+// recordDeliveries stores the highest delivery count, so that the next scan is refused in time. Only a scan of the
+// whole DLQ may lower it.
 func (q *deadLetters) recordDeliveries(ctx context.Context, met int, whole bool) error {
 	before, err := q.knownDeliveries(ctx)
 	if err != nil || met == before || met < before && !whole {

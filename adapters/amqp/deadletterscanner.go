@@ -14,43 +14,41 @@ const (
 	minConsumerBatch = 64
 	maxConsumerBatch = 16 << 10
 	maxScanChannels  = 200
-	quietTime        = 100 * time.Millisecond // after which the broker is asked whether there is more
-	returnTimeout    = 5 * time.Second        // in which the broker has what was handed back
+	quietTime        = 100 * time.Millisecond // before the broker is asked whether there is more
+	returnTimeout    = 5 * time.Second        // for the broker to have the returned messages
 )
 
-// scanner is what was read of a DLQ and neither acked nor handed back. The broker
-// bounds what a consumer has in hand, and a hand has no bound: what is passed
-// stays in it until the scan ends. So it reads by one consumer after another, and
-// what an old one has brought stays. It belongs to one goroutine.
+// scanner reads a queue and keeps its messages unsettled. They stay so until the scan ends, in any number, but the
+// broker bounds the unacked messages of a consumer. So the scanner uses one consumer after another, and keeps what
+// each has delivered. It belongs to one goroutine.
 type scanner struct {
 	conn        *amqp091.Connection
 	statChannel *amqp091.Channel
 	queue       string
-	bytes       int // that may be on their way at once
+	bytes       int // limit of bytes that may be in transit at once
 
-	channels   []*scanChannel          // the last is the present one
-	in         <-chan amqp091.Delivery // of the present consumer; nil where there is none
-	consumers  int                     // of consumers so far
-	maxBatch   int                     // how many one may bring at most: more with each
-	batch      int                     // how many the present one may bring
-	available  int                     // how many it could bring, and there were still that many
-	received   int                     // how many it has brought
+	channels   []*scanChannel          // the last one is in use
+	in         <-chan amqp091.Delivery // of the current consumer; nil if there is none
+	consumers  int                     // number of consumers so far
+	maxBatch   int                     // largest batch of a consumer; grows with each
+	batch      int                     // messages for the current consumer
+	available  int                     // messages that were available to it at least
+	received   int                     // messages that it has delivered
 	totalBytes int                     // of all bodies so far
 	total      int
-	acked      bool // something was
+	acked      bool // a message was acked
 
-	buf []scanned // not given to the reader yet
+	buf []scanned // not yet returned by next
 }
 
-// scanChannel is a channel, with what a consumer has brought. There is one for each
-// consumer, up to a bound: what a channel had in hand comes back in its order when
-// it is closed, and by nothing else.
+// scanChannel is a channel with its unsettled messages. Each consumer has its own, up to a limit, because closing a
+// channel is the only way to return its messages in order.
 type scanChannel struct {
 	ch   *amqp091.Channel
-	open []uint64 // tags of all that is in hand, in order
+	open []uint64 // tags of the unsettled messages, in order
 }
 
-// scanned is a delivery, and by what it is held.
+// scanned is a delivery with its channel.
 type scanned struct {
 	amqp091.Delivery
 	channel *scanChannel
@@ -64,8 +62,8 @@ func newScanner(conn *amqp091.Connection, queue string, bytes int) (*scanner, er
 	return &scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes}, nil
 }
 
-// next returns the next of at most left messages; ok is false where there are
-// fewer: they were deleted, have expired, or another reader has them.
+// next returns the next of at most left messages. ok is false if there are fewer: they were deleted, have expired, or
+// another reader has them.
 func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err error) {
 	for quiet := 0; len(h.buf) == 0; {
 		if h.in != nil && h.received == h.batch {
@@ -96,10 +94,10 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 			if err != nil {
 				return d, false, h.readError(err)
 			}
-			if quiet++; ready > 0 || consumers == 0 { // we read it: who says that nobody does has not asked its leader
+			if quiet++; ready > 0 || consumers == 0 { // this scanner is a consumer, so a count of 0 did not come from the queue's leader
 				quiet = 0
 			}
-			if quiet > 2 { // what was on its way then is here by now
+			if quiet > 2 { // messages in transit have arrived by now
 				if err := h.stopConsumer(); err != nil || len(h.buf) == 0 {
 					return d, false, err
 				}
@@ -107,18 +105,18 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 		}
 	}
 	d = h.buf[0]
-	h.buf[0] = scanned{} // its body is not to live for as long as the others
+	h.buf[0] = scanned{} // frees its body
 	h.buf = h.buf[1:]
 	return d, true, nil
 }
 
-// drain takes what has come besides.
+// drain adds the messages that have arrived as well.
 func (h *scanner) drain() {
 	for {
 		select {
 		case d, open := <-h.in:
 			if !open {
-				return // the next look tells
+				return // the next receive reports it
 			}
 			h.add(d)
 		default:
@@ -127,8 +125,8 @@ func (h *scanner) drain() {
 	}
 }
 
-// consume begins to read by another consumer, which brings no more than left, and
-// no more bytes at once than the hand is to have, as far as those before tell.
+// consume starts another consumer. It delivers at most left messages, and at most the allowed bytes at once,
+// estimated from earlier messages.
 func (h *scanner) consume(left int) error {
 	h.maxBatch = max(minConsumerBatch, min(4*h.maxBatch, maxConsumerBatch))
 	h.available = max(1, left)
@@ -153,7 +151,7 @@ func (h *scanner) consume(left int) error {
 
 func (h *scanner) lastChannel() *scanChannel { return h.channels[len(h.channels)-1] }
 
-// stopConsumer ends the present consumer. What it has brought stays in hand.
+// stopConsumer ends the current consumer. Its messages stay unsettled.
 func (h *scanner) stopConsumer() error {
 	if h.in == nil {
 		return nil
@@ -176,16 +174,15 @@ func (h *scanner) add(d amqp091.Delivery) {
 	h.buf = append(h.buf, scanned{d, g})
 }
 
-// readError says why nothing can be read any more.
+// readError returns the error of a queue that can no longer be read.
 func (h *scanner) readError(err error) error {
 	return fmt.Errorf("amqp: reading %s: %w; its unsettled messages are in the queue again", h.queue, err)
 }
 
-// ack removes messages of one grip for good. It returns when the broker has read that.
+// ack removes messages of one channel. It returns when the broker has read the acks.
 func (h *scanner) ack(g *scanChannel, tags []uint64) error {
 	if h.in != nil && g == h.lastChannel() {
-		// For each ack the broker sends the consumer another message, which must not
-		// be one behind the end.
+		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
 		if h.batch+len(tags) > h.available {
 			if err := h.stopConsumer(); err != nil {
 				return err
@@ -195,7 +192,7 @@ func (h *scanner) ack(g *scanChannel, tags []uint64) error {
 	}
 	h.acked = true
 	slices.Sort(tags)
-	first := 0 // how many are the oldest in hand, which one ack covers
+	first := 0 // number of oldest unsettled messages, which one ack covers
 	for first < min(len(tags), len(g.open)) && tags[first] == g.open[first] {
 		first++
 	}
@@ -204,20 +201,20 @@ func (h *scanner) ack(g *scanChannel, tags []uint64) error {
 			return h.readError(err)
 		}
 	}
-	from, _ := slices.BinarySearch(g.open, tags[0]) // they are among the latest
+	from, _ := slices.BinarySearch(g.open, tags[0]) // acked messages are usually among the latest
 	late := slices.DeleteFunc(g.open[from:], func(tag uint64) bool {
 		_, acked := slices.BinarySearch(tags, tag)
 		return acked
 	})
 	g.open = g.open[:from+len(late)]
-	// It answers in the order in which it was asked.
+	// The broker answers in order.
 	if _, _, err := stat(g.ch, h.queue); err != nil {
 		return h.readError(err)
 	}
 	return nil
 }
 
-// returnAll hands back what is in hand, in its order, and returns when it lies there.
+// returnAll returns all unsettled messages in order, and waits until they are in the queue.
 func (h *scanner) returnAll(ctx context.Context) error {
 	defer h.statChannel.Close()
 	err := h.applied()
@@ -229,17 +226,17 @@ func (h *scanner) returnAll(ctx context.Context) error {
 		}
 	}
 	for _, g := range h.channels {
-		_ = g.ch.Close() // where it is open still; what it has comes back
+		_ = g.ch.Close() // returns its messages if it is still open
 	}
 	if h.conn.IsClosed() {
-		return nil // all has come back
+		return nil // everything has been returned
 	}
 	return err
 }
 
-// applied returns when the queue has every ack, and no consumer reads any more. It rests on the end of a consumer, see
-// [applied]: each channel has sent its acks before, up to 32, and gets to know then that the queue has applied them. When it
-// answers once more it has sent the others. A consumer that begins for that alone brings the last in hand.
+// applied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
+// see [applied]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
+// next answer it has sent the others. If no consumer is active, applied starts one, which may get one more message.
 func (h *scanner) applied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {
@@ -257,13 +254,13 @@ func (h *scanner) applied() error {
 	return nil
 }
 
-// releaseChannel hands back what one grip has, by closing its channel.
+// releaseChannel returns the messages of one channel by closing it.
 func (h *scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
 	before, _, err := stat(h.statChannel, h.queue)
 	if err != nil {
 		return h.readError(err)
 	}
-	_ = g.ch.Close() // it may be closed already
+	_ = g.ch.Close() // it may already be closed
 	for began := time.Now(); len(g.open) > 0 && time.Since(began) < returnTimeout; {
 		ready, _, err := stat(h.statChannel, h.queue)
 		if err != nil {
@@ -276,5 +273,5 @@ func (h *scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
 			return err
 		}
 	}
-	return nil // or another reader has taken some
+	return nil // or another reader has received some
 }

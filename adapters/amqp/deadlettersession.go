@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deadSession is a connection, with the fences and the messages that it holds. When the
-// connection ends the broker has all of them. It implements [driver.Session].
+// deadSession is a connection with its locks and unsettled messages. When it ends, the broker gets them all back. It
+// implements [driver.Session].
 type deadSession struct {
 	q     *deadLetters
 	link  *link
@@ -23,7 +23,7 @@ type deadSession struct {
 	locks []string
 }
 
-// lostError says of an error whether the session is gone.
+// lostError marks an error as ErrLost if the connection has ended.
 func (s *deadSession) lostError(err error) error {
 	if s.conn.IsClosed() {
 		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrLost, s.q.info.DLQ, err)
@@ -78,7 +78,7 @@ func (s *deadSession) Close(context.Context) error {
 	s.q.mu.Unlock()
 	defer s.link.close()
 	var errs []error
-	for _, lock := range s.locks { // at once, before the broker has seen that the connection ends
+	for _, lock := range s.locks { // the end of the connection would release them a little later
 		if !s.conn.IsClosed() {
 			errs = append(errs, deleteFence(s.conn, s.q.fenceName(lock)))
 		}
@@ -86,8 +86,8 @@ func (s *deadSession) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Write implements [driver.Session]. What the broker itself wrote of a message cannot be written
-// into the DLQ again: it is in redeliver's headers then.
+// Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
+// keep them.
 func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
 	frame, keys := s.frame(), s.q.keys
 	if to == driver.Back {
@@ -104,7 +104,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	})
 }
 
-// frame is how large the headers of what is published may be.
+// frame returns the largest frame for published headers.
 func (s *deadSession) frame() int {
 	if n := s.q.client.publishing.frameMax(); n > 0 {
 		return n
@@ -131,7 +131,7 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 	for i, m := range msgs {
 		p, err := compose(m)
 		if err == nil && !out.tryReserve() {
-			settle() // who holds places must not wait for one
+			settle() // a holder of slots must not wait for one
 			err = out.reserve(ctx)
 		}
 		if err == nil {
@@ -147,7 +147,7 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 		if !isRefusal(err) {
 			continue
 		}
-		p, _ := compose(msgs[i]) // as before, and it went well then
+		p, _ := compose(msgs[i]) // it succeeded before
 		_, errs[i] = out.sendAlone(ctx, "", queue, p)
 	}
 	return errs

@@ -11,15 +11,14 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// What is to be remembered of a DLQ beside its messages is one message in a queue
-// of its own, "<dlq>.state". It is read and handed back, or read, written anew and
-// acked, by one at a time. Who dies between the write and the ack leaves two, of
-// which the next one to read makes one.
+// The state of a DLQ is one message in its own queue, "<dlq>.state". One process at a time gets it and returns it, or
+// writes a new one and acks it. A process that dies between the write and the ack leaves two; the next reader merges
+// them.
 const (
-	// maxStateReads is after how many reads the message is written anew: the log of a quorum
-	// queue cannot be cut behind its oldest message, and each read is in it.
+	// maxStateReads is the number of reads after which the message is rewritten. The log of a quorum queue is only
+	// truncated up to its oldest message, and each read adds to it.
 	maxStateReads = 1000
-	// stateReturnTimeout is how long the state may be away when its reader has died.
+	// stateReturnTimeout is how long the state may be missing after its reader has died.
 	stateReturnTimeout = 2 * time.Second
 )
 
@@ -35,7 +34,7 @@ func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error
 	return err
 }
 
-// updateState reads the state and applies entries; it is empty where none was ever written.
+// updateState reads the state and applies entries. It is empty before the first write.
 func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.client.cfg.SendTimeout, fmt.Errorf("not within %s", q.client.cfg.SendTimeout))
 	defer cancel()
@@ -70,7 +69,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	if err != nil {
 		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	defer ch.Close() // what was not acked is handed back
+	defer ch.Close() // returns what was not acked
 	found, err := q.receiveState(ctx, ch, &snap)
 	if err != nil {
 		return snap, err
@@ -92,8 +91,8 @@ func (q *deadLetters) stateInUse(err error) error {
 	return fmt.Errorf("amqp: the state of %s: others have it: %w", q.info.DLQ, err)
 }
 
-// receiveState takes all that lies in the state's queue. Nothing lies there before the
-// first write, and, for a moment, when one who had it in hand has died.
+// receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
+// reader has died.
 func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	state := q.info.DLQ + stateSuffix
 	for began := time.Now(); ; {
@@ -119,7 +118,7 @@ func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, sna
 	}
 }
 
-// writeState writes the state anew and then, not before, acks what it was read from.
+// writeState writes the new state and then acks the old messages.
 func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	state := q.info.DLQ + stateSuffix
 	body, err := snap.Bytes()
@@ -141,7 +140,7 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 	case err != nil:
 	case !ok:
 		err = errRefused
-	case len(returns) > 0: // it comes before the confirm
+	case len(returns) > 0: // a return comes before the confirm
 		err = errNoQueue
 	}
 	if err != nil {
@@ -153,11 +152,11 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 			return fmt.Errorf("amqp: acking in queue %s: %w", state, err)
 		}
 	}
-	_, _, err = stat(ch, state) // the acks were read then
+	_, _, err = stat(ch, state) // after the answer the broker has the acks
 	return err
 }
 
-// provisionState makes the state's queue, where create says so.
+// provisionState creates the state's queue if create is set.
 func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + stateSuffix
 	ch, err := conn.Channel()

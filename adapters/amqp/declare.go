@@ -12,15 +12,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// declare makes sure that every queue, exchange and binding is there. All
-// problems are in one error.
+// declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
 func (c *Client) declare(d *declarer, l *layout) error {
 	var ps redeliver.Problems
 	for _, q := range l.queues {
 		d.queue(&ps, q, !c.cfg.NoProvisioning)
 	}
 	t := c.cfg.Topology
-	// A queue that exists is the user's, whatever its arguments.
+	// An existing queue belongs to the user, whatever its arguments.
 	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
@@ -39,11 +38,11 @@ func (c *Client) declare(d *declarer, l *layout) error {
 	return nil
 }
 
-// declarer declares queues, each on a channel that an error has not closed.
+// declarer declares queues. It opens a new channel after an error has closed one.
 type declarer struct {
 	open   func() (*amqp091.Channel, error)
 	ch     *amqp091.Channel
-	err    error // the connection's; nothing goes any more
+	err    error // of the connection; ends all further work
 	rights rights
 }
 
@@ -56,20 +55,18 @@ func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
 
 func (d *declarer) close() {
 	if d.ch != nil {
-		_ = d.ch.Close() // it is closed already, or its connection is gone
+		_ = d.ch.Close() // it may be closed already
 	}
 }
 
-// run calls what and says what the broker had against it. A broker in trouble is asked
-// again: under load the members of a new quorum queue may not find each other in time,
-// and a queue that two declare at once cannot be reached by one of them for a moment.
-// It is not asked often, because the first of these answers closes the connection, which
-// gives back what its consumers hold.
+// run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
+// queue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
+// retries only a few times, because the first of these answers closes the connection with all its consumers.
 func (d *declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
 
-// runOnce is do for what must not be done again, because the first time may have worked.
+// runOnce is run without retries, for calls that may have succeeded.
 func (d *declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, &backoff.StopBackOff{})
 }
@@ -90,8 +87,7 @@ func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 			return err
 		case ok && answer.Code == amqp091.InternalError:
 			return err
-		// A connection that an administrator or a broker that stops has closed says nothing
-		// of the queue.
+		// If an administrator or a stopping broker closes the connection, that says nothing about the queue.
 		case ok && answer.Server && answer.Code != amqp091.ConnectionForced:
 			refused = answer
 		default:
@@ -105,7 +101,7 @@ func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 	return refused
 }
 
-// exists reports whether a queue is there.
+// exists reports whether a queue exists.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
@@ -125,7 +121,7 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	}
 }
 
-// queue declares a queue, or, where that is not wanted, looks that it is there.
+// queue declares a queue, or only checks that it exists if create is false.
 func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 	if !create {
 		if !d.exists(ps, q.name) {
@@ -143,9 +139,9 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 	}
 	switch {
 	case refused == nil:
-	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
+	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // the target of its dead letters
 		d.rights.write.add("queue "+q.name+"'s dead-letter exchange", refused)
-	case isAccessRefused(refused): // to declare it, or, because it dead-letters, to read it
+	case isAccessRefused(refused): // to declare it, or to read it because it dead-letters
 		before := len(d.rights.configure.targets)
 		if d.checkConfigure(q.name); len(d.rights.configure.targets) == before {
 			d.rights.read.add(q.name, refused)
@@ -170,9 +166,9 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 	}
 }
 
-// inspectQueues says what declare would say, and whether each queue is there, without
-// creating anything. Queues that were refused already are passed over. With rights
-// it looks at those too of which a subscriber hears when it declares and reads.
+// inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
+// skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
+// reads.
 func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.queues {
@@ -183,11 +179,11 @@ func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, r
 		case !there[q.name] && c.cfg.NoProvisioning:
 			addMissing(ps, d, q)
 		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
-			d.queue(ps, q, true) // it is there: this compares its arguments
+			d.queue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
 			d.checkConfigure(q.name)
 		}
-		// Only who may read a queue may declare one that dead-letters.
+		// Declaring a queue that dead-letters needs the right to read it.
 		if rights && (q.isRead() || creates && q.kind != deadQueue) {
 			d.checkRead(q.name)
 		}
@@ -222,7 +218,7 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 	}
 }
 
-// exchange declares an exchange; one that exists is used whatever its flags.
+// exchange declares an exchange. An existing one is used whatever its flags.
 func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// doctor looks at one queue and those on which its messages wait.
+// examination checks one queue and the queues on which its messages wait.
 type examination struct {
 	*doctor.Diagnosis
 	*survey
@@ -52,7 +52,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return d.Diagnosis, d.comparePolicies(ctx)
 }
 
-// checkQueues looks which queues are there, and whether somebody reads what lies in them.
+// checkQueues checks which queues exist, and whether anything reads them.
 func (d *examination) checkQueues(ctx context.Context) error {
 	ch, err := d.c.publishing.channel(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
 		}
-		if errorCode(err) != 0 { // that has closed it
+		if errorCode(err) != 0 { // the error has closed the channel
 			if ch, err = d.c.publishing.channel(ctx); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 	return nil
 }
 
-// reportSettings tells what the survey has found to be in the way.
+// reportSettings reports the problems that the survey has found.
 func (d *examination) reportSettings() {
 	for _, p := range d.problems {
 		name, ok := strings.CutPrefix(p.Field, "queue ")
@@ -115,11 +115,11 @@ func (d *examination) reportOldLevels() {
 	d.Checked = append(d.Checked, "levels of older policies")
 }
 
-// countDelay is how far the broker's own counts may be behind.
+// countDelay is a bound for how old the broker's own counts may be.
 const countDelay = 6 * time.Second
 
-// findLate looks for messages whose level is over and that are not on their way. What has
-// just been let go is behind as such, too: what is seen is looked at again.
+// findLate finds messages whose level is over and that do not move. Messages that were just released look the same,
+// so it looks twice.
 func (d *examination) findLate(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
@@ -146,7 +146,7 @@ func (d *examination) findLate(ctx context.Context) error {
 	return nil
 }
 
-// countStuck is how many messages of each level are stuck.
+// countStuck returns the number of stuck messages of each level.
 func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
@@ -157,7 +157,7 @@ func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 	return found
 }
 
-// comparePolicies looks whether all who read the queue run one policy.
+// comparePolicies checks whether all consumers of the queue run one policy.
 func (d *examination) comparePolicies(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()

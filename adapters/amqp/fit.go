@@ -12,15 +12,15 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// What the broker may add to the headers of a message in a queue of ours. Headers
-// larger than a frame kill the connection of whoever reads them.
+// Room for headers that the broker may add to a message in redeliver's queues. Headers larger than a frame break the
+// connection of every reader.
 const (
-	waitingRoom = 4 << 10 // where a message waits: an x-death entry, and counts
-	countRoom   = 64      // in any quorum queue: how often it was delivered
+	waitingRoom = 4 << 10 // for waiting messages: an x-death entry and counts
+	countRoom   = 64      // for any quorum queue: delivery counts
 )
 
-// Redeliver's own headers that a message can do without: where it waits, and in
-// the DLQ, where reason, attempts and id are left at last.
+// Redeliver's headers that a message can do without, first where it waits, then in the DLQ. The DLQ always keeps
+// reason, attempts and id.
 var (
 	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	dispensableInDLQ = append(slices.Clone(dispensable),
@@ -28,8 +28,8 @@ var (
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waitingCopy is publishing for a queue from which the message comes back, to leave it
-// before it is due where until says so. One whose own headers leave no room for ours in a frame is refused.
+// waitingCopy returns the message for a queue from which it comes back. If until is set, it leaves that queue then,
+// before it is due. A message whose own headers leave no room in a frame is refused.
 func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
 	p := r.publishing(st)
 	if !until.IsZero() {
@@ -45,8 +45,8 @@ func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room i
 	return p, nil
 }
 
-// deadCopy is publishing for the DLQ, which takes everything that a frame brought
-// here: with as many of ours as fit, at worst with none.
+// deadCopy returns the message for the DLQ, which accepts everything that came in a frame. It has as many of
+// redeliver's headers as fit, or none.
 func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	p := r.publishing(st)
 	spent := dispensableInDLQ
@@ -61,8 +61,7 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
-	// The last bytes: no header longer than it was. What must not keep its name
-	// is written in another case.
+	// The last resort: no header may grow. Headers that would take effect get a name in another case.
 	d := r.own()
 	p = plainCopy(d)
 	p.Expiration, p.UserId = "", ""
@@ -82,9 +81,8 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	return p
 }
 
-// fit shortens redeliver's own headers until all fit into a frame with room to
-// spare, and a client can read them. ok is false when the message's own leave no
-// room for that.
+// fit shortens redeliver's headers until all fit into a frame with room to spare and a client can read them. It
+// reports whether they fit.
 func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool) {
 	maxHeaderSize := frame - frameOverhead - room
 	fits := func() bool {
@@ -105,15 +103,15 @@ func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool)
 	return fits()
 }
 
-// What amqp091-go reads: it ends the connection over more.
+// Limits of amqp091-go, which closes the connection over larger headers.
 const (
 	maxFields       = 8192 // of one table
-	maxDepth        = 32   // tables in tables
-	maxAddedHeaders = 16   // headers, at most, by the broker
+	maxDepth        = 32   // of nested tables
+	maxAddedHeaders = 16   // headers that the broker may add
 )
 
-// isReadable reports whether the client can read headers that were read before, with
-// what we have added and what the broker may add where there is room for that.
+// isReadable reports whether the client can read headers with redeliver's additions and, if there is room, the
+// broker's.
 func isReadable(headers amqp091.Table, room int) bool {
 	n := len(headers)
 	if room > 0 {
@@ -123,7 +121,7 @@ func isReadable(headers amqp091.Table, room int) bool {
 	return n <= maxFields && (!ok || depth(foreign) <= maxDepth)
 }
 
-// depth is how many tables and arrays are in each other.
+// depth returns how deeply tables and arrays are nested.
 func depth(v any) int {
 	deepest := 0
 	switch v := v.(type) {
@@ -141,10 +139,10 @@ func depth(v any) int {
 	return deepest + 1
 }
 
-// frameOverhead is what a frame has around its payload.
+// frameOverhead is the size of a frame without its payload.
 const frameOverhead = 8
 
-// headerSize is the size of a content header's payload, as the client writes it.
+// headerSize returns the size of a content header's payload as the client writes it.
 func headerSize(p *amqp091.Publishing) int {
 	n := 2 + 2 + 8 + 2 // class, weight, body size, flags
 	for _, s := range shortTexts(p) {
@@ -214,8 +212,8 @@ func fieldSize(v any) int {
 	}
 }
 
-// checkWritable tells what makes a publishing impossible. Client or broker would end
-// the connection over it, with all that is under way on it.
+// checkWritable returns an error if a message cannot be published. The client or the broker would close the
+// connection over it, with everything on it.
 func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
@@ -242,7 +240,7 @@ func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error
 	return nil
 }
 
-const maxShort = 255 // bytes of a property, a routing key, the name of a header
+const maxShort = 255 // AMQP's limit for a property, a routing key and the name of a header, in bytes
 
 func checkKeys(v any) error {
 	switch v := v.(type) {

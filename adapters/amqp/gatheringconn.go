@@ -5,20 +5,18 @@ import (
 	"sync"
 )
 
-// maxGathered is how many bytes wait to be written before writers have to.
+// maxGathered is the number of waiting bytes above which writers block.
 const maxGathered = 1 << 20
 
-// gatheringConn is a connection that writes in the background: what comes while the
-// kernel takes one piece goes with the next. The client flushes after every frame
-// that a goroutine of it sends, which is one packet and one wakening of the
-// broker for each publish. Nothing waits for company. That a write was taken says
-// nothing; confirms do.
+// gatheringConn is a connection that writes in the background. Data that comes during one write goes with the next.
+// The client flushes after every frame, which costs a packet and a wakeup of the broker for each publish. Nothing
+// waits longer for that. A successful Write does not mean that the data was sent; confirms do.
 type gatheringConn struct {
 	net.Conn
 	mu      sync.Mutex
-	changed sync.Cond // of what follows
+	changed sync.Cond // signals changes of the fields below
 	waiting []byte
-	err     error // no more is written
+	err     error // nothing more is written
 }
 
 func newGatheringConn(conn net.Conn) net.Conn {
@@ -45,7 +43,7 @@ func (g *gatheringConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// write belongs to a goroutine that ends with the connection.
+// write is the body of a goroutine that ends with the connection.
 func (g *gatheringConn) write() {
 	var piece []byte
 	g.mu.Lock()
@@ -62,16 +60,16 @@ func (g *gatheringConn) write() {
 		g.mu.Lock()
 		if err != nil {
 			g.endLocked(err)
-			_ = g.Conn.Close() // so that whoever reads hears of it too
+			_ = g.Conn.Close() // so that the reader gets an error too
 		}
 		if cap(piece) > maxGathered {
-			piece = nil // a burst does not stay in memory
+			piece = nil // frees the memory of a burst
 		}
 	}
 }
 
-// Close implements [net.Conn]. What waits is not written: the client closes only
-// when the broker has answered the last that it sent, or never will.
+// Close implements [net.Conn]. It drops waiting data. The client closes only after the broker's last answer, or if
+// there will be none.
 func (g *gatheringConn) Close() error {
 	g.mu.Lock()
 	g.endLocked(net.ErrClosed)
@@ -79,7 +77,7 @@ func (g *gatheringConn) Close() error {
 	return g.Conn.Close()
 }
 
-// endLocked has the writer and those that wait for it stop; the caller holds mu.
+// endLocked stops the writing goroutine and all that wait for it.
 func (g *gatheringConn) endLocked(err error) {
 	if g.err == nil {
 		g.err = err

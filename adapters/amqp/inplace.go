@@ -9,9 +9,10 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// noteOrdered is the turn of a suspect that keeps its place: it cannot be moved to a queue of suspects, and what the broker counted
-// of it says nothing, because that rises for all that is behind a killer, too. So it stays, in a turn of its own like any other,
-// and is charged in a queue beside before it runs, see updateCrashCount. The charge is taken back when its process has survived it.
+// inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no
+// evidence, because it also rises for all messages behind a killer. So it stays in its place and runs in a turn of
+// its own. It is charged with a crash before it runs, see updateCrashCount, and the charge is removed when its
+// process has survived.
 type inPlaceTurn struct {
 	s *source
 	d *delivery
@@ -25,13 +26,14 @@ type turnState uint8
 
 const (
 	turnIdle    turnState = iota
-	turnSeeking           // it waits for its turn
-	turnTaken             // it has its turn, and the lane has not heard of it
-	turnHeld              // it has its turn
-	turnEnding            // the charge is taken back
+	turnSeeking           // waits for its turn
+	turnTaken             // has its turn, but the lane does not know yet
+	turnHeld              // has its turn
+	turnEnding            // the charge is being removed
 )
 
-// beginOrSeek reports whether the message has its turn. If not, it seeks one, and the lane hears when it has it.
+// beginOrSeek reports whether the message has its turn. If not, it starts to seek one, and notifies the lane when it
+// has it.
 func (p *inPlaceTurn) beginOrSeek() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +44,7 @@ func (p *inPlaceTurn) beginOrSeek() bool {
 	return p.state == turnHeld
 }
 
-// confirmTurn reports whether the message still has the turn that it has taken. Now it may begin.
+// confirmTurn reports whether the message still has its turn. It may begin then.
 func (p *inPlaceTurn) confirmTurn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +60,7 @@ func (p *inPlaceTurn) setState(state turnState) {
 	p.state = state
 }
 
-// seek takes a turn, and notes the charge.
+// seek takes a turn and writes the charge.
 func (p *inPlaceTurn) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.calling
 	for c := (crashCharge{}); turn.Take(ctx, &s.r.sub.Gate); {
@@ -86,13 +88,14 @@ func (p *inPlaceTurn) seek() {
 	p.setState(turnIdle)
 }
 
-// crashCharge is one crash more for a message. A try to note it may fail and have noted it: the next one must not add another.
+// crashCharge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
+// add another.
 type crashCharge struct {
 	crashesBefore int // the crashes that the first try found
 	known         bool
 }
 
-// add is the crashes of a message that had n.
+// add returns the crashes of a message that had n.
 func (c *crashCharge) add(n int) int {
 	if !c.known {
 		c.crashesBefore, c.known = n, true
@@ -100,8 +103,8 @@ func (c *crashCharge) add(n int) int {
 	return max(n, c.crashesBefore+1)
 }
 
-// turnCame is called by the lane's goroutine when the message has its turn. It may have ended meanwhile, or nothing may begin: then
-// the others must not wait for it.
+// turnCame runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
+// may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) turnCame() {
 	s, m := p.s, p.d.m
 	if s.stopped || s.tired || p.d.what != open || s.r.sub.Gate.Closed() {
@@ -117,7 +120,8 @@ func (p *inPlaceTurn) turnCame() {
 	}
 }
 
-// end ends a turn, if there is one: the process has not died of the message. settled says that the message is.
+// end ends a turn, if there is one, because the process has survived the message. settled reports whether the message
+// is settled.
 func (p *inPlaceTurn) end(settled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,16 +137,17 @@ func (p *inPlaceTurn) end(settled bool) {
 	})
 }
 
-// withoutCharge is the crashes of a message that had n with the charge. Another process may have it by now, and have charged it. A
-// try that failed may have taken the charge back.
+// withoutCharge returns the crashes of a message that had n with the charge. Another process may have charged it
+// meanwhile, and a failed try may have removed the charge.
 func (p *inPlaceTurn) withoutCharge(n int) int { return min(n, max(p.crashesBefore, n-1)) }
 
-// removeCharge takes the charge back, until that has worked or the client is closed: nothing else begins before.
+// removeCharge removes the charge. It repeats that until it succeeds or the client is closed, and nothing else begins
+// before.
 func (p *inPlaceTurn) removeCharge(settled bool) {
 	s := p.s
 	change := p.withoutCharge
 	if settled {
-		// If its ack is lost it comes back, and nothing else may have run.
+		// If its ack is lost, it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		change = func(int) int { return 0 }
 	}
@@ -158,11 +163,11 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 	}
 }
 
-// tasks are goroutines that may be waited for. Safe for concurrent use.
+// tasks is a set of goroutines to wait for. It is safe for concurrent use.
 type tasks struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when there are none; nil where nobody waits
+	idle chan struct{} // closed when no goroutine runs; nil if nothing waits
 }
 
 func (t *tasks) start(f func()) {
@@ -184,7 +189,7 @@ func (t *tasks) done() {
 	}
 }
 
-// wait returns when there are none, or ctx ends.
+// wait returns when no goroutine runs or ctx ends.
 func (t *tasks) wait(ctx context.Context) {
 	t.mu.Lock()
 	if t.n == 0 {

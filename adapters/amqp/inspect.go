@@ -11,15 +11,14 @@ import (
 	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
-// The defaults of the broker that matter here.
+// Defaults of the broker.
 const (
-	rabbitMQ4Limit     = 20 // delivery limit of a quorum queue, since RabbitMQ 4
+	rabbitMQ4Limit     = 20 // delivery limit of a quorum queue since RabbitMQ 4
 	deadLetterPrefetch = 32 // dead_letter_worker_consumer_prefetch
 )
 
-// checkMain looks at the queue that is read: what its owner or a policy of the broker
-// does with messages before redeliver does, and what would lose them. exists tells
-// whether another queue is there.
+// checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
+// redeliver does, and what would lose them. exists reports whether another queue exists.
 func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) error {
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
@@ -52,15 +51,13 @@ func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) e
 	return s.checkLimit(exists, r)
 }
 
-// minDeliveryLimit is the lowest limit at which a message is written anew in time, with as
-// much again to spare.
+// minDeliveryLimit is twice the count at which a message is rewritten.
 const minDeliveryLimit = 2 * maxReturns
 
-// checkLimit looks at the broker's own count of deliveries, at the end of which it
-// takes the message away.
+// checkLimit checks the broker's delivery limit, at which it removes a message.
 func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) error {
 	if r.Type != amqp091.QueueTypeQuorum {
-		return nil // a classic queue has none
+		return nil // a classic queue has no limit
 	}
 	limit, ok := r.lowest("delivery-limit")
 	if !ok && s.isAtLeast(4, 0) && len(r.settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
@@ -107,7 +104,7 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) 
 	return nil
 }
 
-// deadLetterTarget says where a queue's dead letters go; "" for nowhere.
+// deadLetterTarget describes where a queue's dead letters go, or returns "".
 func (r queueSettings) deadLetterTarget() string {
 	exchange, ok := r.preferred("dead-letter-exchange")
 	key, keyed := r.preferred("dead-letter-routing-key")
@@ -117,7 +114,7 @@ func (r queueSettings) deadLetterTarget() string {
 	case exchange.value == "" && keyed:
 		return fmt.Sprintf("queue %s", key.value)
 	case exchange.value == "":
-		return "the queue of their routing key" // back into this one
+		return "the queue of their routing key" // back into this queue
 	case keyed:
 		return fmt.Sprintf("exchange %q with routing key %q", exchange.value, key.value)
 	default:
@@ -125,7 +122,7 @@ func (r queueSettings) deadLetterTarget() string {
 	}
 }
 
-// noteBounds explains what else takes messages out of the queue unseen.
+// noteBounds notes other settings that remove messages before redeliver sees them.
 func (s *survey) noteBounds(r queueSettings) {
 	gone := "dropped"
 	if to := r.deadLetterTarget(); to != "" {
@@ -143,7 +140,7 @@ func (s *survey) noteBounds(r queueSettings) {
 		overflow := "drop-head"
 		if all := r.settings("overflow"); len(all) > 0 {
 			overflow = fmt.Sprint(all[0].value)
-			if r.Type == amqp091.QueueTypeQuorum { // which prefers the policy
+			if r.Type == amqp091.QueueTypeQuorum { // quorum queues prefer the policy
 				overflow = fmt.Sprint(all[len(all)-1].value)
 			}
 		}
@@ -159,8 +156,8 @@ func (s *survey) noteBounds(r queueSettings) {
 	}
 }
 
-// checkConsumerTimeout refuses a queue whose own timeout is shorter than ours, by
-// which messages are handed back in time.
+// checkConsumerTimeout refuses a queue whose own timeout is shorter than Config.ConsumerTimeout, because messages
+// would be returned too late.
 func (s *survey) checkConsumerTimeout(r queueSettings) {
 	v, ok := r.lowest("consumer-timeout")
 	if !ok {
@@ -171,7 +168,7 @@ func (s *survey) checkConsumerTimeout(r queueSettings) {
 	}
 }
 
-// checkOwn looks at one queue of ours.
+// checkOwn checks one of redeliver's queues.
 func (s *survey) checkOwn(q ownQueue, r queueSettings) {
 	if there, ok := s.queues[q.name]; ok {
 		s.checkArguments(q, there)
@@ -190,8 +187,8 @@ func (s *survey) checkOwn(q ownQueue, r queueSettings) {
 	}
 }
 
-// forbiddenReason says why a policy must not set this on a queue of ours; "" if it may.
-// Of dead-letter settings the argument comes first, so those are harmless.
+// forbiddenReason returns why a policy must not set v on one of redeliver's queues, or "". Dead-letter settings are
+// harmless, because the argument takes precedence.
 func forbiddenReason(q ownQueue, v setting) string {
 	n, _ := v.number()
 	d, _ := v.duration()
@@ -199,7 +196,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 	case "max-length", "max-length-bytes":
 		return "must not be limited: a full queue would stop everything behind it"
 	case "message-ttl":
-		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // how long a dead letter is kept is the user's choice
+		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // the retention of dead letters is the user's choice
 			return ""
 		}
 		return "must not have another TTL: messages would leave it before their time"
@@ -207,7 +204,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 		return "must not expire: the broker would delete it with what waits in it"
 	case "delivery-limit":
 		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
-			return "" // nobody reads a delay queue
+			return "" // a delay queue has no limit of its own
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and looks, too"
 	case "overflow":
@@ -220,8 +217,8 @@ func forbiddenReason(q ownQueue, v setting) string {
 	}
 }
 
-// checkArguments refuses a queue of ours that is there with other arguments than it
-// needs. RabbitMQ itself compares only some of them when a queue is declared.
+// checkArguments refuses one of redeliver's queues that exists with other arguments. RabbitMQ itself compares only
+// some of them at a declaration.
 func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 	field := "queue " + q.name
 	var differ []string
@@ -238,7 +235,7 @@ func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
 	} {
 		have, ok := there.Arguments[key]
-		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // whoever sets no DLQ.Retention takes what is there
+		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // without DLQ.Retention any existing value is accepted
 		if _, ours := q.args[key]; ok && !ours && !kept {
 			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, valueText(have)))
 		}
@@ -252,8 +249,8 @@ func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 	}
 }
 
-// noteStuck notes messages that are stuck: over, and not taken by where they go.
-// They are none of the ready ones.
+// noteStuck notes messages whose level is over but that their target does not accept. They are not among the ready
+// ones.
 func (s *survey) noteStuck(q ownQueue, there queueInfo) {
 	if there.State != "" && there.State != "running" {
 		s.notef("%s is %s", q.name, there.State)
@@ -277,7 +274,7 @@ func (s *survey) notef(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// valueText is a value as it stands in an argument; the empty one is shown.
+// valueText formats the value of an argument, also an empty one.
 func valueText(v any) string {
 	if text, ok := v.(string); ok && text == "" {
 		return `""`

@@ -10,39 +10,36 @@ import (
 	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
-// levelSlack is how much longer a level may be than the wait that is put on it: the
-// due time is reckoned before the message is written, so what is left is always
-// a little less than the level that was meant. It may cost so much lateness.
+// levelSlack is how much longer than a wait its level may be. The due time is set before the message is written, so
+// the remaining time is always a little shorter than the intended level. It may add that much lateness.
 const levelSlack = 100 * time.Millisecond
 
-// A subscriber reads its short levels itself, and keeps what it gets until it is
-// due: that spares the broker a dead-lettering for every retry, its queues' one
-// worker for that is the slowest part of them, and the message a second trip
-// through a queue. What nobody has read is dead-lettered all the same: a level
-// that its policy no longer has, and what the prefetch leaves in the queue when
-// more falls due than the subscriber manages.
+// A subscriber reads its short levels itself and holds their messages until they are due. That saves a dead-lettering
+// for each retry, which a single worker does and which is the slowest part of the broker's queues, and a second pass
+// through a queue. Unread messages are dead-lettered nevertheless: those of a level that the policy no longer has,
+// and those beyond the prefetch.
 const (
 	maxReadLevel = time.Minute      // the longest level that is read
-	readGrace    = 10 * time.Second // how long after its level a message is left for a reader
+	readGrace    = 10 * time.Second // how long after its level a message waits for a reader
 )
 
-// Limits that our queues have on the broker's side.
+// The broker's limits on redeliver's queues.
 const (
-	// ownDeliveryLimit is the broker's own limit on queues that we consume: it never
-	// comes first, because crashes are counted, and what reaches it goes to the DLQ.
+	// ownDeliveryLimit is the delivery limit of queues that redeliver consumes. The broker never reaches it first,
+	// because redeliver counts crashes. A message that does reach it goes to the DLQ.
 	ownDeliveryLimit = 1000
-	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would
-	// drop a message after the twentieth without it; -1 is not known to 3.x.
+	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
+	// does not know -1.
 	noLimit = 1<<31 - 1
 )
 
-// layout is the queues of one subscription.
+// layout is the set of queues of one subscription.
 type layout struct {
 	topic, queue string
 	policy       redeliver.Policy
 	fingerprint  string
 	ladder       delayqueue.Ladder
-	jitter       time.Duration // the most that the policy's backoff adds to a delay
+	jitter       time.Duration // the most that the policy adds to a delay
 	names        Names
 	shards       int
 	queues       []ownQueue
@@ -50,7 +47,7 @@ type layout struct {
 	discards     bool // there is no DLQ
 }
 
-// ownQueue is one queue that redeliver declares.
+// ownQueue is a queue that redeliver declares.
 type ownQueue struct {
 	name  string
 	kind  kind
@@ -58,7 +55,7 @@ type ownQueue struct {
 	args  amqp091.Table
 }
 
-// isRead reports whether a subscriber reads the queue, beside the origin.
+// isRead reports whether a subscriber reads the queue beside the origin.
 func (q ownQueue) isRead() bool {
 	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= maxReadLevel
 }
@@ -121,20 +118,19 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// ordered reports whether the messages of the queue keep their places.
+// ordered reports whether the queue's policy is ordered.
 func (l *layout) ordered() bool { return ordered(l.policy) }
 
-// mustHop reports whether a message with so much left leaves a level for a shorter one
-// when the level is over, and does not stay with the level's reader: jitter does,
-// because a hop would only bring it to another reader.
+// mustHop reports whether a message with this remaining time leaves a level for a shorter one when the level is over.
+// Otherwise the level's reader holds it. It holds a rest of jitter, because a hop would only bring that to another
+// reader.
 func (l *layout) mustHop(left, level time.Duration) bool {
 	rest := left - level
 	return rest > l.jitter && rest >= l.ladder[0]
 }
 
-// checkTimeout refuses handlers that may run for longer than the broker leaves a
-// message unacked: they would lose their channel and begin again, uncounted, for
-// ever.
+// checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
+// channel and begin again, uncounted, forever.
 func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	field := "Policy"
 	if _, ok := cfg.Queues[queue]; ok {
@@ -147,7 +143,7 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
 		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
 	}
-	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is below; Plan notes it
+	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
 		return
 	}
 	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(
@@ -163,8 +159,8 @@ const (
 	rejectPublish      = "reject-publish"
 )
 
-// deadLetterArgs are the arguments of a quorum queue that moves its messages on
-// to another queue, and loses none when that one is away.
+// deadLetterArgs returns the arguments of a quorum queue that dead-letters to another queue, and loses nothing while
+// that is away.
 func deadLetterArgs(to string) amqp091.Table {
 	return amqp091.Table{
 		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: rejectPublish,
@@ -172,13 +168,13 @@ func deadLetterArgs(to string) amqp091.Table {
 	}
 }
 
-// unlimitedArgs are the arguments of a quorum queue that drops nothing.
+// unlimitedArgs returns the arguments of a quorum queue that drops nothing.
 func unlimitedArgs() amqp091.Table {
 	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
 }
 
-// deadLetteringArgs are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
-// DLQ it drops none: redeliver decides, and reports it.
+// deadLetteringArgs returns the arguments of a quorum queue that dead-letters to the DLQ before it drops a message.
+// Without a DLQ it drops nothing: redeliver decides and reports.
 func (l *layout) deadLetteringArgs() amqp091.Table {
 	if l.discards {
 		return unlimitedArgs()
@@ -186,10 +182,10 @@ func (l *layout) deadLetteringArgs() amqp091.Table {
 	return deadLetterArgs(l.dlq())
 }
 
-// originQueue is the queue that is read, as it is created where it does not exist.
+// originQueue returns the queue of the subscription as redeliver would create it.
 func (l *layout) originQueue(t Topology) ownQueue {
 	args := l.deadLetteringArgs()
-	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
+	if l.ordered() { // crashes are counted otherwise, and nothing is rewritten
 		args[deliveryLimit] = int32(noLimit)
 	}
 	if t.QueueArgs != nil {

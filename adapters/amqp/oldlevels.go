@@ -63,7 +63,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 	return old, nil
 }
 
-// keepReason says why no level may go, whatever waits on it: a consumer may write there.
+// keepReason returns why no level may be removed now: a consumer may still write there.
 func (l *layout) keepReason(runs map[string][]string, silent int) string {
 	if silent > 0 {
 		return fmt.Sprintf("%d consumers of %s do not say which policy they run: end them, or delete it by hand when none runs an older one", silent, l.queue)
@@ -118,7 +118,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 	return done, nil
 }
 
-// findOldLevels finds the old levels of these names.
+// findOldLevels returns the old levels with these names.
 func (c *Client) findOldLevels(ctx context.Context, topic string, places []string) ([]doctor.OldLevel, error) {
 	old, err := c.OldLevels(ctx, topic)
 	if err != nil {
@@ -134,14 +134,14 @@ func (c *Client) findOldLevels(ctx context.Context, topic string, places []strin
 	return chosen, nil
 }
 
-// removeQueue deletes a queue that is empty and that nobody reads.
+// removeQueue deletes a queue if it is empty and has no consumer.
 func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	var ready, consumers int
 	counted := true
 	refused := d.run(func(ch *amqp091.Channel) (err error) {
 		ready, consumers, err = confirmedStat(ch, o.Place)
 		if counted = !errors.Is(err, errUncounted); !counted {
-			return nil // which no other connection mends
+			return nil // a new connection would not help
 		}
 		return err
 	})

@@ -11,20 +11,19 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// openChannel is a channel, and what it reads; nil of suspects, which are fetched.
+// openChannel is a channel and its deliveries, which are nil for suspects, because those are fetched.
 type openChannel struct {
 	ch *amqp091.Channel
 	in <-chan amqp091.Delivery
 }
 
-// openFirstChannels opens the first channel of every queue, those of the origins last: a queue
-// that the user may not read is refused, and not tried again for ever. Anything
-// else is tried again. What a refused start has fetched comes back, and is counted by
-// the broker: so it fetches as little as it can.
+// openFirstChannels opens the first channel of every queue, the origins last. If the user may not read a queue, it
+// returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
+// fetched come back with a raised count, so it fetches as few as possible.
 func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
 	d := c.declarer(ctx)
 	defer d.close()
-	if len(readers) > 1 { // the only one is refused before anything of it is fetched
+	if len(readers) > 1 { // a single origin is refused before it is read
 		for _, r := range readers {
 			d.checkRead(r.layout.queue)
 		}
@@ -32,7 +31,7 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 	for _, r := range readers {
 		r.openFirst(ctx, d, false)
 	}
-	if len(d.rights.read.targets) == 0 { // else nobody is to get back what this would fetch
+	if len(d.rights.read.targets) == 0 { // otherwise the start fails, and this would fetch messages
 		for _, r := range readers {
 			r.openFirst(ctx, d, true)
 		}
@@ -48,8 +47,7 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 	return nil
 }
 
-// openFirst opens the first channel of the origin, or of all others. Once one is
-// denied the others are only asked for.
+// openFirst opens the first channel of the origin, or of all other queues. After a denial it only checks the others.
 func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
@@ -57,7 +55,7 @@ func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 			continue
 		}
 		if len(d.rights.read.targets) > 0 {
-			if cfg.kind != suspectQueue { // of which open does not find out
+			if cfg.kind != suspectQueue { // open does not check this right
 				d.checkRead(cfg.queue)
 			}
 			continue
@@ -71,10 +69,10 @@ func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	}
 }
 
-// policyArgs are the arguments of the subscription's consumers.
+// policyArgs returns the arguments of the subscription's consumers.
 func (r *reader) policyArgs() amqp091.Table { return amqp091.Table{policyArg: r.layout.fingerprint} }
 
-// close lets go of the channels that no source has used.
+// close closes channels that no source has used.
 func (r *reader) close() {
 	for i := range r.queues {
 		if first := r.queues[i].first; first != nil {
@@ -84,7 +82,7 @@ func (r *reader) close() {
 	}
 }
 
-// consumerTag is of the first consumer of a channel.
+// consumerTag is the tag of a channel's first consumer.
 const consumerTag = "redeliver"
 
 func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
@@ -99,22 +97,21 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
-		_ = ch.Close() // it is closed already, or its connection is gone
+		_ = ch.Close() // it may be closed already
 		return nil, nil, err
 	}
 	return ch, in, nil
 }
 
-// policyArg is an argument of a consumer, which RabbitMQ only shows: the fingerprint of
-// the policy that it runs, so that Doctor can compare.
+// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
 const policyArg = "x-redeliver-policy"
 
-// read begins to consume a queue, for the nth time on a channel.
+// read starts the nth consumer of a channel.
 func read(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
 	return readAs(ch, queue, n, prefetch, nil)
 }
 
-// readAs is read for who runs a policy.
+// readAs is read with consumer arguments.
 func readAs(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
@@ -122,7 +119,7 @@ func readAs(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Tab
 	return ch.Consume(queue, tag(n), false, false, false, false, args)
 }
 
-// tag is of the nth consumer of a channel, from 0.
+// tag returns the tag of a channel's nth consumer, from 0.
 func tag(n int) string {
 	if n == 0 {
 		return consumerTag

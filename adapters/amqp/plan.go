@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// queueRate is about how many messages one delay queue dead-letters in a second.
+// queueRate is the approximate number of messages that one delay queue dead-letters in a second.
 const queueRate = 2500
 
 // Plan describes how the subscription of a topic waits: the queues that it uses, those that are
@@ -26,7 +26,7 @@ const queueRate = 2500
 // messages.
 type Plan struct {
 	Topic, Queue string
-	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
+	Server       string // the broker's own name, such as "RabbitMQ 3.10.8"
 	Queues       []PlannedQueue
 	// State is the DLQ's companion, which is created when somebody first works on the DLQ.
 	// Subscribers do not need it.
@@ -120,7 +120,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 				planned.Messages = *info.Messages
 			}
 		case planned.Exists && q.kind == mainQueue:
-			planned.Arguments = nil // the user's own, not known
+			planned.Arguments = nil // the user's own, unknown
 		case !planned.Exists && s.asked:
 			planned.Messages = 0
 		}
@@ -149,7 +149,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	return p
 }
 
-// planDelays says how each wait of the policy is spent.
+// planDelays adds how each wait of the policy is spent.
 func (s *survey) planDelays(p *Plan) {
 	l := s.layout
 	var listed bool
@@ -177,7 +177,7 @@ func (s *survey) planDelays(p *Plan) {
 	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
 }
 
-// noteOrdered says what is worth knowing where messages keep their places.
+// noteOrdered adds notes about ordered queues.
 func (s *survey) noteOrdered(p *Plan) {
 	l := s.layout
 	who := "a message"
@@ -191,7 +191,7 @@ func (s *survey) noteOrdered(p *Plan) {
 		who, s.cfg.prefetch(l.policy)))
 }
 
-// noteTimeout notes handlers that may meet the broker's own timeout.
+// noteTimeout notes handlers that may exceed the broker's timeout.
 func (s *survey) noteTimeout(p *Plan) {
 	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
@@ -203,7 +203,7 @@ func (s *survey) noteTimeout(p *Plan) {
 	}
 }
 
-// String returns the plan as a text for people.
+// String formats the plan for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "queue %s, %s\n\n", p.Queue, p.Server)

@@ -42,7 +42,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	settle := func() {
 		for _, w := range waiting {
 			err := w.wait(ctx)
-			if isRefusal(err) { // of one of those on the channel
+			if isRefusal(err) { // another message on the channel may be the cause
 				_, err = w.sender.sendAlone(ctx, w.exchange, w.key, w.Publishing)
 			}
 			if err != nil {
@@ -79,8 +79,7 @@ type outgoing struct {
 	exchange, key string
 }
 
-// prepare makes what is published for a message: to where the topology says, or
-// to where it waits.
+// prepare makes the outgoing message, for the topology's destination or for where it waits.
 func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out outgoing, err error) {
 	c := p.client
 	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)
@@ -117,11 +116,11 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	if out.Publishing, err = rec.waitingCopy(&st, until, c.publishing.frameMax(), waitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
-	out.UserId = rec.UserId // the broker refuses another user's now, not when it is due
+	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due
 	return out, nil
 }
 
-// deliveryOf is what a consumer would get of a publishing.
+// deliveryOf returns the delivery that a consumer would get of a publishing.
 func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
 	return amqp091.Delivery{
 		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,

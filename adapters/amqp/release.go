@@ -17,8 +17,9 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// releaseWindow is how many messages of a level are written to the way back before they are acked there. A killed process
-// leaves at most two windows of duplicates: its last copies, and those before, whose acks a quorum queue may not have applied.
+// releaseWindow is how many messages of a level are written to the retry queue before they are acked. A killed
+// process leaves at most two windows of duplicates: its last copies, and the previous ones, whose acks a quorum queue
+// may not have applied.
 const releaseWindow = 500
 
 // ReleaseConfig selects the messages that [Client.Release] moves. Topic is required.
@@ -67,7 +68,7 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 	return moved, err
 }
 
-// release moves messages of levels to the way back.
+// release moves messages of levels to the retry queue.
 type release struct {
 	client  *Client
 	to      string
@@ -76,7 +77,7 @@ type release struct {
 	refusal error // of the first
 }
 
-// moveLevel moves what lies ready on one level.
+// moveLevel moves the ready messages of one level.
 func (r *release) moveLevel(ctx context.Context, queue string, report func(string, int)) (moved int64, err error) {
 	conn, err := r.link.get(ctx)
 	if err != nil {
@@ -112,14 +113,14 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 	return moved, nil
 }
 
-// read takes the next messages in hand. left is 0 when there are no more.
+// read reads the next window of messages. left is 0 when there are no more.
 func (r *release) read(ctx context.Context, h *scanner, left *int) (window []scanned, err error) {
 	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; *left-- {
 		d, ok, err := h.next(ctx, *left)
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // they have left their level meanwhile
+		if !ok { // the others have left the level
 			*left = 0
 			break
 		}
@@ -128,14 +129,15 @@ func (r *release) read(ctx context.Context, h *scanner, left *int) (window []sca
 	return window, nil
 }
 
-// move writes messages to the way back, and acks those that the broker has confirmed. Messages that it refuses stay on the level.
+// move writes messages to the retry queue, and acks those that the broker has confirmed. Refused messages stay on the
+// level.
 func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
 	now, out := time.Now(), r.client.forwarded
 	written := make([]*pending, len(window))
 	acks := make(map[*scanChannel][]uint64)
-	var failed error // the first
+	var failed error // the first error
 	settle := func(upTo int) {
 		for i, p := range written[:upTo] {
 			if p == nil {
@@ -162,7 +164,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 			continue
 		}
 		if !out.tryReserve() {
-			settle(i) // who holds places must not wait for one
+			settle(i) // a holder of slots must not wait for one
 			if err := out.reserve(ctx); err != nil {
 				failed = cmp.Or(failed, err)
 				break
@@ -185,7 +187,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 	return moved, failed
 }
 
-// released is the copy of a waiting message that is due now. All else stays as it was written to the level.
+// released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
 func released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
 	p := plainCopy(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""

@@ -14,36 +14,33 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// maxUnconfirmed is how many publishes of one sender may be unconfirmed. More channels,
-// or more than this, were slower.
+// maxUnconfirmed is the number of unconfirmed publishes of one sender. More of them, or more channels, were slower.
 const maxUnconfirmed = 1024
 
-// sender publishes on a channel of its own and knows of every message whether
-// the broker took it: it is confirmed, and it was not returned. It is safe for
+// sender publishes on a channel of its own. A publish succeeds if it is confirmed and not returned. It is safe for
 // concurrent use.
 type sender struct {
 	link      *link
 	slots     chan struct{}  // unconfirmed publishes
-	writeLock chan struct{}  // held while a frame is written; a channel, to wait with a context
-	channel   *senderChannel // guarded by turn
-	isolated  *sender        // see alone; nil for that itself
+	writeLock chan struct{}  // held while a frame is written; a channel, so that a context can end the wait
+	channel   *senderChannel // guarded by writeLock
+	isolated  *sender        // see sendAlone; nil in the isolated sender
 }
 
-// senderChannel is one channel of a sender and what is unconfirmed on it.
+// senderChannel is one channel of a sender with its unconfirmed publishes.
 type senderChannel struct {
 	ch      *amqp091.Channel
-	closed  chan *amqp091.Error // why the channel was closed, buffered
-	returns chan amqp091.Return // room for the whole window, so that it never blocks the reader
+	closed  chan *amqp091.Error // why the channel was closed; buffered
+	returns chan amqp091.Return // has room for all, so that it never blocks the reader
 
 	mu       sync.Mutex
 	open     map[identity]int  // unconfirmed publishes
-	returned map[identity]bool // of those, at least one was returned
+	returned map[identity]bool // at least one of them was returned
 	cause    error
 }
 
-// identity finds the publish that a return belongs to. Where several share one,
-// a return counts for all of them that are unconfirmed: they are published
-// again, and a copy too many is better than one too few.
+// identity matches a return with its publish. If several unconfirmed publishes share one, a return counts for all of
+// them. They are published again, because a duplicate is better than a loss.
 type identity struct{ exchange, key, id string }
 
 func identityOf(exchange, key string, headers amqp091.Table, messageID string) identity {
@@ -70,13 +67,13 @@ type pending struct {
 	channel  *senderChannel
 	id       identity
 	done     *amqp091.DeferredConfirmation
-	lateDone chan struct{} // made when a wait ended too early; closed when err stands
+	lateDone chan struct{} // made when a wait ended early; closed when err is set
 	err      error
 }
 
-// send publishes a message and returns when it is confirmed, refused, or ctx
-// ends. Then it may still be there, and unsure can be waited for. A message that the
-// broker does not take as it is, is [driver.ErrRefused].
+// send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
+// still arrive, and the caller can wait for unsure. A message that the broker refuses as it is returns
+// [driver.ErrRefused].
 func (s *sender) send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	if unsure, err = s.sendOnce(ctx, exchange, key, m); isRefusal(err) {
 		return s.sendAlone(ctx, exchange, key, m)
@@ -98,8 +95,8 @@ func (s *sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.P
 	return nil, err
 }
 
-// sendAlone publishes a message again over which its channel may have ended, and that ended
-// for all that were on it: now nothing else is on its channel, so a refusal is its own.
+// sendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
+// is on the channel now, so a refusal concerns this message.
 func (s *sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	unsure, err = s.isolated.sendOnce(ctx, exchange, key, m)
 	if isRefusal(err) {
@@ -108,16 +105,16 @@ func (s *sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.
 	return unsure, err
 }
 
-// isRefusal reports whether the broker has ended a channel because it does not take a
-// message as it is: one that is too large.
+// isRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is
+// too large.
 func isRefusal(err error) bool {
 	return errorCode(err) == amqp091.ContentTooLarge || errorCode(err) == amqp091.PreconditionFailed
 }
 
 var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
 
-// maxBodyOf is how large a body the broker takes that has refused one with err; a size that
-// hardly any broker refuses where err does not say.
+// maxBodyOf returns the largest body that the broker accepts, read from its refusal. If the refusal does not say, it
+// returns a size that hardly any broker refuses.
 func maxBodyOf(err error) int {
 	if found := maxSize.FindStringSubmatch(fmt.Sprint(err)); found != nil {
 		if n, err := strconv.Atoi(found[1]); err == nil && n > 0 {
@@ -127,8 +124,7 @@ func maxBodyOf(err error) int {
 	return 64 << 10
 }
 
-// reserve waits for a place in the window. Who holds a place must not call it:
-// all places could be held by such, and none would ever be free.
+// reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
 func (s *sender) reserve(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -138,7 +134,7 @@ func (s *sender) reserve(ctx context.Context) error {
 	}
 }
 
-// tryReserve is reserve for who holds places already: it does not wait.
+// tryReserve is reserve without waiting, for holders of slots.
 func (s *sender) tryReserve() bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -148,8 +144,7 @@ func (s *sender) tryReserve() bool {
 	}
 }
 
-// start publishes a message in the place that was reserved; wait tells what
-// became of it.
+// start publishes a message in a reserved slot. wait returns its result.
 func (s *sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
@@ -206,8 +201,7 @@ func (s *sender) openChannel(ctx context.Context) (*senderChannel, error) {
 	return g, nil
 }
 
-// wait returns nil when a queue has the message. After errUnsure it may be called
-// again.
+// wait returns nil when a queue has the message. It may be called again after errUnsure.
 func (p *pending) wait(ctx context.Context) error {
 	if p.lateDone == nil {
 		select {
@@ -216,7 +210,7 @@ func (p *pending) wait(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		p.lateDone = make(chan struct{})
-		go func() { // its slot is free when the broker, or the end of the channel, says so
+		go func() { // the slot is free when the broker answers or the channel ends
 			<-p.done.Done()
 			p.err = p.outcome()
 			close(p.lateDone)
@@ -230,7 +224,7 @@ func (p *pending) wait(ctx context.Context) error {
 	}
 }
 
-// outcome is what became of a publish that the broker has answered.
+// outcome returns the result of an answered publish.
 func (p *pending) outcome() error {
 	returned := p.complete()
 	switch {
@@ -249,8 +243,8 @@ var (
 	errUnsure  = errors.New("no confirm")
 )
 
-// complete takes the publish out of the window. A return comes before its confirm,
-// so what was returned is in the channel by now.
+// complete removes the publish from the channel's unconfirmed ones. A return comes before its confirm, so it is in
+// the channel by now.
 func (p *pending) complete() (returned bool) {
 	g := p.channel
 	g.mu.Lock()
@@ -285,7 +279,7 @@ func (g *senderChannel) remove(id identity) {
 	g.removeLocked(id)
 }
 
-// removeLocked counts down; the caller holds mu.
+// removeLocked removes one publish.
 func (g *senderChannel) removeLocked(id identity) {
 	if g.open[id]--; g.open[id] <= 0 {
 		delete(g.open, id)
@@ -293,7 +287,7 @@ func (g *senderChannel) removeLocked(id identity) {
 	}
 }
 
-// closeReason is err, or the reason for which the channel was closed meanwhile.
+// closeReason returns err, or the reason why the channel was closed meanwhile.
 func (g *senderChannel) closeReason(err error) error {
 	if !g.ch.IsClosed() {
 		return err
@@ -301,7 +295,7 @@ func (g *senderChannel) closeReason(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.cause == nil {
-		// The channel counts as closed a moment before it says why.
+		// The channel counts as closed shortly before the reason arrives.
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()
 		select {

@@ -48,8 +48,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// reader makes what reads a topic's queue, and declares or checks before what it
-// needs. It reads nothing yet: see begin. It has ctx's values, not its end.
+// reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
+// openFirstChannels. The reader has ctx's values, not its end.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.declaredLayout(ctx, topic)
 	if err != nil {
@@ -68,19 +68,19 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe, or one queue of Consume: it reads the queue, the short levels, the queue from which retries come back,
-// and the queue of suspects, each by one source after another.
+// reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
+// queue of suspects, each with one source after another.
 type reader struct {
 	client *Client
 	layout *layout
 	sub    *engine.Subscription
 	store  *store
-	values context.Context // the Subscribe context's values, never its end
+	values context.Context // the values of Subscribe's context, without its end
 	queues []queueConfig
 
 	mu           sync.Mutex
-	channels     map[string]*amqp091.Channel // those that consume, by queue
-	reportedLost bool                        // and it was told
+	channels     map[string]*amqp091.Channel // channels that consume, by queue
+	reportedLost bool                        // the loss was reported
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -99,11 +99,11 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	return r
 }
 
-// queueConfigs says which queues are read, and how.
+// queueConfigs returns the queues to read, with their settings.
 func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
 	back := cfg.retryPrefetch(r.layout.policy)
-	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
+	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy)},
 		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
@@ -117,7 +117,7 @@ func (r *reader) queueConfigs() []queueConfig {
 	return all
 }
 
-// run reads until ctx ends. opt says who handles the messages.
+// run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, codec{r.layout}, r.store
 	e := engine.New(opt)
@@ -131,25 +131,25 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	all.Wait()
 }
 
-// newPause is how long is waited between channels that fail.
+// newPause returns the backoff between channels that fail.
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// keepReading has a source read a queue, and another one, on a new channel, whenever that has ended. Between failures it pauses with
+// keepReading reads a queue with one source after another, each on a new channel. After failures it pauses with
 // backoff.
 func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
 	pause := newPause()
 	defer func() {
-		if cfg.first != nil { // it was over before it began
+		if cfg.first != nil { // ctx ended first
 			_ = cfg.first.ch.Close() // nothing was acked on it
 		}
 	}()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.readUntilEnd(ctx, e, cfg)
-		cfg.first = nil // it is used up
+		cfg.first = nil // used only once
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -174,7 +174,7 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 	}
 }
 
-// readUntilEnd reads a queue on a channel of its own until the source ends.
+// readUntilEnd reads a queue on its own channel until the source ends.
 func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
 	var ch *amqp091.Channel
 	var in <-chan amqp091.Delivery
@@ -185,7 +185,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 		ch, in, err = r.open(ctx, cfg)
 	}
 	if isNotFound(err) {
-		// It was deleted under us. What is ours, or would be, is declared anew.
+		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
 		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
 		}
@@ -197,7 +197,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
-	if s.paused { // while the broker takes nothing, what comes back is counted and cannot be written anew
+	if s.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
 		select {
 		case <-r.client.publishing.blocked.Opened():
 		case <-ctx.Done():
@@ -206,11 +206,10 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	return err
 }
 
-// disconnected tells once that a queue cannot be read; consuming tells when all
-// can be again.
+// disconnected reports once that a queue cannot be read; consuming reports when all can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	if !r.reportedLost {
 		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
@@ -222,7 +221,7 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	defer r.mu.Unlock()
 	r.channels[queue] = ch
 	all := len(r.channels) == len(r.queues)
-	for _, ch := range r.channels { // a source may not have seen yet that its channel is gone
+	for _, ch := range r.channels { // a source may not have noticed yet that its channel has ended
 		all = all && !ch.IsClosed()
 	}
 	r.reportedLost = r.reportedLost && !all

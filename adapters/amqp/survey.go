@@ -17,29 +17,26 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// survey is what the broker says of a subscription's queues before they are
-// declared.
+// survey is the broker's information about a subscription's queues before they are declared.
 type survey struct {
 	cfg    *Config
 	layout *layout
 	server string
 	major  int
 	minor  int
-	// asked tells that the management API was; queues is what it said of those
-	// that exist, by name.
+	// asked reports whether the management API was asked; queues has its answer by name.
 	asked       bool
-	originKnown bool // it said what the queue that is read is like
+	originKnown bool // it described the subscription's queue
 	queues      map[string]queueInfo
-	refused     map[string]bool // queues of ours whose arguments differ
+	refused     map[string]bool // queues of redeliver whose arguments differ
 	problems    redeliver.Problems
 	notes       []string
-	// unchecked is what nobody looked at, and why.
+	// unchecked lists what was not checked, and why.
 	unchecked []string
 }
 
-// checkLayout is for Subscribe: it returns what Plan would refuse, before anything is
-// created. Subscribe does not depend on the management API; where that does not
-// answer, it is told, and what AMQP says decides.
+// checkLayout is for Subscribe: it returns what Plan would refuse, before anything is created. If the management API
+// does not answer, it reports that and relies on AMQP alone.
 func (c *Client) checkLayout(ctx context.Context, l *layout) error {
 	s, err := c.surveyOf(ctx, l)
 	if s == nil {
@@ -56,8 +53,8 @@ func (c *Client) checkLayout(ctx context.Context, l *layout) error {
 	return err
 }
 
-// verify adds what AMQP has to say, and returns all problems in one error.
-// Where that is so, there stands all the same: it is nil where AMQP did not answer.
+// verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
+// not answer.
 func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
 	d := c.declarer(ctx)
 	defer d.close()
@@ -95,7 +92,7 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	return there, nil
 }
 
-// survey is surveyOf for a topic, with the layout that it has.
+// survey is surveyOf for a topic. It also returns the topic's layout.
 func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -105,9 +102,8 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, er
 	return l, s, err
 }
 
-// surveyOf asks the management API, where there is one to ask. Problems of the
-// broker are in the survey; the error is that the API, or, where there is no
-// survey, AMQP cannot be asked.
+// surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
+// the API does not answer or, if the survey is nil, that AMQP does not.
 func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	s := &survey{cfg: &c.cfg, layout: l, refused: make(map[string]bool)}
 	conn, err := c.publishing.get(ctx)
@@ -132,7 +128,7 @@ func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	return s, s.askManagement(ctx, m, conn.Properties)
 }
 
-// readServer is what the server says of itself when AMQP connects.
+// readServer reads the server's properties of the AMQP connection.
 func (s *survey) readServer(properties amqp091.Table) {
 	product, _ := properties["product"].(string)
 	version, _ := properties["version"].(string)
@@ -142,15 +138,14 @@ func (s *survey) readServer(properties amqp091.Table) {
 	}
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	s.major, _ = strconv.Atoi(major) // 0 is unknown
+	s.major, _ = strconv.Atoi(major) // 0 means unknown
 	s.minor, _ = strconv.Atoi(minor)
 	if s.major > 0 && !s.isAtLeast(3, 10) {
 		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and messages that wait can get lost")
 	}
 }
 
-// isAtLeast reports whether the server is at least of a version. One that is unknown
-// is of none.
+// isAtLeast reports whether the server has at least this version. An unknown version has not.
 func (s *survey) isAtLeast(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }
@@ -212,7 +207,7 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 	return nil
 }
 
-// infoOf is what is known of a queue that exists, or will be known of one that is
+// infoOf returns the known information about an existing queue, or the expected one about a queue that will be
 // created.
 func (s *survey) infoOf(q ownQueue) queueInfo {
 	if there, ok := s.queues[q.name]; ok {
@@ -222,7 +217,7 @@ func (s *survey) infoOf(q ownQueue) queueInfo {
 	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
 }
 
-// pattern is for the names of the queue, ours, and what older policies left.
+// pattern returns a pattern for the names of the queue, redeliver's queues, and leftovers of older policies.
 func (l *layout) pattern() string {
 	q := regexp.QuoteMeta
 	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.queue), q(l.dlq()), q(l.retry()))
@@ -259,7 +254,7 @@ func (s *survey) noteOldLevels() {
 	}
 }
 
-// oldLevels are the delay queues that are there and no longer written to.
+// oldLevels returns the existing delay queues that are no longer written to.
 func (s *survey) oldLevels() (found []ownQueue) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		level, ok := s.layout.names.level(s.layout.queue, name)
@@ -270,7 +265,7 @@ func (s *survey) oldLevels() (found []ownQueue) {
 	return found
 }
 
-// shardOf reads the shard out of the name of a delay queue; -1 for what is none.
+// shardOf parses the shard in the name of a delay queue, or returns -1.
 func (l *layout) shardOf(name string, level time.Duration) int {
 	rest, ok := strings.CutPrefix(name, l.names.delay(l.queue, level, 0))
 	if rest == "" && ok {
