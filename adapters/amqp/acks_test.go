@@ -140,7 +140,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 
 // A handler that takes its time kept a place, and the message, for every one
 // that passed it: gigabytes in five minutes.
-func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
+func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 	var a acks
 	a.add(&delivery{tag: 1})
 	for tag := uint64(2); tag < 100_000; tag++ {

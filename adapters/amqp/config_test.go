@@ -36,7 +36,7 @@ func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
 	return found
 }
 
-func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
+func TestInvalidConfigIsRefusedWithAllProblems(t *testing.T) {
 	_, err := Open(t.Context(), Config{
 		URLs:     []string{"amqp://guest:s3cret@nowhere:x", "http://host"},
 		Policy:   redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
@@ -64,7 +64,7 @@ func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
 	}
 }
 
-func TestEdgesOfTheConfig(t *testing.T) {
+func TestConfigLimits(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(*Config)
 		want   []string
@@ -119,7 +119,7 @@ func TestEveryFieldHasADefault(t *testing.T) {
 }
 
 // What is set stays as it is.
-func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
+func TestDefaultsKeepSetFields(t *testing.T) {
 	want := Config{
 		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
 		ConsumerTimeout: 10, Marshaler: &DefaultMarshaler{}, Sink: redeliver.NewSlogSink(nil),
@@ -137,7 +137,7 @@ func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 }
 
 // Beside queues whose messages keep their places others have no more in hand than alone.
-func TestPrefetchFollowsTheOrder(t *testing.T) {
+func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	c := Config{MaxInFlight: 10, Prefetch: 500}.withDefaults()
 	if got := c.prefetch(redeliver.Policy{Order: redeliver.PerKey}); got != 500 {
 		t.Errorf("%d by key, want 500", got)
@@ -148,7 +148,7 @@ func TestPrefetchFollowsTheOrder(t *testing.T) {
 }
 
 // What no ladder can hold is refused, the longest wait is not.
-func TestANackDelayIsAWait(t *testing.T) {
+func TestNackDelayIsAtMostMaxWait(t *testing.T) {
 	for d, refused := range map[time.Duration]bool{redeliver.MaxWait: false, redeliver.MaxWait + 1: true, -1: true} {
 		err := Config{URLs: []string{"amqp://localhost"}, NackDelay: d}.withDefaults().validate()
 		if _, is := problemsOf(t, err)["NackDelay"]; is != refused {
@@ -157,7 +157,7 @@ func TestANackDelayIsAWait(t *testing.T) {
 	}
 }
 
-func TestRetryPrefetchFollowsThePolicy(t *testing.T) {
+func TestRetryPrefetchDependsOnThePolicy(t *testing.T) {
 	still := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
 	for name, row := range map[string]struct {
 		cfg    Config
@@ -185,7 +185,7 @@ type unlisted struct{}
 
 func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
 
-func TestAQueueHasItsOwnPolicy(t *testing.T) {
+func TestQueueHasItsOwnPolicy(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{MaxRetries: 1}, Queues: map[string]redeliver.Policy{"orders": {MaxRetries: 9}}}
 	if a, b := cfg.policy("orders").MaxRetries, cfg.policy("other").MaxRetries; a != 9 || b != 1 {
 		t.Errorf("%d and %d retries, want 9 and 1", a, b)

@@ -36,9 +36,9 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 	for i := range msgs {
 		msgs[i] = amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: fmt.Sprint("o-", i)}, Body: []byte("order"), DeliveryTag: uint64(i) + 1}
 	}
-	wires := make([]*wire, 0, 2)
+	wires := make([]*testServer, 0, 2)
 	made = testing.AllocsPerRun(1, func() {
-		w := newWire(t)
+		w := newTestServer(t)
 		wires = append(wires, w)
 		in := make(chan amqp091.Delivery, 256)
 		s := newSource(r, queueConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.ch)

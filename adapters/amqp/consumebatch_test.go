@@ -16,7 +16,7 @@ import (
 // is less than an allocation for two.
 // The clock stands still meanwhile: what has waited for its batch for long is watched,
 // and that allocates.
-func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
+func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
 		per := consumeAll(t, n, 1000, func(handled chan<- int) engine.Options[*delivery] {

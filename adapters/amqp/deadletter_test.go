@@ -16,9 +16,9 @@ import (
 
 var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// aCorpse is a delivery out of a DLQ of redeliver's: with properties and headers of
+// testDeadLetter is a delivery out of a DLQ of redeliver's: with properties and headers of
 // every kind, and what the broker added.
-func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
+func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 	was = amqp091.Publishing{
 		Headers: amqp091.Table{
 			"text": "t", "bytes": []byte{0, 0xff}, "int": int32(-7), "long": int64(1) << 60, "yes": true, "real": 1.5, "at": buried, "byte": byte(200),
@@ -38,19 +38,19 @@ func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
 	return d, was
 }
 
-func aQueue() *deadLetters {
+func testDeadLetters() *deadLetters {
 	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", Back: "orders.retry"}}
 }
 
-func (q *deadLetters) see(d amqp091.Delivery) *deadletter.Message {
+func (q *deadLetters) readCopy(d amqp091.Delivery) *deadletter.Message {
 	return q.readMessage(&scanned{Delivery: d}, nil)
 }
 
 // What is replayed is what was published, and so is what went through a file.
-func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
-	d, was := aCorpse()
-	q := aQueue()
-	m := q.see(d)
+func TestReplayRestoresTheMessage(t *testing.T) {
+	d, was := testDeadLetter()
+	q := testDeadLetters()
+	m := q.readCopy(d)
 	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
@@ -119,25 +119,25 @@ func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
 }
 
 // A position names a message through all that the broker counts of it, and no other.
-func TestAPositionOutlivesLooks(t *testing.T) {
-	d, _ := aCorpse()
-	first := aQueue().see(d).Position
-	d, _ = aCorpse()
+func TestPositionDoesNotChangeWithDeliveries(t *testing.T) {
+	d, _ := testDeadLetter()
+	first := testDeadLetters().readCopy(d).Position
+	d, _ = testDeadLetter()
 	d.Headers["x-delivery-count"], d.Redelivered = int64(77), true
-	if again := aQueue().see(d).Position; again != first {
+	if again := testDeadLetters().readCopy(d).Position; again != first {
 		t.Errorf("after looks it lies at %s, not %s", again, first)
 	}
-	d, _ = aCorpse()
+	d, _ = testDeadLetter()
 	d.MessageId = "another"
-	if other := aQueue().see(d).Position; other == first {
+	if other := testDeadLetters().readCopy(d).Position; other == first {
 		t.Error("another message lies at the same position")
 	}
 }
 
 // An edited header is a text; the others keep their types.
-func TestAnEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
-	d, was := aCorpse()
-	m := aQueue().see(d)
+func TestEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
+	d, was := testDeadLetter()
+	m := testDeadLetters().readCopy(d)
 	for i, h := range m.Headers {
 		if h.Name == "text" {
 			m.Headers[i].Value = []byte("new")

@@ -12,7 +12,7 @@ import (
 
 // What the management API tells of a DLQ's age and bounds; the lowest of an argument and
 // two policies counts.
-func TestHowLongADeadLetterIsKept(t *testing.T) {
+func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	t.Parallel()
 	const dlq = "orders.dlq"
 	head := time.Unix(1_700_000_000, 0).UTC()

@@ -21,7 +21,7 @@ func deliveryOfCopy(p amqp091.Publishing, queue string) amqp091.Delivery {
 
 // The consumer of a DLQ sees a dead letter as it was published first, in its first delivery and in its retries, and its own
 // DLQ has it as it lay in the first one.
-func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
+func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	published := amqp091.Delivery{
 		Exchange: "shop", RoutingKey: "orders.new", Expiration: "60000", Type: "order", AppId: "till", DeliveryMode: amqp091.Persistent,
 		Headers: amqp091.Table{"tenant": "acme", "redeliver-forged": "1"}, Body: []byte("b"),
@@ -66,7 +66,7 @@ func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
 }
 
 // Of a message that names another DLQ, nothing is believed.
-func TestAnotherDLQIsNotBelieved(t *testing.T) {
+func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	state := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}
 	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&state), "invoices.dlq")
 	r := &record{Delivery: lay}

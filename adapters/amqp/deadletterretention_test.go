@@ -10,7 +10,7 @@ import (
 )
 
 // A DLQ keeps its messages as long as its user says, by an argument or by a policy.
-func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
+func TestDLQMayHaveAnyRetention(t *testing.T) {
 	cfg := Config{URLs: []string{"amqp://localhost/"}, DLQ: deadletter.Config{Retention: 96 * time.Hour}}.withDefaults()
 	l, err := newLayout(&cfg, "orders")
 	if err != nil {

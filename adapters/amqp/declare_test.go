@@ -12,7 +12,7 @@ import (
 
 // A connection that was closed while queues are declared is no fault of the
 // configuration: whoever called tries again.
-func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
+func TestClosedConnectionIsNoConfigError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refused bool
@@ -33,7 +33,7 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 
 // A broker in trouble is asked again, on a new channel; one that stays in trouble has
 // refused nothing.
-func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
+func TestBrokerErrorsAreRetried(t *testing.T) {
 	unformed := &amqp091.Error{Code: amqp091.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
 	// What RabbitMQ 3.10 told one of five services that started at once.
 	homeless := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
@@ -73,7 +73,7 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 }
 
 // What may have been done is not done again.
-func TestADeletionIsNotRepeated(t *testing.T) {
+func TestDeletionIsNotRepeated(t *testing.T) {
 	d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
 	refused := d.runOnce(func(*amqp091.Channel) error {
 		asked++
@@ -86,7 +86,7 @@ func TestADeletionIsNotRepeated(t *testing.T) {
 
 // A queue that cannot be reached is not taken for one that was deleted: it would be called
 // missing, and nothing would be said to wait on it.
-func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
+func TestUnreachableQueueExists(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"NOT_FOUND - no queue 'orders' in vhost '/'":                                                      true,
 		"NOT_FOUND - no exchange 'orders' in vhost '/'":                                                   true,

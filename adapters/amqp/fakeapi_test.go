@@ -57,8 +57,8 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// look surveys orders on a fake API with a policy of one level.
-func (f fakeAPI) look(t *testing.T, change func(*Config)) (*survey, error) {
+// survey surveys orders on a fake API with a policy of one level.
+func (f fakeAPI) survey(t *testing.T, change func(*Config)) (*survey, error) {
 	t.Helper()
 	if f.version == "" {
 		f.version = "3.10.8"

@@ -12,7 +12,7 @@ import (
 )
 
 // Many write at once: nothing is lost, doubled or torn.
-func TestGatheredWritesAreWhole(t *testing.T) {
+func TestConcurrentWritesStayWhole(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here)
 	const writers, each, size = 8, 200, 1000
@@ -51,7 +51,7 @@ func TestGatheredWritesAreWhole(t *testing.T) {
 
 // A broker that stops reading is waited for, with bounded memory, until the
 // connection is closed.
-func TestABrokerThatDoesNotRead(t *testing.T) {
+func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here).(*gatheringConn)
 	t.Cleanup(func() { _ = there.Close() })
@@ -98,7 +98,7 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 
 // A write that fails in the background ends the connection for its reader too, and
 // every write after it.
-func TestAFailedWriteEndsTheConnection(t *testing.T) {
+func TestFailedWriteEndsTheConnection(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(broken{here})
 	t.Cleanup(func() { _ = there.Close() })
@@ -120,7 +120,7 @@ type broken struct{ net.Conn }
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
 // A large burst leaves no large buffer behind.
-func TestABurstDoesNotStay(t *testing.T) {
+func TestBurstLeavesNoLargeBuffer(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here).(*gatheringConn)
 	burst := make([]byte, 3*maxGathered)

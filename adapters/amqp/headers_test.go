@@ -102,7 +102,7 @@ func anyDelivery(t *rapid.T) amqp091.Delivery {
 
 // A message that waited on a queue of ours is what it was when it came, but for
 // what the broker had added; so is what is left of it after the next wait.
-func TestAMessageComesBackAsItWas(t *testing.T) {
+func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := anyDelivery(t)
 		want := first
@@ -146,7 +146,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 }
 
 // What somebody else put on a queue of ours is its own original.
-func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
+func TestForeignDeliveryIsItsOwnOriginal(t *testing.T) {
 	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
 	want.Headers = amqp091.Table{"mine": "x"}
@@ -156,7 +156,7 @@ func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
 	}
 }
 
-func TestStrangersAreAllNamed(t *testing.T) {
+func TestForeignHeadersAreReported(t *testing.T) {
 	found := foreignHeaders(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
 	if len(found) != 2 || len(found[0].Value) > 64 || found[0].Problem != "not believed" {
 		t.Errorf("%v", found)
@@ -164,7 +164,7 @@ func TestStrangersAreAllNamed(t *testing.T) {
 }
 
 // A table of headers has room for thousands, on an origin and on a queue that redeliver writes.
-func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
+func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	table := make(amqp091.Table, n)
 	for i := range n {
@@ -183,8 +183,8 @@ func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 }
 
 // The size is what the client really writes.
-func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
-	wire := newWire(t)
+func TestHeaderSizeMatchesTheClient(t *testing.T) {
+	wire := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDelivery(t)
 		p := plainCopy(&d)
@@ -220,7 +220,7 @@ func large(t *rapid.T) amqp091.Delivery {
 
 // What waits fits into a frame with the room that the broker needs, has all that
 // is the user's and all that is needed to come back; otherwise it is refused.
-func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
+func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "*errors.errorString", Policy: "p"}
 	rapid.Check(t, func(t *rapid.T) {
 		rec := record{Delivery: large(t)}
@@ -260,7 +260,7 @@ func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
 // The DLQ takes all that a frame has brought, with the user's headers and, as
 // long as there is room, why it is there. Nothing that is put there goes elsewhere
 // too, expires, or is refused.
-func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
+func TestDLQAcceptsEveryFrame(t *testing.T) {
 	st := redeliver.State{
 		ID: "id", Group: "orders", Origin: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "x", Policy: "p",
 		Reason: redeliver.ReasonUnschedulable, FirstFailed: time.Now(), LastFailed: time.Now(),
@@ -310,7 +310,7 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 }
 
 // A table that the client read must not become deeper, or longer, than it reads.
-func TestTheClientCanReadWhatWaits(t *testing.T) {
+func TestClientCanReadWaitingCopies(t *testing.T) {
 	nested := func(n int) amqp091.Table {
 		table := amqp091.Table{}
 		for range n - 1 {
@@ -351,7 +351,7 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 	}
 }
 
-func TestWhatIsImpossibleIsNamed(t *testing.T) {
+func TestUnwritableMessagesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	ok := strings.Repeat("x", 255)
 	for want, p := range map[string]amqp091.Publishing{
@@ -380,7 +380,7 @@ func TestWhatIsImpossibleIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
+func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 	at, seen := time.Unix(1_700_000_000, 0), time.Unix(1_800_000_000, 5)
 	for name, row := range map[string]struct {
 		expiration  string
@@ -405,7 +405,7 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 }
 
 // Of the end in the header and that of the expiration the earlier counts. The header may be a time of AMQP's, too.
-func TestTheEarlierEndOfAMessageCounts(t *testing.T) {
+func TestEarlierExpiryCounts(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	for name, row := range map[string]struct {
 		header     any

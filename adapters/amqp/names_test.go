@@ -16,7 +16,7 @@ var anyQueue = rapid.OneOf(rapid.StringMatching(`[a-z.]{1,20}`), rapid.StringN(1
 	rapid.StringMatching(`[a-z]{200,255}`), rapid.StringMatching(`[aü]{120,127}`))
 
 // The name of a level is read back, with a point in it and a shard behind it.
-func TestALevelIsReadBackFromItsQueue(t *testing.T) {
+func TestLevelOfQueueName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queue := anyQueue.Draw(t, "queue")
 		level := time.Duration(rapid.Int64Range(1, int64(redeliver.MaxWait/time.Millisecond)).Draw(t, "level")) * time.Millisecond
@@ -35,7 +35,7 @@ func TestALevelIsReadBackFromItsQueue(t *testing.T) {
 	})
 }
 
-func TestOnlyLevelsAreLevels(t *testing.T) {
+func TestOtherQueuesHaveNoLevel(t *testing.T) {
 	var n Names
 	for _, name := range []string{
 		"orders.retry", "orders.retry.", "orders.retry.suspects", "orders.retry.90s", "orders.retry.1.1", "orders.retry..1", "orders.retry.10s.1.1",
@@ -81,7 +81,7 @@ func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheirOwnAreChecked(t *testing.T) {
+func TestCustomNamesAreChecked(t *testing.T) {
 	fixed := func(name string) func(string) string { return func(string) string { return name } }
 	for name, row := range map[string]struct {
 		names Names

@@ -13,14 +13,14 @@ import (
 
 // What a start that is refused had fetched would be handed back, and counted by the
 // broker: of several queues none is read, neither they nor what is beside them.
-func TestARefusedStartReadsNothing(t *testing.T) {
+func TestRefusedStartReadsNothing(t *testing.T) {
 	for denied, want := range map[string]string{
 		"b":       "user for b (",
 		"a.retry": "user for a.retry (",
 		"":        "",
 	} {
 		t.Run("denied "+denied, func(t *testing.T) {
-			w := newWire(t)
+			w := newTestServer(t)
 			w.denied = denied
 			cfg := Config{}.withDefaults()
 			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}

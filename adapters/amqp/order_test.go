@@ -13,7 +13,7 @@ import (
 
 // What cannot be kept in order as the configuration is, is refused before anybody is
 // asked.
-func TestOrdersThatCannotBeKept(t *testing.T) {
+func TestImpossibleOrdersAreRefused(t *testing.T) {
 	key := KeyHeader("customer")
 	blocking := func(retries int, d time.Duration) redeliver.Policy {
 		return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(d)}
@@ -52,7 +52,7 @@ func TestOrdersThatCannotBeKept(t *testing.T) {
 
 // A queue that is created for an order has one consumer at a time, and the user's
 // arguments stay the user's.
-func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
+func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	given := amqp091.Table{"x-max-length": 10}
 	for _, args := range []amqp091.Table{nil, given} {
 		cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Topology: Topology{QueueArgs: args}}.withDefaults()
@@ -70,7 +70,7 @@ func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
 }
 
 // The broker's words are those of 3.10 and 4.0.
-func TestLearn(t *testing.T) {
+func TestApplyDifference(t *testing.T) {
 	const begin = "PRECONDITION_FAILED - inequivalent arg "
 	for _, row := range []struct {
 		args   amqp091.Table

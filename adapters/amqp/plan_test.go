@@ -10,7 +10,7 @@ import (
 )
 
 // The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
-func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
+func TestPlans(t *testing.T) {
 	for name, row := range map[string]struct {
 		api    fakeAPI
 		policy redeliver.Policy
@@ -38,7 +38,7 @@ func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.look(t, func(c *Config) {
+			s, err := row.api.survey(t, func(c *Config) {
 				c.Policy = row.policy
 				if row.change != nil {
 					row.change(c)

@@ -7,7 +7,7 @@ import (
 )
 
 // A DLQ that was created with a retention was refused to whoever sets none, although that takes what is there.
-func TestTheRetentionOfADLQThatIsThereStays(t *testing.T) {
+func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	const said = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders.dlq' in vhost '/': received none but current is the value '345600000' of type 'long'"
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}
 	args := amqp091.Table{deliveryLimit: int32(noLimit)}

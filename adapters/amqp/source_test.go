@@ -16,22 +16,22 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// file is a queue that keeps its order, to which a test is the broker.
-type file struct {
+// orderedQueue is a queue that keeps its order, to which a test is the broker.
+type orderedQueue struct {
 	*testing.T
-	r    *reader
-	e    *engine.Engine[*delivery]
-	wire *wire // of the last source
-	tags uint64
+	r      *reader
+	e      *engine.Engine[*delivery]
+	server *testServer // of the last source
+	tags   uint64
 
 	mu   sync.Mutex
 	ran  []string
 	news chan struct{} // room for one
 }
 
-func newFile(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *file {
+func newOrderedQueue(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *orderedQueue {
 	t.Helper()
-	return newNativeFile(t, cfg, func(f *file, ctx context.Context, _ amqp091.Delivery) error {
+	return newNativeOrderedQueue(t, cfg, func(f *orderedQueue, ctx context.Context, _ amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		f.mu.Lock()
 		f.ran = append(f.ran, st.ID)
@@ -45,9 +45,9 @@ func newFile(t *testing.T, cfg Config, handler func(ran []string, st redeliver.S
 	})
 }
 
-func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context, amqp091.Delivery) error) *file {
+func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue, context.Context, amqp091.Delivery) error) *orderedQueue {
 	t.Helper()
-	f := &file{T: t, news: make(chan struct{}, 1)}
+	f := &orderedQueue{T: t, news: make(chan struct{}, 1)}
 	cfg.Key = func(d amqp091.Delivery) string { return d.MessageId[:1] }
 	if cfg.Sink == nil {
 		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})
@@ -69,11 +69,11 @@ func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context
 }
 
 // source makes a source of the queue, and the channel by which it gets messages.
-func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
+func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
-	f.wire = newWire(f.T)
-	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.wire.ch)
+	f.server = newTestServer(f.T)
+	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.server.ch)
 	for _, id := range ids {
 		f.tags++
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
@@ -82,7 +82,7 @@ func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp0
 }
 
 // await returns when ok says so of what ran.
-func (f *file) await(ok func(ran []string) bool) {
+func (f *orderedQueue) await(ok func(ran []string) bool) {
 	f.Helper()
 	over := time.After(time.Minute)
 	for {
@@ -103,13 +103,13 @@ func (f *file) await(ok func(ran []string) bool) {
 var errFull = errors.New("the account is full")
 
 // run runs a source; its end is what it returns.
-func (f *file) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
+func (f *orderedQueue) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx, f.e, in) }()
 	return ended
 }
 
-func (f *file) ended(end <-chan error) error {
+func (f *orderedQueue) ended(end <-chan error) error {
 	f.Helper()
 	select {
 	case err := <-end:
@@ -132,8 +132,8 @@ func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*deliv
 	return all
 }
 
-func TestABlockingQueueRunsOneAfterAnother(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
+func TestBlockingQueueRunsOneAtATime(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
 		if st.ID == "b" && st.Attempts < 2 {
 			return errFull
 		}
@@ -150,9 +150,9 @@ func TestABlockingQueueRunsOneAfterAnother(t *testing.T) {
 }
 
 // The only slot is free while a key waits, so that the others can go on.
-func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
+func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	others := []string{"b1", "c1", "b2"}
-	f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
+	f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
 		if st.ID == "a1" && slices.ContainsFunc(others, func(id string) bool { return !slices.Contains(ran, id) }) {
 			return errFull
 		}
@@ -169,14 +169,14 @@ func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
 }
 
 // A message that waits in place does not delay the end of a subscriber, and the process knows it when it comes back.
-func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
+func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
 		"in order": func(stop context.CancelFunc, _ *source, _ chan amqp091.Delivery) { stop() },
 		"lost":     func(_ context.CancelFunc, s *source, _ chan amqp091.Delivery) { _ = s.ch.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			waits := make(chan struct{}, 1)
-			f := newFile(t, Config{
+			f := newOrderedQueue(t, Config{
 				DrainTimeout: time.Hour, ConsumerTimeout: 4 * time.Hour, Policy: redeliver.Policy{Order: redeliver.PerKey, Backoff: redeliver.Fixed(2 * time.Hour)},
 				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 					if _, ok := e.(redeliver.RetryScheduled); ok {
@@ -211,8 +211,8 @@ func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
 func (s *source) finishTest() { _ = s.ch.Close() }
 
 // A message that lies behind another for half of the consumer timeout ends the channel.
-func TestASourceTires(t *testing.T) {
-	f := newFile(t, Config{
+func TestOldMessagesEndTheChannel(t *testing.T) {
+	f := newOrderedQueue(t, Config{
 		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
 	}, func([]string, redeliver.State) error { return errFull })
 	s, in := f.source(false, "a", "b")
@@ -232,10 +232,10 @@ func TestASourceTires(t *testing.T) {
 
 // A message from a queue of ours has its key for Policy.Invalid and waits for no other message. If the key function panics,
 // it has no key and runs.
-func TestARetryHasItsKeyForInvalid(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
+func TestRetryHasItsKeyForInvalid(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
 	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
-		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newWire(t).ch)
+		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newTestServer(t).ch)
 		in := make(chan amqp091.Delivery, 3)
 		for tag, id := range []string{"", "a1", "a2"} {
 			in <- amqp091.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}
@@ -252,8 +252,8 @@ func TestARetryHasItsKeyForInvalid(t *testing.T) {
 }
 
 // A key function that panics condemns that message alone.
-func TestAKeyThatPanics(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+func TestPanickingKeyIsUndecodable(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "", "a")
 	all := parsed(s, in)
 	var panicked *redeliver.PanicError
@@ -265,8 +265,8 @@ func TestAKeyThatPanics(t *testing.T) {
 
 // Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
 // this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
-func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
@@ -288,13 +288,13 @@ func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
 }
 
 // A suspect that has its turn when the gate closes gives it back: the others of the client must not wait with it.
-func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
+func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 		s, in := f.source(true, "aw")
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
-		s.lane = noLane{}
+		s.lane = endedLane{}
 		m.Record.inTurn = &inPlaceTurn{s: s, d: m.Record, state: turnHeld}
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
@@ -308,13 +308,13 @@ func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
 	})
 }
 
-// noLane is a lane that has ended.
-type noLane struct{ driver.Lane[*delivery] }
+// endedLane is a lane that has ended.
+type endedLane struct{ driver.Lane[*delivery] }
 
-func (noLane) Post(func()) bool { return false }
+func (endedLane) Post(func()) bool { return false }
 
 // A late answer of one attempt does not count for the next attempt in place. It did after a timeout.
-func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
+func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 	for name, late := range map[string]func(amqp091.Delivery) error{
 		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
 		"reject": func(d amqp091.Delivery) error { return d.Reject(false) },
@@ -323,7 +323,7 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := make(chan redeliver.Event, 1)
 				var first amqp091.Delivery
-				f := newNativeFile(t, Config{
+				f := newNativeOrderedQueue(t, Config{
 					Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)},
 					Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 						switch e.(type) {
@@ -331,7 +331,7 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 							ended <- e
 						}
 					}),
-				}, func(_ *file, ctx context.Context, d amqp091.Delivery) error {
+				}, func(_ *orderedQueue, ctx context.Context, d amqp091.Delivery) error {
 					if st, _ := redeliver.FromContext(ctx); st.Attempt() > 1 {
 						return late(first)
 					}
@@ -353,9 +353,9 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 }
 
 // Nothing is settled or given back that is not this channel's.
-func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
+func TestEndedChannelSettlesNothing(t *testing.T) {
 	over := make(chan struct{})
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
 	s, in := f.source(false, "a", "b")
 	end := f.run(t.Context(), s, in)
 	f.await(func(ran []string) bool { return len(ran) == 2 })
@@ -372,7 +372,7 @@ func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
 
 // While nothing may begin a source does not consume, after it has given back once what has not run: the broker counts each time
 // that a message comes back. Where only probes may begin it takes one, and where the queue would expire.
-func TestAPausedSourceDoesNotConsume(t *testing.T) {
+func TestPausedSourceDoesNotConsume(t *testing.T) {
 	for name, row := range map[string]struct {
 		expires   bool
 		window    int64 // while it is paused: the last that was asked for
@@ -384,32 +384,32 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
-				f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
 				f.r.layout.expires = row.expires
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
-				f.wire.window.Store(50)
+				f.server.prefetch.Store(50)
 				end := f.run(ctx, s, in)
 				<-time.After(time.Minute)
-				if n := f.wire.cancels.Load(); n != 0 {
+				if n := f.server.cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled behind a slow handler", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(5 * time.Second)
 				f.r.sub.Gate.Open() // it was brief
 				<-time.After(time.Minute)
-				if n := f.wire.cancels.Load(); n != 0 {
+				if n := f.server.cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(10 * time.Minute)
-				if c, n, w := f.wire.cancels.Load(), f.wire.nacks.Load(), f.wire.window.Load(); c != 1 || n != 2 || w != row.window {
+				if c, n, w := f.server.cancels.Load(), f.server.nacks.Load(), f.server.prefetch.Load(); c != 1 || n != 2 || w != row.window {
 					t.Errorf("%d consumers are cancelled, %d messages are given back, the window is %d, want 1, 2 and %d", c, n, w, row.window)
 				}
 				close(in)
 				f.r.sub.Gate.Open()
 				<-time.After(2 * time.Second)
-				if w, n := f.wire.window.Load(), len(f.wire.read); w != 50 || n != row.consumers {
+				if w, n := f.server.prefetch.Load(), len(f.server.read); w != 50 || n != row.consumers {
 					t.Errorf("it goes on with a window of %d, and has had %d more consumers", w, n)
 				}
 				close(over)
@@ -433,7 +433,7 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 		"settled while no suspect is there": {false, func(s *source) { s.Commit() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 			s, in := f.source(false, "a1", "b1")
 			s.ackTimer = time.NewTimer(time.Hour)
 			all := parsed(s, in)
@@ -443,7 +443,7 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 			}
 			row.tell(s)
 			s.finishTest() // the broker answers behind the ack
-			if n := f.wire.acks.Load(); n != row.acks {
+			if n := f.server.acks.Load(); n != row.acks {
 				t.Errorf("%d acks were sent, want %d", n, row.acks)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // What was signed is believed as the broker brings it back; what somebody has changed is a message without a state.
-func TestASignedState(t *testing.T) {
+func TestSignedStateIsTrusted(t *testing.T) {
 	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
 	user := amqp091.Delivery{Body: []byte("b"), Expiration: "1000", ReplyTo: directReplyTo, RoutingKey: "orders", Headers: amqp091.Table{
 		"mine": int32(1), "CC": []any{"x"}, "redeliver-id": "copied", "redeliver-odd": amqp091.Table{"f": float32(1.5), "n": nil, "b": []byte{1}, "t": time.Unix(1, 0)},

@@ -15,7 +15,7 @@ import (
 )
 
 // Each row has one thing wrong, or worth a note, and all that the survey says of it.
-func TestTheSurveyRefusesAndNotes(t *testing.T) {
+func TestSurveyProblemsAndNotes(t *testing.T) {
 	// A main queue of which there is nothing to say.
 	fine := queue("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
@@ -226,7 +226,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		"down":                  {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.look(t, row.change)
+			s, err := row.api.survey(t, row.change)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,11 +252,11 @@ func only(t *testing.T, what string, have []string, want string) {
 }
 
 // A user with few rights gets what it may see; the rest is not called right.
-func TestWhatTheUserMayNotSeeIsNotChecked(t *testing.T) {
+func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
 		queue("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
 		queue("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
-	}}.look(t, nil)
+	}}.survey(t, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +268,8 @@ func TestWhatTheUserMayNotSeeIsNotChecked(t *testing.T) {
 	}
 }
 
-func TestAPatternThatGoCannotReadIsNotChecked(t *testing.T) {
-	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.look(t, nil)
+func TestUnreadablePatternIsNotChecked(t *testing.T) {
+	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.survey(t, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestAPatternThatGoCannotReadIsNotChecked(t *testing.T) {
 	}
 }
 
-func TestAnAPIOfAnotherClusterIsRefused(t *testing.T) {
+func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"rabbitmq_version":"3.10.8","cluster_name":"rabbit@two"}`))
 	}))
@@ -289,7 +289,7 @@ func TestAnAPIOfAnotherClusterIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
+func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 	cfg := Config{Queues: map[string]redeliver.Policy{"orders": {Timeout: time.Hour}}}.withDefaults()
 	_, err := newLayout(&cfg, "orders")
 	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["orders"].Timeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s`) {
@@ -302,7 +302,7 @@ func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
 }
 
 // What the broker sends ahead must begin before the broker takes it away.
-func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
+func TestTooLowRateIsRefused(t *testing.T) {
 	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
 	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
 	_, err := newLayout(&cfg, "orders")

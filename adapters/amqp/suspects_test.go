@@ -7,7 +7,7 @@ import (
 
 // A message that a process has outlived is counted until it is settled. The latest ones are known, however many suspects there
 // are.
-func TestOutlived(t *testing.T) {
+func TestOutlivedCountsUntilSettled(t *testing.T) {
 	var o outlived
 	o.add("a")
 	o.add("a")

@@ -6,7 +6,7 @@ import (
 )
 
 // The set-ups are watermill-amqp's; integration/amqp/pika compares them alive.
-func TestSetUps(t *testing.T) {
+func TestTopologiesMatchWatermill(t *testing.T) {
 	type way struct{ queue, exchange, kind, key, binding string }
 	for name, row := range map[string]struct {
 		topology Topology

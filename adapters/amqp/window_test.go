@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWindow(t *testing.T) {
+func TestFitWindow(t *testing.T) {
 	const limit = 1000
 	for name, row := range map[string]struct{ window, most, n, bytes, want int }{
 		"nothing yet":              {16, 200, 0, 0, 16},
@@ -30,7 +30,7 @@ func TestWindow(t *testing.T) {
 
 // With messages of one size a window comes to rest, and at its rest keeps to the
 // limit, if not a single message passes it.
-func TestWindowComesToRest(t *testing.T) {
+func TestWindowConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(0, 1<<20).Draw(t, "size")
 		limit := rapid.IntRange(1, 64<<20).Draw(t, "limit")
@@ -55,8 +55,8 @@ func TestWindowComesToRest(t *testing.T) {
 // every lower tag. One that was not read yet would be acked with those above it, and be lost if the process died.
 func TestConsumersPassOnInOrder(t *testing.T) {
 	const each = 100
-	f := newFile(t, Config{}, nil)
-	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newWire(t).ch)
+	f := newOrderedQueue(t, Config{}, nil)
+	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newTestServer(t).ch)
 	for n := range 3 {
 		from := make(chan amqp091.Delivery, each)
 		for i := range each {

@@ -23,8 +23,8 @@ func framed(payload []byte) []byte {
 	return append(append(frame, payload...), 0xCE)
 }
 
-// screenedBytes is what a screen lets through.
-func screenedBytes(t testing.TB, in io.Reader, frame int) []byte {
+// filteredBytes is what a screen lets through.
+func filteredBytes(t testing.TB, in io.Reader, frame int) []byte {
 	t.Helper()
 	s := newHeaderFilter(reads{Reader: in})
 	s.frame.Store(int64(frame))
@@ -45,7 +45,7 @@ func (r reads) Read(p []byte) (int, error) { return r.Reader.Read(p) }
 // clientReads reports whether the client survives a frame.
 func clientReads(t testing.TB, frame []byte) bool {
 	t.Helper()
-	w := newWire(t)
+	w := newTestServer(t)
 	defer func() { _ = w.there.Close() }()
 	if _, err := w.there.Write(frame); err != nil {
 		return false // it was gone before all was written
@@ -55,8 +55,8 @@ func clientReads(t testing.TB, frame []byte) bool {
 }
 
 // What the client can read passes as it is, in whatever pieces it comes.
-func TestTheScreenChangesNothingThatCanBeRead(t *testing.T) {
-	w := newWire(t)
+func TestHeaderFilterPassesReadableFrames(t *testing.T) {
+	w := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var stream []byte
 		for range rapid.IntRange(1, 4).Draw(t, "messages") {
@@ -84,12 +84,12 @@ func TestTheScreenChangesNothingThatCanBeRead(t *testing.T) {
 }
 
 // A frame that is larger than any buffer passes too.
-func TestTheScreenPassesLargeHeaders(t *testing.T) {
+func TestHeaderFilterPassesLargeHeaders(t *testing.T) {
 	for _, n := range []int{filterBuffer - 100, filterBuffer, filterBuffer + 1, 200_000} {
 		table := field("a", 'x', make([]byte, n))
 		payload := append(append(make([]byte, 12), flagHeaders>>8, 0), binary.BigEndian.AppendUint32(nil, uint32(len(table)))...)
 		frame := framed(append(payload, table...))
-		if got := screenedBytes(t, bytes.NewReader(frame), 0); !bytes.Equal(got, frame) {
+		if got := filteredBytes(t, bytes.NewReader(frame), 0); !bytes.Equal(got, frame) {
 			t.Errorf("%d bytes were changed", n)
 		}
 	}
@@ -97,7 +97,7 @@ func TestTheScreenPassesLargeHeaders(t *testing.T) {
 
 // Whatever a broker sends as headers, the client can read what it gets, and where
 // it can read what was sent it gets that.
-func FuzzScreen(f *testing.F) {
+func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aS\x00\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aS\xff\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aF\x00\x00\x00\x03\x01bV"), uint16(flagHeaders|0x1000), []byte{2})
@@ -122,7 +122,7 @@ func FuzzScreen(f *testing.F) {
 			payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
 		}
 		frame := framed(append(payload, after...))
-		got := screenedBytes(t, bytes.NewReader(frame), 0)
+		got := filteredBytes(t, bytes.NewReader(frame), 0)
 		if !clientReads(t, got) {
 			t.Errorf("the client cannot read %q, which is there for %q", got, frame)
 		}
@@ -136,7 +136,7 @@ func FuzzScreen(f *testing.F) {
 }
 
 // At the client's limits the screen knows what the client knows.
-func TestTheScreenKnowsTheLimits(t *testing.T) {
+func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 	nulls := func(n int, named bool) (b []byte) {
 		for i := range n {
 			if named {
@@ -187,7 +187,7 @@ func TestTheScreenKnowsTheLimits(t *testing.T) {
 			if got := clientReads(t, frame); got != row.reads {
 				t.Fatalf("the client reads it: %v; the limits are others", got)
 			}
-			got := screenedBytes(t, bytes.NewReader(frame), 0)
+			got := filteredBytes(t, bytes.NewReader(frame), 0)
 			if bytes.Equal(got, frame) != row.reads {
 				t.Errorf("it passed: %v, want %v", !row.reads, row.reads)
 			}
@@ -200,7 +200,7 @@ func TestTheScreenKnowsTheLimits(t *testing.T) {
 
 // Headers longer than what was agreed upon are replaced by some that fit, however
 // little that is.
-func TestTheScreenKnowsTheFrame(t *testing.T) {
+func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 	const most = 4096
 	ours := field(redeliver.HeaderID, 'S', []byte("its id"))
 	for name, table := range map[string][]byte{
@@ -210,7 +210,7 @@ func TestTheScreenKnowsTheFrame(t *testing.T) {
 	} {
 		payload := binary.BigEndian.AppendUint16(make([]byte, 12), flagHeaders|0x80)
 		payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
-		got := screenedBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
+		got := filteredBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
 		if len(got) > most || !bytes.Contains(got, []byte(unreadWhy)) || bytes.Contains(got, []byte("large")) {
 			t.Errorf("%s: got %d bytes: %.200q", name, len(got), got)
 		}
@@ -221,7 +221,7 @@ func TestTheScreenKnowsTheFrame(t *testing.T) {
 }
 
 // Nobody outside can say that a message was unreadable.
-func TestOnlyTheScreenSaysSo(t *testing.T) {
+func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
 	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
 	if _, why := unreadable(&d); why != nil {
 		t.Errorf("it is believed: %v", why)

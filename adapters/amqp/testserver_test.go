@@ -13,19 +13,19 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// wire is a channel of the client to a server that only tells of the content
+// testServer is a channel of the client to a server that only tells of the content
 // headers that it gets, and of who reads, and sends what it is told to.
-type wire struct {
-	ch      *amqp091.Channel
-	conn    *amqp091.Connection
-	headers chan []byte // payloads
-	acks    atomic.Int64
-	nacks   atomic.Int64
-	cancels atomic.Int64
-	window  atomic.Int64 // of the last Qos
-	denied  string       // the queue that the user may not read
-	read    chan string  // queues that got a consumer
-	there   net.Conn
+type testServer struct {
+	ch       *amqp091.Channel
+	conn     *amqp091.Connection
+	headers  chan []byte // payloads
+	acks     atomic.Int64
+	nacks    atomic.Int64
+	cancels  atomic.Int64
+	prefetch atomic.Int64 // of the last Qos
+	denied   string       // the queue that the user may not read
+	read     chan string  // queues that got a consumer
+	there    net.Conn
 }
 
 const (
@@ -33,15 +33,15 @@ const (
 	headerFrame = frameContent
 )
 
-func newWire(t testing.TB) *wire {
+func newTestServer(t testing.TB) *testServer {
 	t.Helper()
-	return newWireAround(t, func(c net.Conn) net.Conn { return c })
+	return newTestServerWithConn(t, func(c net.Conn) net.Conn { return c })
 }
 
-func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
+func newTestServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *testServer {
 	t.Helper()
 	here, there := net.Pipe()
-	w := &wire{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
+	w := &testServer{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
 	go w.serve(there)
 	conn, err := amqp091.Open(around(here), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
@@ -56,13 +56,13 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 }
 
 // write publishes and returns the size of the content header's payload.
-func (w *wire) write(p amqp091.Publishing) (int, error) {
+func (w *testServer) write(p amqp091.Publishing) (int, error) {
 	header, err := w.header(p)
 	return len(header), err
 }
 
 // header publishes and returns the content header's payload.
-func (w *wire) header(p amqp091.Publishing) ([]byte, error) {
+func (w *testServer) header(p amqp091.Publishing) ([]byte, error) {
 	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (w *wire) header(p amqp091.Publishing) ([]byte, error) {
 }
 
 // serve speaks as much AMQP as a client needs to publish, and to begin to read.
-func (w *wire) serve(conn net.Conn) {
+func (w *testServer) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
 		return
@@ -113,7 +113,7 @@ func (w *wire) serve(conn net.Conn) {
 				name, _ := shortString(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
-				w.window.Store(int64(binary.BigEndian.Uint16(payload[8:])))
+				w.prefetch.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
 			case [2]byte{60, 120}: // a nack
 				w.nacks.Add(1)
@@ -130,7 +130,7 @@ func (w *wire) serve(conn net.Conn) {
 }
 
 // consume answers a Consume: with a ConsumeOk, or with a Close of the channel.
-func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
+func (w *testServer) consume(args []byte) (class, method uint16, answer []byte) {
 	queue, rest := shortString(args)
 	tag, arguments := shortString(rest)
 	const closing = "\x00\x00\x3c\x00\x14" // no text, and what it is about
