@@ -97,7 +97,7 @@ func TestConfigLimits(t *testing.T) {
 	}
 }
 
-// Every field has a default, or stands here with the reason why it has none.
+// Every field has a default, or a reason here why it has none.
 func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
 		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Key": "required where it is used", "Prefetch": "depends on the policy", "Topology": "its own zero value is the default",
@@ -118,7 +118,6 @@ func TestEveryFieldHasADefault(t *testing.T) {
 	}
 }
 
-// What is set stays as it is.
 func TestDefaultsKeepSetFields(t *testing.T) {
 	want := Config{
 		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
@@ -136,7 +135,7 @@ func TestDefaultsKeepSetFields(t *testing.T) {
 	}
 }
 
-// Beside queues whose messages keep their places others have no more in hand than alone.
+// If other queues are ordered, the unordered ones still have no more unacked messages than alone.
 func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	c := Config{MaxInFlight: 10, Prefetch: 500}.withDefaults()
 	if got := c.prefetch(redeliver.Policy{Order: redeliver.PerKey}); got != 500 {
@@ -147,7 +146,7 @@ func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	}
 }
 
-// What no ladder can hold is refused, the longest wait is not.
+// A delay above the longest wait is refused.
 func TestNackDelayIsAtMostMaxWait(t *testing.T) {
 	for d, refused := range map[time.Duration]bool{redeliver.MaxWait: false, redeliver.MaxWait + 1: true, -1: true} {
 		err := Config{URLs: []string{"amqp://localhost"}, NackDelay: d}.withDefaults().validate()

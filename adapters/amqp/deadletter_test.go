@@ -16,8 +16,8 @@ import (
 
 var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// testDeadLetter is a delivery out of a DLQ of redeliver's: with properties and headers of
-// every kind, and what the broker added.
+// testDeadLetter returns a delivery of redeliver's DLQ with properties and headers of every kind, and the broker's
+// own.
 func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 	was = amqp091.Publishing{
 		Headers: amqp091.Table{
@@ -46,7 +46,7 @@ func (q *deadLetters) readCopy(d amqp091.Delivery) *deadletter.Message {
 	return q.readMessage(&scanned{Delivery: d}, nil)
 }
 
-// What is replayed is what was published, and so is what went through a file.
+// A replay publishes the original message, also after a file.
 func TestReplayRestoresTheMessage(t *testing.T) {
 	d, was := testDeadLetter()
 	q := testDeadLetters()
@@ -76,7 +76,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	}
 }
 
-// fileQueue is a DLQ of one message, and remembers what is added.
+// fileQueue is a DLQ with one message. It records what is added.
 type fileQueue struct {
 	deadletter.Queue
 	m, added *deadletter.Message
@@ -118,7 +118,7 @@ func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
 	return make([]error, len(msgs))
 }
 
-// A position names a message through all that the broker counts of it, and no other.
+// A position depends on the message, and not on the broker's counts.
 func TestPositionDoesNotChangeWithDeliveries(t *testing.T) {
 	d, _ := testDeadLetter()
 	first := testDeadLetters().readCopy(d).Position
@@ -134,7 +134,7 @@ func TestPositionDoesNotChangeWithDeliveries(t *testing.T) {
 	}
 }
 
-// An edited header is a text; the others keep their types.
+// An edited header is text; the others keep their types.
 func TestEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
 	d, was := testDeadLetter()
 	m := testDeadLetters().readCopy(d)

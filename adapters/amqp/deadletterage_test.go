@@ -10,14 +10,14 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// What the management API tells of a DLQ's age and bounds; the lowest of an argument and
-// two policies counts.
+// The management API reports the age and the bounds of a DLQ. The lowest value of an argument and two policies
+// counts.
 func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	t.Parallel()
 	const dlq = "orders.dlq"
 	head := time.Unix(1_700_000_000, 0).UTC()
 	for name, test := range map[string]struct {
-		api    *fakeAPI // nil: nobody to ask
+		api    *fakeAPI // nil: no management API
 		keeps  time.Duration
 		drops  string
 		oldest time.Time

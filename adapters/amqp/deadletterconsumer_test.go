@@ -12,15 +12,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// deliveryOfCopy is a copy as it is delivered from its queue.
+// deliveryOfCopy returns the delivery of a copy from its queue.
 func deliveryOfCopy(p amqp091.Publishing, queue string) amqp091.Delivery {
 	d := deliveryOf(p, "", queue)
 	d.Headers = maps.Clone(p.Headers)
 	return d
 }
 
-// The consumer of a DLQ sees a dead letter as it was published first, in its first delivery and in its retries, and its own
-// DLQ has it as it lay in the first one.
+// The consumer of a DLQ sees a dead letter as it was first published, at every attempt. Its own DLQ gets the message
+// as it was in the first DLQ.
 func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	published := amqp091.Delivery{
 		Exchange: "shop", RoutingKey: "orders.new", Expiration: "60000", Type: "order", AppId: "till", DeliveryMode: amqp091.Persistent,
@@ -65,7 +65,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	}
 }
 
-// Of a message that names another DLQ, nothing is believed.
+// A state that names another DLQ is not trusted.
 func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	state := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}
 	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&state), "invoices.dlq")

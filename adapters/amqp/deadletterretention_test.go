@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A DLQ keeps its messages as long as its user says, by an argument or by a policy.
+// A DLQ may have any retention, by an argument or by a policy.
 func TestDLQMayHaveAnyRetention(t *testing.T) {
 	cfg := Config{URLs: []string{"amqp://localhost/"}, DLQ: deadletter.Config{Retention: 96 * time.Hour}}.withDefaults()
 	l, err := newLayout(&cfg, "orders")

@@ -10,8 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// A connection that was closed while queues are declared is no fault of the
-// configuration: whoever called tries again.
+// If the connection is closed during declarations, the configuration is not wrong, and the caller tries again.
 func TestClosedConnectionIsNoConfigError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
@@ -31,16 +30,15 @@ func TestClosedConnectionIsNoConfigError(t *testing.T) {
 	}
 }
 
-// A broker in trouble is asked again, on a new channel; one that stays in trouble has
-// refused nothing.
+// A broker error is retried on a new channel. If it stays, nothing was refused.
 func TestBrokerErrorsAreRetried(t *testing.T) {
 	unformed := &amqp091.Error{Code: amqp091.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
-	// What RabbitMQ 3.10 told one of five services that started at once.
+	// RabbitMQ 3.10 sent this to one of five services that started at once.
 	homeless := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
 	no := &amqp091.Error{Code: amqp091.PreconditionFailed, Server: true}
 	for name, c := range map[string]struct {
 		trouble *amqp091.Error
-		times   int // that it is in trouble
+		times   int // times of the error
 		then    error
 		refused *amqp091.Error
 		err     bool
@@ -72,7 +70,7 @@ func TestBrokerErrorsAreRetried(t *testing.T) {
 	}
 }
 
-// What may have been done is not done again.
+// A call that may have succeeded is not repeated.
 func TestDeletionIsNotRepeated(t *testing.T) {
 	d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
 	refused := d.runOnce(func(*amqp091.Channel) error {
@@ -84,8 +82,8 @@ func TestDeletionIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A queue that cannot be reached is not taken for one that was deleted: it would be called
-// missing, and nothing would be said to wait on it.
+// An unreachable queue does not count as deleted. Otherwise it would be reported as missing and without waiting
+// messages.
 func TestUnreachableQueueExists(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"NOT_FOUND - no queue 'orders' in vhost '/'":                                                      true,

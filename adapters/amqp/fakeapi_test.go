@@ -18,8 +18,7 @@ import (
 
 type fields = map[string]any
 
-// fakeAPI is a management API that says what a test wants; deny are the paths it
-// refuses.
+// fakeAPI is a management API with a test's answers. It refuses the paths in deny.
 type fakeAPI struct {
 	version          string
 	flags            []fields
@@ -57,7 +56,7 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// survey surveys orders on a fake API with a policy of one level.
+// survey surveys the queue orders on a fake API, with a policy of one level.
 func (f fakeAPI) survey(t *testing.T, change func(*Config)) (*survey, error) {
 	t.Helper()
 	if f.version == "" {
@@ -90,7 +89,7 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 	return s, s.askManagement(context.Background(), m, greeting)
 }
 
-// queue is what the API says of a queue that is there, running and counted.
+// queue returns the API's answer for an existing queue with statistics.
 func queue(name string, args fields, more fields) fields {
 	kind := args[amqp091.QueueTypeArg]
 	if kind == nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// tableOf makes a header table of lines "kind name=value", as garbage of any type may
-// come from a broker.
+// tableOf makes a header table of lines "kind name=value" with values of any type.
 func tableOf(block string) amqp091.Table {
 	table := amqp091.Table{}
 	for line := range strings.SplitSeq(block, "\n") {
@@ -36,8 +35,8 @@ func tableOf(block string) amqp091.Table {
 	return table
 }
 
-// Whatever stands in the headers of a message on a queue of ours: what is not ours
-// stays as it is, and what is written for it the next time is read as the same.
+// Whatever headers a message on a redeliver queue has, foreign ones are unchanged, and the next copy is read as the
+// same.
 func FuzzHeaders(f *testing.F) {
 	f.Add("string redeliver-attempt=3\nstring redeliver-amqp-routing-key=orders\nstring redeliver-amqp-delivery-mode=1\nint32 tries=7")
 	f.Add("int64 redeliver-attempt=3\ntable redeliver-amqp-foreign=group\nlist redeliver-due=x")
@@ -74,7 +73,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// sameText is reflect.DeepEqual for tables in which a float may be no number.
+// sameText is reflect.DeepEqual for tables that may contain NaN.
 func sameText(a, b amqp091.Table) bool {
 	if len(a) != len(b) {
 		return false
@@ -88,7 +87,7 @@ func sameText(a, b amqp091.Table) bool {
 	return true
 }
 
-// The properties of a dead letter come out of a file that somebody may have edited.
+// The properties of a dead letter may come from an edited file.
 func FuzzProperties(f *testing.F) {
 	f.Add("delivery-mode=2\npriority=256\ntimestamp=2026-01-31T12:00:00Z\nheader-type/tries=int32", "tries", "7")
 	f.Add("header-type/a=uint8\nheader-type/b=time.Time\nexchange=", "a", "256")
@@ -116,8 +115,7 @@ func FuzzProperties(f *testing.F) {
 	})
 }
 
-// RabbitMQ's refusals are text for people: what is read out of one is an argument, or
-// nothing.
+// RabbitMQ's refusals are text for people. Parsing one yields an argument or nothing.
 func FuzzLearn(f *testing.F) {
 	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'orders' in vhost '/': received none but current is the value 'true' of type 'bool'")
 	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders' in vhost '/': received the value '5' of type 'signedint' but current is the value '99999999999999999999' of type 'long'")
@@ -135,7 +133,7 @@ func FuzzLearn(f *testing.F) {
 	})
 }
 
-// The management API's answers, of which an empty object may be an empty list.
+// The management API may answer an empty list for an empty object.
 func FuzzManagementAnswer(f *testing.F) {
 	f.Add([]byte(`[{"name":"orders","type":"quorum","durable":true,"arguments":{"x-message-ttl":60000},"policy":null,"effective_policy_definition":[],"delivery_limit":"unlimited","messages":3}]`))
 	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
@@ -156,8 +154,7 @@ func FuzzManagementAnswer(f *testing.F) {
 	})
 }
 
-// A broker has queues of any name. One that is a shard of a delay queue of ours is
-// called as we would call it.
+// A queue of any name that counts as a shard of a delay queue has the name that redeliver would give it.
 func FuzzLevelOfQueue(f *testing.F) {
 	for _, name := range []string{"orders.retry.10s", "orders.retry.10s.2", "orders.retry.10s.02", "orders.retry.10s.+2", "orders.retry.90s", "orders.retry", "orders.retry.10s.9223372036854775808", "orders.retry.1m.x"} {
 		f.Add(name)

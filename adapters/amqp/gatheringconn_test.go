@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Many write at once: nothing is lost, doubled or torn.
+// With concurrent writers nothing is lost, duplicated or torn.
 func TestConcurrentWritesStayWhole(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here)
@@ -25,7 +25,7 @@ func TestConcurrentWritesStayWhole(t *testing.T) {
 				if n, err := g.Write(piece); n != size || err != nil {
 					t.Errorf("wrote %d of %d: %v", n, size, err)
 				}
-				piece[1]++ // it is the writer's again
+				piece[1]++ // the slice belongs to the writer again
 			}
 		})
 	}
@@ -49,8 +49,7 @@ func TestConcurrentWritesStayWhole(t *testing.T) {
 	}
 }
 
-// A broker that stops reading is waited for, with bounded memory, until the
-// connection is closed.
+// While the broker does not read, writers block with bounded memory until the connection is closed.
 func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here).(*gatheringConn)
@@ -66,7 +65,7 @@ func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 			taken <- size
 		}
 	}()
-	// The first write may go to the kernel by itself; then it is full.
+	// The first write may go directly to the kernel; after that the buffer fills.
 	for total := 0; total <= maxGathered; {
 		select {
 		case n := <-taken:
@@ -96,8 +95,7 @@ func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 	}
 }
 
-// A write that fails in the background ends the connection for its reader too, and
-// every write after it.
+// A write that fails in the background ends the connection for its reader and for every later write.
 func TestFailedWriteEndsTheConnection(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(broken{here})
@@ -119,7 +117,7 @@ type broken struct{ net.Conn }
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-// A large burst leaves no large buffer behind.
+// A large burst leaves no large buffer.
 func TestBurstLeavesNoLargeBuffer(t *testing.T) {
 	here, there := net.Pipe()
 	g := newGatheringConn(here).(*gatheringConn)
@@ -132,7 +130,7 @@ func TestBurstLeavesNoLargeBuffer(t *testing.T) {
 			t.Fatalf("the burst is not what was written: %v", err)
 		}
 	}
-	for range 2 { // the buffer of the last burst is the next but one
+	for range 2 { // buffers alternate
 		_, _ = g.Write([]byte("x"))
 		if _, err := there.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)

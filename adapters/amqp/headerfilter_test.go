@@ -15,15 +15,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// framed is a content header on a channel that is not open, where the client reads
-// it and drops it.
+// framed returns a content header on a channel that is not open, so that the client reads and drops it.
 func framed(payload []byte) []byte {
 	frame := append([]byte{frameContent}, 0x7f, 0xff)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(payload)))
 	return append(append(frame, payload...), 0xCE)
 }
 
-// filteredBytes is what a screen lets through.
+// filteredBytes returns the output of a header filter.
 func filteredBytes(t testing.TB, in io.Reader, frame int) []byte {
 	t.Helper()
 	s := newHeaderFilter(reads{Reader: in})
@@ -48,13 +47,13 @@ func clientReads(t testing.TB, frame []byte) bool {
 	w := newTestServer(t)
 	defer func() { _ = w.there.Close() }()
 	if _, err := w.there.Write(frame); err != nil {
-		return false // it was gone before all was written
+		return false // it closed the connection before everything was written
 	}
 	_, err := w.conn.Channel()
 	return err == nil
 }
 
-// What the client can read passes as it is, in whatever pieces it comes.
+// Readable frames pass unchanged, in pieces of any size.
 func TestHeaderFilterPassesReadableFrames(t *testing.T) {
 	w := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,8 +94,7 @@ func TestHeaderFilterPassesLargeHeaders(t *testing.T) {
 	}
 }
 
-// Whatever a broker sends as headers, the client can read what it gets, and where
-// it can read what was sent it gets that.
+// For any headers of a broker the client can read its input, and gets readable frames unchanged.
 func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aS\x00\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aS\xff\x00\x00\x01x"), uint16(flagHeaders), []byte{})
@@ -104,7 +102,7 @@ func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aA\x00\x00\x00\x02VV\x01bq"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Add([]byte("\x17"+UUIDHeader+"S\x00\x00\x00\x02id\x01b?"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Fuzz(func(t *testing.T, table []byte, flags uint16, after []byte) {
-		// What the broker does not get wrong: the properties.
+		// A broker never gets the properties wrong.
 		flags &= flagHeaders | 0x1080
 		want := 0
 		if flags&0x1000 != 0 {
@@ -135,7 +133,7 @@ func FuzzHeaderFilter(f *testing.F) {
 	})
 }
 
-// At the client's limits the screen knows what the client knows.
+// The filter has the same limits as the client.
 func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 	nulls := func(n int, named bool) (b []byte) {
 		for i := range n {
@@ -198,8 +196,7 @@ func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 	}
 }
 
-// Headers longer than what was agreed upon are replaced by some that fit, however
-// little that is.
+// Headers longer than the negotiated frame are replaced by some that fit, however small it is.
 func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 	const most = 4096
 	ours := field(redeliver.HeaderID, 'S', []byte("its id"))
@@ -220,7 +217,7 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 	}
 }
 
-// Nobody outside can say that a message was unreadable.
+// Other programs cannot mark a message as unreadable.
 func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
 	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
 	if _, why := unreadable(&d); why != nil {

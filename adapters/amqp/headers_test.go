@@ -16,14 +16,14 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// names of headers that mean something to somebody, besides any others.
+// names of headers with a meaning
 var specialNames = []string{
 	"CC", "BCC", "cc", "x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-mine", UUIDHeader, "",
 	redeliver.HeaderAttempt, redeliver.HeaderDue, redeliver.HeaderGroup, HeaderExchange, HeaderRoutingKey, HeaderCC, HeaderBCC, HeaderForeign,
 	HeaderReplyTo, HeaderUserID, HeaderExpiration, HeaderDeliveryMode, "redeliver-", "redeliver-amqp-else", "Redeliver-x",
 }
 
-// anyValue is what the client reads of a header, depth tables deep at most.
+// anyValue returns a header value of any type that the client reads, with at most depth nested tables.
 func anyValue(t *rapid.T, depth int) any {
 	kinds := 15
 	if depth > 0 {
@@ -100,8 +100,8 @@ func anyDelivery(t *rapid.T) amqp091.Delivery {
 	return d
 }
 
-// A message that waited on a queue of ours is what it was when it came, but for
-// what the broker had added; so is what is left of it after the next wait.
+// A message that waited on a redeliver queue comes back unchanged, without the broker's headers, also after the next
+// wait.
 func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := anyDelivery(t)
@@ -145,7 +145,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 	})
 }
 
-// What somebody else put on a queue of ours is its own original.
+// A message that another program put on a redeliver queue is its own original.
 func TestForeignDeliveryIsItsOwnOriginal(t *testing.T) {
 	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
@@ -163,7 +163,7 @@ func TestForeignHeadersAreReported(t *testing.T) {
 	}
 }
 
-// A table of headers has room for thousands, on an origin and on a queue that redeliver writes.
+// A table has room for thousands of headers, on an origin and on a queue that redeliver writes.
 func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	table := make(amqp091.Table, n)
@@ -203,7 +203,7 @@ func TestHeaderSizeMatchesTheClient(t *testing.T) {
 
 const frame = 128 << 10
 
-// large is a delivery of a broker: its headers fit into a frame.
+// large returns a delivery whose headers fit into a frame.
 func large(t *rapid.T) amqp091.Delivery {
 	d := anyDelivery(t)
 	delete(d.Headers, "fill")
@@ -218,8 +218,8 @@ func large(t *rapid.T) amqp091.Delivery {
 	return d
 }
 
-// What waits fits into a frame with the room that the broker needs, has all that
-// is the user's and all that is needed to come back; otherwise it is refused.
+// A waiting copy fits into a frame with room for the broker, and has everything that the user set and that it needs
+// to come back. Otherwise it is refused.
 func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "*errors.errorString", Policy: "p"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -257,9 +257,8 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 	})
 }
 
-// The DLQ takes all that a frame has brought, with the user's headers and, as
-// long as there is room, why it is there. Nothing that is put there goes elsewhere
-// too, expires, or is refused.
+// The DLQ accepts every message that came in a frame, with the user's headers and, if there is room, the reason. Such
+// a copy goes nowhere else, does not expire, and is not refused.
 func TestDLQAcceptsEveryFrame(t *testing.T) {
 	st := redeliver.State{
 		ID: "id", Group: "orders", Origin: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "x", Policy: "p",
@@ -309,7 +308,7 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 	}
 }
 
-// A table that the client read must not become deeper, or longer, than it reads.
+// A copy must not exceed the client's limits for tables that it could read.
 func TestClientCanReadWaitingCopies(t *testing.T) {
 	nested := func(n int) amqp091.Table {
 		table := amqp091.Table{}
@@ -388,7 +387,7 @@ func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 		want        time.Time
 	}{
 		"none":               {"", at, seen, time.Time{}},
-		"of a message":       {"1500", at, seen, at.Add(2500 * time.Millisecond)}, // its time has whole seconds
+		"of a message":       {"1500", at, seen, at.Add(2500 * time.Millisecond)}, // the timestamp has whole seconds
 		"0":                  {"0", at, seen, at.Add(time.Second)},
 		"first seen":         {"1500", time.Time{}, seen, seen.Add(1500 * time.Millisecond)},
 		"never seen":         {"1500", time.Time{}, time.Time{}, time.Time{}},
@@ -404,7 +403,7 @@ func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 	}
 }
 
-// Of the end in the header and that of the expiration the earlier counts. The header may be a time of AMQP's, too.
+// The earlier of the expiry in the header and the expiration counts. The header may be an AMQP time too.
 func TestEarlierExpiryCounts(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	for name, row := range map[string]struct {

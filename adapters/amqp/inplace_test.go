@@ -7,11 +7,11 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A try to note a crash that fails may have noted it. The next try does not add another: lost connections sent a message that
-// had killed nobody to the DLQ.
+// A failed try to write a crash count may have succeeded, so the next try must not add another. Lost connections sent
+// a message that had killed no process to the DLQ.
 func TestChargeIsWrittenOnce(t *testing.T) {
 	var c crashCharge
-	for _, row := range []struct{ noted, want int }{{1, 2}, {2, 2}, {1, 2}, {3, 3}} { // at first; it was noted; it was not; another process has noted one
+	for _, row := range []struct{ noted, want int }{{1, 2}, {2, 2}, {1, 2}, {3, 3}} { // the first try; it had succeeded; it had not; another process has added one
 		if got := c.add(row.noted); got != row.want {
 			t.Errorf("after %d crashes %d are noted, want %d", row.noted, got, row.want)
 		}
@@ -23,15 +23,15 @@ func TestChargeIsWrittenOnce(t *testing.T) {
 
 func TestChargeIsRemovedOnce(t *testing.T) {
 	p := &inPlaceTurn{crashesBefore: 1}
-	for _, row := range []struct{ noted, want int }{{2, 1}, {1, 1}, {3, 2}, {0, 0}} { // at first; it was taken back; another process has charged it; and has settled it
+	for _, row := range []struct{ noted, want int }{{2, 1}, {1, 1}, {3, 2}, {0, 0}} { // the first try; it had succeeded; another process has charged it; another process has settled it
 		if got := p.withoutCharge(row.noted); got != row.want {
 			t.Errorf("of %d crashes %d are left, want %d", row.noted, got, row.want)
 		}
 	}
 }
 
-// A suspect begins when its lane has heard that it has the turn, and not before: it began beside its own turn, and what was
-// decided about it came while it ran.
+// A suspect begins only when its lane knows that it has its turn. It ran beside its own turn before, and the decision
+// about it came while it ran.
 func TestSuspectBeginsWhenItsLaneKnows(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "a1")

@@ -21,7 +21,7 @@ func withPassword(url string) string {
 	return strings.Replace(url, "http://", "http://boss:s3cret@", 1)
 }
 
-// Whatever answers, the error says what and where, and no password.
+// For every wrong answer the error names the problem and the address, and no password.
 func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer http.HandlerFunc
@@ -111,8 +111,7 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	}
 }
 
-// A prefix stays, an /api at the end is not doubled, the virtual host is escaped,
-// and all pages are read.
+// A path prefix is kept, an /api at the end is not doubled, the virtual host is escaped, and all pages are read.
 func TestManagementURLs(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,8 +130,8 @@ func TestManagementURLs(t *testing.T) {
 	}
 }
 
-// A broker that has not yet heard of a consumer's channel says so with a list, because
-// Erlang has one word for an empty list and an empty object.
+// A broker that does not know a consumer's channel yet answers with an empty list, because Erlang does not
+// distinguish it from an empty object.
 func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 	server := httptest.NewServer(text(200, `{"consumer_details":[
 		{"arguments":{"`+policyArg+`":"one"},"channel_details":{"connection_name":"here"}},

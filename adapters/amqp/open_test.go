@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// What a start that is refused had fetched would be handed back, and counted by the
-// broker: of several queues none is read, neither they nor what is beside them.
+// A refused start reads none of several queues, because fetched messages would come back with a raised count.
 func TestRefusedStartReadsNothing(t *testing.T) {
 	for denied, want := range map[string]string{
 		"b":       "user for b (",

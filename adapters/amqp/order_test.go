@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What cannot be kept in order as the configuration is, is refused before anybody is
-// asked.
+// An order that the configuration cannot keep is refused before any connection.
 func TestImpossibleOrdersAreRefused(t *testing.T) {
 	key := KeyHeader("customer")
 	blocking := func(retries int, d time.Duration) redeliver.Policy {
@@ -50,8 +49,7 @@ func TestImpossibleOrdersAreRefused(t *testing.T) {
 	}
 }
 
-// A queue that is created for an order has one consumer at a time, and the user's
-// arguments stay the user's.
+// A queue that is created for an order has a single active consumer, and keeps the user's arguments.
 func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	given := amqp091.Table{"x-max-length": 10}
 	for _, args := range []amqp091.Table{nil, given} {
@@ -69,7 +67,7 @@ func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	}
 }
 
-// The broker's words are those of 3.10 and 4.0.
+// The answers are those of 3.10 and 4.0.
 func TestApplyDifference(t *testing.T) {
 	const begin = "PRECONDITION_FAILED - inequivalent arg "
 	for _, row := range []struct {

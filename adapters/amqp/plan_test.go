@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
+// testdata has the plans; REDELIVER_GOLDEN=1 rewrites them.
 func TestPlans(t *testing.T) {
 	for name, row := range map[string]struct {
 		api    fakeAPI

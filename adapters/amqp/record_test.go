@@ -35,8 +35,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A derived id is that of what the publisher said: it is the same however often,
-// and on whichever host, the message is read.
+// A derived id depends only on the publisher's part. It is the same at every read and on every host.
 func TestDerivedIDIsStable(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	fresh := func() amqp091.Delivery {
@@ -90,7 +89,7 @@ func TestDerivedIDIsStable(t *testing.T) {
 	}
 }
 
-// zone reads the times in a table as a host of that zone would.
+// zone returns the times of a table as a host in that zone reads them.
 func zone(v any, z *time.Location) any {
 	switch v := v.(type) {
 	case time.Time:
@@ -135,7 +134,7 @@ func TestMetadataHasTextHeaders(t *testing.T) {
 	}
 }
 
-// What is published is read back as it was, the UUID too that is no id of ours.
+// A published message is read back unchanged, with its UUID even if that is not a valid id.
 func TestMarshalRoundTrip(t *testing.T) {
 	for _, uuid := range []string{"u", strings.Repeat("u", 1000), "\xff"} {
 		msg := message.NewMessage(uuid, []byte("payload"))
@@ -152,7 +151,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 	}
 }
 
-// faultyMarshaler is a marshaler that does what it must not.
+// faultyMarshaler is a marshaler that violates its contract.
 type faultyMarshaler struct {
 	Marshaler
 	panics any

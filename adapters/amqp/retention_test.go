@@ -6,7 +6,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// A DLQ that was created with a retention was refused to whoever sets none, although that takes what is there.
+// A DLQ that was created with a retention was refused for configurations without one, although those accept any.
 func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	const said = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders.dlq' in vhost '/': received none but current is the value '345600000' of type 'long'"
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}

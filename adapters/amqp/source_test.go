@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// orderedQueue is a queue that keeps its order, to which a test is the broker.
+// orderedQueue is an ordered queue with the test as its broker.
 type orderedQueue struct {
 	*testing.T
 	r      *reader
@@ -26,7 +26,7 @@ type orderedQueue struct {
 
 	mu   sync.Mutex
 	ran  []string
-	news chan struct{} // room for one
+	news chan struct{} // has room for one
 }
 
 func newOrderedQueue(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *orderedQueue {
@@ -68,7 +68,7 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 	return f
 }
 
-// source makes a source of the queue, and the channel by which it gets messages.
+// source makes a source of the queue, and the channel that delivers to it.
 func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
@@ -81,7 +81,7 @@ func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in ch
 	return s, in
 }
 
-// await returns when ok says so of what ran.
+// await returns when ok accepts the messages that ran.
 func (f *orderedQueue) await(ok func(ran []string) bool) {
 	f.Helper()
 	over := time.After(time.Minute)
@@ -102,7 +102,7 @@ func (f *orderedQueue) await(ok func(ran []string) bool) {
 
 var errFull = errors.New("the account is full")
 
-// run runs a source; its end is what it returns.
+// run runs a source and returns its end.
 func (f *orderedQueue) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx, f.e, in) }()
@@ -120,7 +120,7 @@ func (f *orderedQueue) ended(end <-chan error) error {
 	}
 }
 
-// parsed has a source that does not run take what its channel brings.
+// parsed makes a source that does not run parse its messages.
 func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*delivery]) {
 	var room slab
 	for len(in) > 0 {
@@ -149,7 +149,7 @@ func TestBlockingQueueRunsOneAtATime(t *testing.T) {
 	}
 }
 
-// The only slot is free while a key waits, so that the others can go on.
+// The only slot is free while a key waits, so that others can run.
 func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	others := []string{"b1", "c1", "b2"}
 	f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
@@ -168,7 +168,8 @@ func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// A message that waits in place does not delay the end of a subscriber, and the process knows it when it comes back.
+// A message that waits in its place does not delay the end of a subscriber, and the process remembers it when it
+// comes back.
 func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
 		"in order": func(stop context.CancelFunc, _ *source, _ chan amqp091.Delivery) { stop() },
@@ -189,7 +190,7 @@ func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 			s, in := f.source(false, "a1", "a2")
 			ended := f.run(ctx, s, in)
 			<-waits
-			for held := false; !held; { // the lane hears of it after the sink
+			for held := false; !held; { // the lane knows it after the sink
 				held = f.r.sub.Load().Held == 2
 			}
 			end(stop, s, in)
@@ -207,10 +208,10 @@ func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 	}
 }
 
-// finishTest lets go of a source that never ran.
+// finishTest closes a source that never ran.
 func (s *source) finishTest() { _ = s.ch.Close() }
 
-// A message that lies behind another for half of the consumer timeout ends the channel.
+// A message that stays behind another for half of the consumer timeout ends the channel.
 func TestOldMessagesEndTheChannel(t *testing.T) {
 	f := newOrderedQueue(t, Config{
 		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
@@ -230,8 +231,8 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 	}
 }
 
-// A message from a queue of ours has its key for Policy.Invalid and waits for no other message. If the key function panics,
-// it has no key and runs.
+// A message from a redeliver queue has its key for Policy.Invalid and waits for no other message. If the key function
+// panics, it has no key and runs.
 func TestRetryHasItsKeyForInvalid(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
 	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
@@ -251,7 +252,7 @@ func TestRetryHasItsKeyForInvalid(t *testing.T) {
 	}
 }
 
-// A key function that panics condemns that message alone.
+// A key function that panics affects only that message.
 func TestPanickingKeyIsUndecodable(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "", "a")
@@ -263,8 +264,9 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 	s.finishTest()
 }
 
-// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
-// this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
+// In an ordered queue only the first message of each key can have killed its process, because those behind it have
+// not run. Messages that this process remembers have not killed it: while a dependency is down they come back every
+// half of ConsumerTimeout.
 func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
@@ -281,13 +283,13 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 			suspects = append(suspects, m.Record.MessageId)
 		}
 	}
-	if want := []string{"a1", "c1"}; !slices.Equal(suspects, want) { // of a classic queue nobody knows how often it came
+	if want := []string{"a1", "c1"}; !slices.Equal(suspects, want) { // a classic queue does not count deliveries
 		t.Errorf("suspects are %q, want %q", suspects, want)
 	}
 	s.finishTest()
 }
 
-// A suspect that has its turn when the gate closes gives it back: the others of the client must not wait with it.
+// A suspect that has its turn when the gate closes gives it up, so that the client's other queues need not wait.
 func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
@@ -313,7 +315,7 @@ type endedLane struct{ driver.Lane[*delivery] }
 
 func (endedLane) Post(func()) bool { return false }
 
-// A late answer of one attempt does not count for the next attempt in place. It did after a timeout.
+// A late answer of one attempt counted for the next attempt in place after a timeout. It does not any more.
 func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 	for name, late := range map[string]func(amqp091.Delivery) error{
 		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
@@ -352,7 +354,7 @@ func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 	}
 }
 
-// Nothing is settled or given back that is not this channel's.
+// A source settles and returns only deliveries of its own channel.
 func TestEndedChannelSettlesNothing(t *testing.T) {
 	over := make(chan struct{})
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
@@ -370,13 +372,13 @@ func TestEndedChannelSettlesNothing(t *testing.T) {
 	}
 }
 
-// While nothing may begin a source does not consume, after it has given back once what has not run: the broker counts each time
-// that a message comes back. Where only probes may begin it takes one, and where the queue would expire.
+// While nothing may begin, a source returns once what has not run and then does not consume, because the broker
+// counts each return. If only probes may begin, or the queue would expire, it consumes one message.
 func TestPausedSourceDoesNotConsume(t *testing.T) {
 	for name, row := range map[string]struct {
 		expires   bool
-		window    int64 // while it is paused: the last that was asked for
-		consumers int   // behind the first, in the end
+		window    int64 // the last requested window while it is paused
+		consumers int   // consumers after the first, at the end
 	}{
 		"paused":               {false, 50, 1},
 		"the queue may expire": {true, 1, 2},
@@ -396,7 +398,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(5 * time.Second)
-				f.r.sub.Gate.Open() // it was brief
+				f.r.sub.Gate.Open() // the pause was short
 				<-time.After(time.Minute)
 				if n := f.server.cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
@@ -420,7 +422,8 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 	}
 }
 
-// Settled messages are acked before a suspect runs. Their acks were batched, and they came back when it killed the process.
+// Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
+// the suspect killed the process.
 func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
 		suspect bool
@@ -442,7 +445,7 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 				t.Fatal("the turn is not free")
 			}
 			row.tell(s)
-			s.finishTest() // the broker answers behind the ack
+			s.finishTest() // the server answers after the ack
 			if n := f.server.acks.Load(); n != row.acks {
 				t.Errorf("%d acks were sent, want %d", n, row.acks)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// What was signed is believed as the broker brings it back; what somebody has changed is a message without a state.
+// A signed state is trusted as the broker delivers it. A changed one counts as no state.
 func TestSignedStateIsTrusted(t *testing.T) {
 	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
 	user := amqp091.Delivery{Body: []byte("b"), Expiration: "1000", ReplyTo: directReplyTo, RoutingKey: "orders", Headers: amqp091.Table{

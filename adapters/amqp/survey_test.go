@@ -14,16 +14,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Each row has one thing wrong, or worth a note, and all that the survey says of it.
+// Each row has one problem or note, and lists everything that the survey reports about it.
 func TestSurveyProblemsAndNotes(t *testing.T) {
-	// A main queue of which there is nothing to say.
+	// fine is a main queue without problems or notes.
 	fine := queue("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
 		api     fakeAPI
 		change  func(*Config)
-		refused string // by the only problem; "" for none
-		noted   string // by the only note; "" for none
-		also    string // and a note that is there anyway
+		refused string // the only problem, or ""
+		noted   string // the only note, or ""
+		also    string // another note that is always there
 	}{
 		"nothing":       {api: fakeAPI{queues: []fields{fine}}},
 		"no queues yet": {api: fakeAPI{}},
@@ -251,7 +251,7 @@ func only(t *testing.T, what string, have []string, want string) {
 	}
 }
 
-// A user with few rights gets what it may see; the rest is not called right.
+// A user with few rights gets what it may see; the rest is reported as not checked.
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
 		queue("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
@@ -301,7 +301,7 @@ func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 	}
 }
 
-// What the broker sends ahead must begin before the broker takes it away.
+// Prefetched messages must begin before the broker takes them away.
 func TestTooLowRateIsRefused(t *testing.T) {
 	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
 	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
@@ -315,7 +315,7 @@ func TestTooLowRateIsRefused(t *testing.T) {
 	}
 }
 
-// An attempt may be extended for as long as the broker leaves it its message, by default at most.
+// By default an attempt can be extended for at most the ConsumerTimeout.
 func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
 	l, err := newLayout(&cfg, "orders")

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A message that a process has outlived is counted until it is settled. The latest ones are known, however many suspects there
-// are.
+// An entry counts until its message is settled. The latest ones are kept, however many suspects there are.
 func TestOutlivedCountsUntilSettled(t *testing.T) {
 	var o outlived
 	o.add("a")

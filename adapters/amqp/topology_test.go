@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The set-ups are watermill-amqp's; integration/amqp/pika compares them alive.
+// The topologies equal watermill-amqp's; integration/amqp/pika compares them on a broker.
 func TestTopologiesMatchWatermill(t *testing.T) {
 	type way struct{ queue, exchange, kind, key, binding string }
 	for name, row := range map[string]struct {

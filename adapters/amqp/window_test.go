@@ -28,8 +28,7 @@ func TestFitWindow(t *testing.T) {
 	}
 }
 
-// With messages of one size a window comes to rest, and at its rest keeps to the
-// limit, if not a single message passes it.
+// With messages of one size the window converges, and stays within the limit unless a single message exceeds it.
 func TestWindowConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(0, 1<<20).Draw(t, "size")
@@ -51,8 +50,8 @@ func TestWindowConverges(t *testing.T) {
 	})
 }
 
-// A consumer that follows another on its channel passes nothing on before that one has: an ack of several deliveries covers
-// every lower tag. One that was not read yet would be acked with those above it, and be lost if the process died.
+// A consumer passes nothing on before the previous one of its channel has. An ack of several deliveries covers every
+// lower tag, so it would also cover one that was not read yet, which would be lost if the process died.
 func TestConsumersPassOnInOrder(t *testing.T) {
 	const each = 100
 	f := newOrderedQueue(t, Config{}, nil)
