@@ -31,7 +31,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		DLQTopic: func(origin, group string) (topic, reader string) { return dlqOf(origin, group), "audit" },
@@ -122,7 +122,7 @@ func read(rec record) adaptertest.Message {
 func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	b := h.broker(origin)
-	deadline := time.NewTimer(adaptertest.Patience)
+	deadline := time.NewTimer(adaptertest.Timeout)
 	defer deadline.Stop()
 	for late := false; ; {
 		b.mu.Lock()

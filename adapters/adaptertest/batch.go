@@ -15,67 +15,67 @@ import (
 )
 
 // batching: many messages in one call, each with a fate of its own. A message that
-// waits for its batch is in flight. Without SlowHoldsUpNone it may hold up those that
+// waits for its batch is in flight. Without NoHeadOfLineBlocking it may hold up those that
 // would fill the batch, which then runs at its Timeout.
 func batching() []test {
 	tests := []test{
-		{name: "WhoWinsInABatchIsTheTable", body: tableHolds},
+		{name: "BatchAnswersFollowTheTable", body: tableHolds},
 		{name: "AFullBatchRunsAtOnce", body: fullAtOnce},
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
 		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
-		{name: "NilAcksWhatABatchHasNotSettled", body: func(b *bench) {
+		{name: "NilAcksTheUnsettledMessagesOfABatch", body: func(b *fixture) {
 			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Retry())
+				b.checkCounts(true, mb.Messages[1].Retry())
 				return nil
 			})
 		}},
-		{name: "AnErrorRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
+		{name: "AnErrorRetriesOnlyTheUnsettledMessagesOfABatch", body: func(b *fixture) {
 			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Ack())
-				return errDeclined
+				b.checkCounts(true, mb.Messages[1].Ack())
+				return errHandler
 			})
 		}},
-		{name: "APanicRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
+		{name: "APanicRetriesOnlyTheUnsettledMessagesOfABatch", body: func(b *fixture) {
 			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.Messages[1].Ack())
+				b.checkCounts(true, mb.Messages[1].Ack())
 				panic("index out of range")
 			})
 		}},
-		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *bench) {
+		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *fixture) {
 			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.Messages[0].Ack())
-				b.counts(false, mb.Messages[0].Retry())
-				b.counts(true, mb.Messages[1].Retry())
-				b.counts(false, mb.Messages[1].Ack())
+				b.checkCounts(true, mb.Messages[0].Ack())
+				b.checkCounts(false, mb.Messages[0].Retry())
+				b.checkCounts(true, mb.Messages[1].Retry())
+				b.checkCounts(false, mb.Messages[1].Ack())
 				return nil
 			})
 		}},
-		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *bench) {
+		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *fixture) {
 			answers(b, "m2", func(mb *Batch) error {
-				b.counts(true, mb.AckAll())
-				b.counts(false, mb.RetryAll())
-				b.counts(true, mb.Messages[1].Retry()) // beats the batch
-				return errDeclined
+				b.checkCounts(true, mb.AckAll())
+				b.checkCounts(false, mb.RetryAll())
+				b.checkCounts(true, mb.Messages[1].Retry()) // beats the batch
+				return errHandler
 			})
 		}},
-		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *bench) {
+		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *fixture) {
 			answers(b, "m1 m3", func(mb *Batch) error {
-				b.counts(true, mb.RetryAll())
-				b.counts(false, mb.AckAll())
-				b.counts(true, mb.Messages[1].Ack()) // beats the batch
+				b.checkCounts(true, mb.RetryAll())
+				b.checkCounts(false, mb.AckAll())
+				b.checkCounts(true, mb.Messages[1].Ack()) // beats the batch
 				return nil
 			})
 		}},
 	}
 	for i := range tests {
-		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
+		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
 	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate})
 }
 
-// batcher is a process whose handler is a batch.
-type batcher struct {
+// batchProcess is a process whose handler is a batch.
+type batchProcess struct {
 	*process
 	// Guarded by the journal's mu.
 	gathered []string   // messages that came to wait
@@ -84,21 +84,21 @@ type batcher struct {
 
 // startBatch starts a process of the first group. A batch that runs is in the
 // journal as attempts, which end as they begin: what comes next is due later.
-func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
+func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
-	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	if b.native {
-		p.consume(b.group, cfg, bc, p.handles(fn))
+		p.consume(b.group, cfg, bc, p.recordBatches(fn))
 		return p
 	}
 	arrive := func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			st, _ := redeliver.FromContext(msg.Context())
-			p.arrives(st.ID)
+			p.recordArrival(st.ID)
 			return h(msg)
 		}
 	}
-	run := p.handles(fn)
+	run := p.recordBatches(fn)
 	h, err := middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error { return run(ctx, BatchOf(mb)) })
 	if err != nil {
 		b.Fatal(err)
@@ -109,26 +109,26 @@ func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) 
 
 // startGathering is startBatch of a process whose messages are counted when they
 // come to wait. Where there are no middlewares, the policy sees them.
-func (b *bench) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
+func (b *fixture) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	if !b.native {
 		return b.startBatch(cfg, bc, fn)
 	}
-	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	cfg.Policy.Invalid = func(m redeliver.Message) error {
-		p.arrives(m.State.ID)
+		p.recordArrival(m.State.ID)
 		return nil
 	}
-	p.consume(b.group, cfg, bc, p.handles(fn))
+	p.consume(b.group, cfg, bc, p.recordBatches(fn))
 	return p
 }
 
-func (p *batcher) arrives(id string) {
+func (p *batchProcess) recordArrival(id string) {
 	p.journal.change(func() { p.gathered = append(p.gathered, id) })
 }
 
-// handles is a batch function that notes what it is given.
-func (p *batcher) handles(fn BatchFunc) BatchFunc {
+// recordBatches is a batch function that notes what it is given.
+func (p *batchProcess) recordBatches(fn BatchFunc) BatchFunc {
 	return func(ctx context.Context, mb *Batch) error {
 		if p.killed.Load() {
 			return nil
@@ -136,7 +136,7 @@ func (p *batcher) handles(fn BatchFunc) BatchFunc {
 		slices.SortFunc(mb.Messages, func(x, y BatchMessage) int { return strings.Compare(x.State().ID, y.State().ID) })
 		ids := make([]string, len(mb.Messages))
 		for i, m := range mb.Messages {
-			a := p.note(m.Context(), &attempt{UUID: m.State().ID})
+			a := p.recordAttempt(m.Context(), &attempt{UUID: m.State().ID})
 			p.journal.change(func() { a.Ended = a.Began })
 			ids[i] = a.State.ID
 		}
@@ -146,14 +146,14 @@ func (p *batcher) handles(fn BatchFunc) BatchFunc {
 }
 
 // ran are the batches so far.
-func (p *batcher) ranBatches() [][]string {
+func (p *batchProcess) ranBatches() [][]string {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return slices.Clone(p.batches)
 }
 
 // awaitGathered returns when so many messages have come.
-func (p *batcher) awaitGathered(n int) {
+func (p *batchProcess) awaitGathered(n int) {
 	p.b.Helper()
 	p.b.await(fmt.Sprintf("%d messages come to their batch", n), func() bool {
 		p.journal.mu.Lock()
@@ -162,8 +162,8 @@ func (p *batcher) awaitGathered(n int) {
 	})
 }
 
-// counts checks what a call says of itself.
-func (b *bench) counts(want, says bool) {
+// checkCounts checks what a call says of itself.
+func (b *fixture) checkCounts(want, says bool) {
 	b.Helper()
 	if says != want {
 		b.Errorf("an answer says that it counts: %t", says)
@@ -176,25 +176,25 @@ func ackAll(context.Context, *Batch) error { return nil }
 // answers runs one batch of m1, m2 and m3, in this order, and checks which of
 // them run once more: as soon as they make a full batch with some that are new,
 // for there is no timeout to wait for.
-func answers(b *bench, again string, fn func(*Batch) error) {
+func answers(b *fixture, again string, fn func(*Batch) error) {
 	const size = 3
 	retried := strings.Fields(again)
-	p := b.startBatch(Config{Policy: quick(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
+	p := b.startBatch(Config{Policy: quickPolicy(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if mb.Messages[0].State().ID == "m1" && mb.Messages[0].State().Attempts == 0 {
 			return fn(mb)
 		}
 		return nil
 	})
-	b.put(named("m1", "m2", "m3")...)
+	b.put(namedMessages("m1", "m2", "m3")...)
 	b.await("the batch is settled", func() bool {
 		committed, _ := b.ended()
-		return len(committed)+len(heard[redeliver.RetryScheduled](b.journal)) == size
+		return len(committed)+len(eventsOf[redeliver.RetryScheduled](b.journal)) == size
 	})
 	var fresh []string
 	for i := range size - len(retried) {
 		fresh = append(fresh, fmt.Sprint("n", i+1))
 	}
-	b.put(named(fresh...)...)
+	b.put(namedMessages(fresh...)...)
 	b.awaitEnds(append([]string{"m1", "m2", "m3"}, fresh...)...)
 	want := fmt.Sprint([][]string{{"m1", "m2", "m3"}, slices.Concat(retried, fresh)})
 	if got := fmt.Sprint(p.ranBatches()); got != want {
@@ -203,13 +203,13 @@ func answers(b *bench, again string, fn func(*Batch) error) {
 	for _, id := range []string{"m1", "m2", "m3"} {
 		b.wantRuns(id, 1+strings.Count(again, id))
 	}
-	b.noneEarlier(always(100*time.Millisecond), retried...)
+	b.checkNotEarly(constantDelay(100*time.Millisecond), retried...)
 	b.dead(0)
 }
 
-func ownFate(b *bench) {
+func ownFate(b *fixture) {
 	const delay = 400 * time.Millisecond
-	p := quick(3)
+	p := quickPolicy(3)
 	p.Levels = []time.Duration{100 * time.Millisecond, delay}
 	ids := []string{"declined", "fine", "later", "permanent", "rejected", "twice"}
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
@@ -217,9 +217,9 @@ func ownFate(b *bench) {
 			for _, m := range mb.Messages {
 				switch st := m.State(); {
 				case st.ID == "permanent":
-					m.Answer(redeliver.Permanent(errDeclined))
+					m.Answer(redeliver.Permanent(errHandler))
 				case st.ID == "declined":
-					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errDeclined))
+					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errHandler))
 				case st.ID == "later" && st.Attempts == 0:
 					m.Retry(delay)
 				case st.ID == "rejected" && st.Attempts == 1:
@@ -230,22 +230,22 @@ func ownFate(b *bench) {
 			}
 			return nil
 		})
-	b.put(named(ids...)...)
+	b.put(namedMessages(ids...)...)
 	b.awaitEnds(ids...)
 	for id, runs := range map[string]int{"declined": 4, "fine": 1, "later": 2, "permanent": 1, "rejected": 2, "twice": 3} {
 		b.wantRuns(id, runs)
 	}
-	b.noneEarlier(always(delay), "later")
-	b.noneEarlier(always(100*time.Millisecond), "declined", "rejected", "twice")
+	b.checkNotEarly(constantDelay(delay), "later")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "declined", "rejected", "twice")
 	for _, m := range b.dead(3) {
-		st := b.why(m)
+		st := b.deadLetterState(m)
 		switch st.ID {
 		case "permanent":
-			b.buriedAs(st, redeliver.ReasonPermanent, 1)
+			b.checkReason(st, redeliver.ReasonPermanent, 1)
 		case "rejected":
-			b.buriedAs(st, redeliver.ReasonRejected, 2)
+			b.checkReason(st, redeliver.ReasonRejected, 2)
 		default:
-			b.buriedAs(st, redeliver.ReasonExhausted, 4)
+			b.checkReason(st, redeliver.ReasonExhausted, 4)
 		}
 		want := map[string]string{"declined": "try 4: card declined", "permanent": "card declined", "rejected": "no such schema"}[st.ID]
 		if want == "" || !strings.Contains(st.Error, want) {
@@ -257,10 +257,10 @@ func ownFate(b *bench) {
 	}
 }
 
-func fullAtOnce(b *bench) {
+func fullAtOnce(b *fixture) {
 	const size = 5
-	msgs, ids := many(3 * size)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
+	msgs, ids := numberedMessages(3 * size)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
 	b.awaitEnds(ids...) // and not in an hour
 	for _, ran := range p.ranBatches() {
@@ -273,10 +273,10 @@ func fullAtOnce(b *bench) {
 	}
 }
 
-func partialAtTimeout(b *bench) {
+func partialAtTimeout(b *fixture) {
 	const size, timeout = 10, 400 * time.Millisecond
-	msgs, ids := many(size - 1)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
+	msgs, ids := numberedMessages(size - 1)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
 	begun := time.Now()
 	b.put(msgs...)
 	b.awaitEnds(ids...)
@@ -292,7 +292,7 @@ func partialAtTimeout(b *bench) {
 	}
 }
 
-func oneOfAKey(b *bench) {
+func oneOfAKey(b *fixture) {
 	const keys, each = 3, 4
 	var msgs []Message
 	var ids []string
@@ -303,7 +303,7 @@ func oneOfAKey(b *bench) {
 			ids = append(ids, id)
 		}
 	}
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	last := make(map[string]string)
@@ -322,15 +322,15 @@ func oneOfAKey(b *bench) {
 	}
 }
 
-func aboveMaxInFlight(b *bench) {
+func aboveMaxInFlight(b *fixture) {
 	const bound = 3
-	msgs, ids := many(bound)
+	msgs, ids := numberedMessages(bound)
 	b.put(msgs...)
-	b.refuses(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
+	b.checkRefused(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
 	if n := len(b.all()); n > 0 {
 		b.Errorf("%d messages ran in batches that can never be full", n)
 	}
-	b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
 	b.awaitEnds(ids...)
 	if b.h.Features.KeepsAttempts {
 		for _, id := range ids {
@@ -340,9 +340,9 @@ func aboveMaxInFlight(b *bench) {
 	b.dead(0)
 }
 
-// refuses checks that a process with these batches handles nothing, and says why:
+// checkRefused checks that a process with these batches handles nothing, and says why:
 // at its start where that is known then, else when messages come.
-func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
+func (b *fixture) checkRefused(cfg Config, bc middleware.BatchConfig) {
 	b.Helper()
 	if b.native {
 		run, _ := b.h.ConsumeBatch(b.T, b.config(b.group, cfg, redeliver.SinkFunc(func(redeliver.Event) {})), bc, ackAll)
@@ -354,7 +354,7 @@ func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
 	p := b.startBatch(cfg, bc, ackAll)
 	var refused *redeliver.SubscriptionChanged
 	b.await("the subscription is refused", func() bool {
-		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+		for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 			if e.Change == redeliver.ChangeBatchRefused {
 				refused = &e
 			}

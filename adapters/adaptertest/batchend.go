@@ -17,22 +17,22 @@ func batchEnds() []test {
 	tests := []test{
 		{name: "APartialBatchRunsWhenTheServiceCloses", body: flushed},
 		{name: "AMessageThatIsLostWhileItWaitsLeavesItsBatch", needs: "KeepsAttempts", body: lostWhileGathering},
-		{name: "ABatchFunctionThatNeverReturnsHoldsUpNoOther", body: stuckBatch},
-		{name: "ABatchThatDiesWithItsProcessComesBackUncounted", needs: "KeepsAttempts", body: killedBatch},
-		{name: "WhatMayHaveKilledItsProcessIsABatchOfItsOwn", needs: "CountsCrashes", body: suspectsAlone},
+		{name: "AStuckBatchFunctionBlocksNoOtherBatch", body: stuckBatch},
+		{name: "ABatchOfAKilledProcessComesBackUncounted", needs: "KeepsAttempts", body: killedBatch},
+		{name: "ASuspectRunsInABatchOfItsOwn", needs: "CountsCrashes", body: suspectsAlone},
 		{name: "ABatchFunctionExtendsItsBatch", body: extendedBatch},
 	}
 	for i := range tests {
-		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
+		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
 	return tests
 }
 
 // flushed: the rest runs without waiting for more, within the drain timeout.
-func flushed(b *bench) {
+func flushed(b *fixture) {
 	const n = 3
-	msgs, ids := many(n)
-	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: Patience / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
+	msgs, ids := numberedMessages(n)
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {
@@ -40,8 +40,8 @@ func flushed(b *bench) {
 	}
 	p.close()
 	committed, _ := b.ended()
-	b.start(Config{Policy: quick(1)}, succeed)
-	b.put(named("last")...)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
+	b.put(namedMessages("last")...)
 	b.awaitEnds(append(ids, "last")...)
 	for _, id := range ids {
 		if committed[id] != 1 {
@@ -54,24 +54,24 @@ func flushed(b *bench) {
 
 // lostWhileGathering: the drain timeout is over while one batch runs and a message
 // waits for the next one.
-func lostWhileGathering(b *bench) {
-	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
+func lostWhileGathering(b *fixture) {
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
 			select {
 			case <-ctx.Done(): // all its messages are lost to this process
 			case <-b.Context().Done():
 			}
-			return errDeclined
+			return errHandler
 		})
-	b.put(named("a", "b")...)
+	b.put(namedMessages("a", "b")...)
 	b.await("the batch runs", func() bool { return len(b.all()) == 2 })
-	b.put(named("c")...)
+	b.put(namedMessages("c")...)
 	p.awaitGathered(3)
 	p.close()
 	if ran := b.ran("c"); len(ran) > 0 {
 		b.Errorf("c ran in a batch after it was lost")
 	}
-	b.start(Config{Policy: quick(1)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.awaitEnds("a", "b", "c")
 	for id, want := range map[string][]int{"a": {1, 1}, "b": {1, 1}, "c": {1}} {
 		if got := numbers(b.ran(id)); !slices.Equal(got, want) {
@@ -81,8 +81,8 @@ func lostWhileGathering(b *bench) {
 	b.dead(0)
 }
 
-func stuckBatch(b *bench) {
-	p := quick(redeliver.NoRetries)
+func stuckBatch(b *fixture) {
+	p := quickPolicy(redeliver.NoRetries)
 	p.Timeout = 2 * time.Second // the hanging one alone waits for it
 	var calls atomic.Int64
 	var hung string // what the first function has not acked
@@ -90,14 +90,14 @@ func stuckBatch(b *bench) {
 		if calls.Add(1) > 1 {
 			return nil
 		}
-		b.counts(true, mb.Messages[0].Ack())
+		b.checkCounts(true, mb.Messages[0].Ack())
 		b.change(func() { hung = mb.Messages[1].State().ID })
 		<-b.Context().Done() // the test's: it goes on whatever it is told
 		return nil
 	})
-	b.put(named("a", "b", "c", "d")...)
+	b.put(namedMessages("a", "b", "c", "d")...)
 	b.awaitEnds("a", "b", "c", "d")
-	st := b.buried(redeliver.ReasonTimeout, 1)
+	st := b.checkDeadLetter(redeliver.ReasonTimeout, 1)
 	b.change(func() {
 		if st.ID != hung {
 			b.Errorf("%s is in the DLQ, want %s", st.ID, hung)
@@ -113,17 +113,17 @@ func stuckBatch(b *bench) {
 	}
 }
 
-func killedBatch(b *bench) {
+func killedBatch(b *fixture) {
 	const size = 4
-	msgs, ids := many(size)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
+	msgs, ids := numberedMessages(size)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
 		<-b.Context().Done()
 		return nil
 	})
 	b.put(msgs...)
 	b.await("the batch runs", func() bool { return len(b.all()) == size })
 	p.kill()
-	b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		if got := numbers(b.ran(id)); !slices.Equal(got, []int{1, 1}) {
@@ -135,13 +135,13 @@ func killedBatch(b *bench) {
 
 // suspectsAlone: one message kills its process every time it runs. Were it in a
 // batch with others when it is judged, they would be charged too.
-func suspectsAlone(b *bench) {
-	p := quick(3)
+func suspectsAlone(b *fixture) {
+	p := quickPolicy(3)
 	p.MaxCrashes = 1
 	ids := []string{"killer", "n1", "n2", "n3"}
-	b.put(named(ids...)...)
+	b.put(namedMessages(ids...)...)
 	for died := 0; ; died++ {
-		if died > b.beside()+4 {
+		if died > b.maxCrashesBeside()+4 {
 			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
 		}
 		before := len(b.ran("killer"))
@@ -163,13 +163,13 @@ func suspectsAlone(b *bench) {
 		b.await("its batch is in the journal", func() bool {
 			return slices.ContainsFunc(proc.ranBatches(), func(ran []string) bool { return slices.Contains(ran, "killer") })
 		})
-		if ran := proc.ranBatches(); died > b.beside() && len(ran[len(ran)-1]) > 1 {
+		if ran := proc.ranBatches(); died > b.maxCrashesBeside() && len(ran[len(ran)-1]) > 1 {
 			b.Errorf("after %d crashes the killer is still in the batch %v", died, ran[len(ran)-1])
 		}
 		proc.kill()
 	}
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, redeliver.ReasonCrashed, 0)
+	st := b.deadLetterState(b.dead(1)[0])
+	b.checkReason(st, redeliver.ReasonCrashed, 0)
 	if st.ID != "killer" {
 		b.Errorf("%s is in the DLQ, want the killer", st.ID)
 	}
@@ -183,17 +183,17 @@ func suspectsAlone(b *bench) {
 }
 
 // extendedBatch: by its own context, or by that of a message in it.
-func extendedBatch(b *bench) {
-	p, takes := extending()
+func extendedBatch(b *fixture) {
+	p, takes := extendingPolicy()
 	var runs atomic.Int32
 	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(ctx context.Context, mb *Batch) error {
 		if runs.Add(1) == 2 {
 			ctx = mb.Messages[1].Context()
 		}
-		return works(ctx, takes)
+		return workFor(ctx, takes)
 	})
 	for _, ids := range [][]string{{"a", "b"}, {"c", "d"}} {
-		b.put(named(ids...)...)
+		b.put(namedMessages(ids...)...)
 		b.awaitEnds(ids...)
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {

@@ -50,7 +50,7 @@ func MessagesOf[M BatchMessage](all []M) []BatchMessage {
 func inBothForms(tests []test) []test {
 	for _, t := range tests {
 		body := t.body
-		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *bench) {
+		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *fixture) {
 			b.native = true
 			body(b)
 		}

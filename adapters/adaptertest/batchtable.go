@@ -24,7 +24,7 @@ var BatchTable string
 // BatchRow is a row of it.
 type BatchRow struct {
 	Calls, Returns string    // of the batch function
-	Become         [2]string // of each message
+	Outcomes       [2]string // of each message
 }
 
 // BatchRows are its rows.
@@ -52,13 +52,13 @@ func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan
 	case "nil":
 		return nil
 	case "an error":
-		return errDeclined
+		return errHandler
 	case "a panic":
 		panic("boo")
 	case "`RetryAfter` 1h":
-		return redeliver.RetryAfter(errDeclined, time.Hour)
+		return redeliver.RetryAfter(errHandler, time.Hour)
 	case "`Permanent`":
-		return redeliver.Permanent(errDeclined)
+		return redeliver.Permanent(errHandler)
 	case "not within the Timeout":
 		<-ctx.Done()
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -124,8 +124,8 @@ func length(tb testing.TB, text string) time.Duration {
 // BatchPolicyDelay is the one delay of the policy under which rows are played.
 const BatchPolicyDelay = 10 * time.Minute
 
-// Became is what the table says of a message that was written to wait for delay.
-func Became(delay time.Duration) string {
+// OutcomeOfDelay is what the table says of a message that was written to wait for delay.
+func OutcomeOfDelay(delay time.Duration) string {
 	if delay == BatchPolicyDelay {
 		return "retry, as the policy says"
 	}
@@ -138,7 +138,7 @@ func Became(delay time.Duration) string {
 
 // tableHolds plays one row after another: first those whose function returns in time,
 // which they have plenty of, then the others.
-func tableHolds(b *bench) {
+func tableHolds(b *fixture) {
 	var inTime, late []BatchRow
 	for _, row := range BatchRows(b) {
 		if row.Returns == "not within the Timeout" {
@@ -147,7 +147,7 @@ func tableHolds(b *bench) {
 			inTime = append(inTime, row)
 		}
 	}
-	playRows(b, "in-time", inTime, Patience)
+	playRows(b, "in-time", inTime, Timeout)
 	playRows(b, "late", late, 2*time.Second)
 }
 
@@ -155,7 +155,7 @@ func tableHolds(b *bench) {
 // for longer than the test takes, but for what is retried at once: that is given
 // company, to make its batch full. A row whose messages were not alone in their batch,
 // because a broker has delivered something twice, is played again.
-func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
+func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{
 		Backoff: redeliver.Fixed(BatchPolicyDelay), Levels: []time.Duration{5 * time.Minute, BatchPolicyDelay, time.Hour}, Timeout: timeout,
@@ -187,10 +187,10 @@ func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
 		mu.Lock()
 		now, ids, spoiled, late = row, []string{id + "-m1", id + "-m2"}, false, over
 		mu.Unlock()
-		b.put(named(ids...)...)
+		b.put(namedMessages(ids...)...)
 		for i, id := range ids {
 			b.await(fmt.Sprintf("%s has an end: %+v", id, row), func() bool {
-				got[i] = b.became(id)
+				got[i] = b.outcome(id)
 				return got[i] != ""
 			})
 		}
@@ -205,25 +205,25 @@ func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
 			id = fmt.Sprintf("%s-%02d-again-%d", name, i, try)
 			got, well = play(row, id)
 		}
-		if !well || got != row.Become {
-			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Become, well)
+		if !well || got != row.Outcomes {
+			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Outcomes, well)
 		}
-		if got[0] == Became(0) {
-			b.put(named(id + "-x")...)
+		if got[0] == OutcomeOfDelay(0) {
+			b.put(namedMessages(id + "-x")...)
 			b.awaitEnds(id+"-m1", id+"-x")
 		}
 	}
 	p.close()
 }
 
-// became says what became of a message after its first attempt; "" for nothing yet.
-func (b *bench) became(id string) string {
-	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+// outcome says what became of a message after its first attempt; "" for nothing yet.
+func (b *fixture) outcome(id string) string {
+	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if e.State.ID == id {
-			return Became(e.Delay)
+			return OutcomeOfDelay(e.Delay)
 		}
 	}
-	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+	for _, e := range eventsOf[redeliver.DeadLettered](b.journal) {
 		if e.State.ID == id {
 			return "DLQ, " + string(e.State.Reason)
 		}

@@ -13,19 +13,19 @@ import (
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: blocked},
-		{name: "BehindADeadLetterABlockingPolicyGoesOn", needs: "Blocking", body: blockedToTheEnd},
-		{name: "WhatABlockedProcessLeavesComesBackInOrder", needs: "Blocking", body: blockedAndKilled},
+		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: blockedToTheEnd},
+		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "Blocking", body: blockedAndKilled},
 	}
 }
 
-// block is a policy whose messages keep their place.
-func block(retries int) redeliver.Policy {
+// blockingPolicy is a policy whose messages keep their place.
+func blockingPolicy(retries int) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 }
 
-// inOrder are the attempts so far, each of which must have begun behind the one
+// checkOrder are the attempts so far, each of which must have begun behind the one
 // before it.
-func (b *bench) inOrder() (ran []string) {
+func (b *fixture) checkOrder() (ran []string) {
 	b.Helper()
 	var last attempt
 	for i, a := range b.all() {
@@ -38,45 +38,45 @@ func (b *bench) inOrder() (ran []string) {
 	return ran
 }
 
-func blocked(b *bench) {
-	b.start(Config{Policy: block(3)}, func(a *attempt) error {
+func blocked(b *fixture) {
+	b.start(Config{Policy: blockingPolicy(3)}, func(a *attempt) error {
 		if a.State.ID == "failing" && a.State.Attempts < 2 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	b.put(b.underOneKey(named("before", "failing", "behind", "last"))...)
+	b.put(b.underOneKey(namedMessages("before", "failing", "behind", "last"))...)
 	b.awaitEnds("before", "failing", "behind", "last")
-	if got := b.inOrder(); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
+	if got := b.checkOrder(); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
 		b.Errorf("ran in the order %q", got)
 	}
 	b.wantRuns("failing", 3)
-	b.noneEarlier(always(100*time.Millisecond), "failing")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "failing")
 	b.dead(0)
 }
 
-func blockedToTheEnd(b *bench) {
-	b.start(Config{Policy: block(1)}, func(a *attempt) error {
+func blockedToTheEnd(b *fixture) {
+	b.start(Config{Policy: blockingPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == "poison" {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	b.put(b.underOneKey(named("poison", "behind"))...)
+	b.put(b.underOneKey(namedMessages("poison", "behind"))...)
 	b.awaitEnds("poison", "behind")
-	if got := fmt.Sprint(b.inOrder()); got != "[poison poison behind]" {
+	if got := fmt.Sprint(b.checkOrder()); got != "[poison poison behind]" {
 		b.Errorf("ran in the order %s", got)
 	}
-	b.buried(redeliver.ReasonExhausted, 2)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 }
 
-func blockedAndKilled(b *bench) {
-	p := b.start(Config{Policy: block(1000)}, decline)
-	b.put(b.underOneKey(named("failing", "behind"))...)
+func blockedAndKilled(b *fixture) {
+	p := b.start(Config{Policy: blockingPolicy(1000)}, failHandler)
+	b.put(b.underOneKey(namedMessages("failing", "behind"))...)
 	b.await("it has failed", func() bool { return len(b.ran("failing")) >= 2 })
 	p.kill()
 	before := len(b.all())
-	b.start(Config{Policy: block(3)}, succeed)
+	b.start(Config{Policy: blockingPolicy(3)}, succeed)
 	b.awaitEnds("failing", "behind")
 	var ran []string
 	for _, a := range b.all()[before:] {

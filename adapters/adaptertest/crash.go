@@ -14,26 +14,26 @@ func crashes() []test {
 	return []test{
 		{name: "AKillMidHandlerLosesNothingAndCountsNothing", needs: "KeepsAttempts", body: killMidHandler},
 		{name: "AKillMidWaitLosesNothing", needs: "KeepsAttempts", body: killMidWait},
-		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killer},
+		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killerAmongNeighbours},
 		{name: "OthersWaitWhileASuspectRuns", needs: "CountsCrashes", body: othersWait},
 	}
 }
 
-func killMidHandler(b *bench) {
+func killMidHandler(b *fixture) {
 	n := 10
-	if !b.h.Features.SlowHoldsUpNone {
+	if !b.h.Features.NoHeadOfLineBlocking {
 		n = 0
 	}
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	msgs = append(msgs, Message{Body: []byte("without a UUID")})
-	p := b.start(Config{Policy: quick(3)}, func(*attempt) error {
+	p := b.start(Config{Policy: quickPolicy(3)}, func(*attempt) error {
 		<-b.Context().Done()
 		return nil
 	})
 	b.put(msgs...)
 	b.await("all handlers run", func() bool { return len(b.all()) == n+1 })
 	p.kill()
-	next := b.start(Config{Policy: quick(3)}, succeed)
+	next := b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.awaitEnds(ids...)
 	var before, after, without []string
 	b.await("the one without a UUID is handled", func() bool {
@@ -67,23 +67,23 @@ func killMidHandler(b *bench) {
 	b.dead(0)
 }
 
-func killMidWait(b *bench) {
+func killMidWait(b *fixture) {
 	const n, delay = 50, 700 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
 		Levels: []time.Duration{200 * time.Millisecond, 500 * time.Millisecond},
 	}
-	was := b.start(Config{Policy: p}, declineFirst(1))
+	was := b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	was.kill()
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.await("every second attempt", func() bool {
 		committed, _ := b.ended()
 		return len(committed) == n
 	})
-	b.noneEarlier(always(delay), ids...)
+	b.checkNotEarly(constantDelay(delay), ids...)
 	for _, id := range ids {
 		// A duplicate of the first attempt is allowed: its ack may be lost.
 		for _, k := range numbers(b.ran(id)) {
@@ -96,25 +96,25 @@ func killMidWait(b *bench) {
 
 // killer: its neighbours are under way when it kills the process, and are not
 // charged.
-func killer(b *bench) {
+func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
 	neighbours := []string{"n1", "n2", "n3", "n4", "n5"}
-	p := quick(3)
+	p := quickPolicy(3)
 	p.MaxCrashes = crashes
 	cfg := Config{Policy: p}
-	b.put(named(append([]string{"killer"}, neighbours...)...)...)
+	b.put(namedMessages(append([]string{"killer"}, neighbours...)...)...)
 	died := 0
-	for b.died(cfg, &died, append(neighbours, "killer")) {
+	for b.killedByMessage(cfg, &died, append(neighbours, "killer")) {
 		// A kill may leave a copy.
-		if died > b.beside()+2*crashes+3 {
+		if died > b.maxCrashesBeside()+2*crashes+3 {
 			b.Fatalf("%d processes died of the killer, MaxCrashes is %d", died, crashes)
 		}
 	}
 	if died < crashes {
 		b.Errorf("it was buried after %d crashes, MaxCrashes is %d", died, crashes)
 	}
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, redeliver.ReasonCrashed, 0)
+	st := b.deadLetterState(b.dead(1)[0])
+	b.checkReason(st, redeliver.ReasonCrashed, 0)
 	if st.ID != "killer" {
 		b.Errorf("%s is in the DLQ, want the killer", st.ID)
 	}
@@ -128,9 +128,9 @@ func killer(b *bench) {
 	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
 }
 
-// died starts a process and reports whether the killer killed it. It did not when
+// killedByMessage starts a process and reports whether the killer killed it. It did not when
 // all messages have ended.
-func (b *bench) died(cfg Config, times *int, ids []string) bool {
+func (b *fixture) killedByMessage(cfg Config, times *int, ids []string) bool {
 	b.Helper()
 	before := len(b.ran("killer"))
 	p := b.start(cfg, func(a *attempt) error {
@@ -157,21 +157,21 @@ func (b *bench) died(cfg Config, times *int, ids []string) bool {
 	return true
 }
 
-// beside is how often a message may kill its process before it runs alone.
-func (b *bench) beside() int { return cmp.Or(b.h.CrashesBeside, 2) }
+// maxCrashesBeside is how often a message may kill its process before it runs alone.
+func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.CrashesBeside, 2) }
 
 // othersWait: what is in flight beside the killer, time and again, and what comes
 // while it runs, is not begun beside it when that counts, is not charged, and is
 // handled. One charge would bury it.
-func othersWait(b *bench) {
+func othersWait(b *fixture) {
 	const work = 200 * time.Millisecond
-	p := quick(3)
+	p := quickPolicy(3)
 	p.MaxCrashes = 1
 	ids := []string{"n1", "n2", "n3", "n4", "n5"}
-	b.put(named(append(ids, "killer")...)...)
+	b.put(namedMessages(append(ids, "killer")...)...)
 	var killed time.Time // when the last process was
 	for died := 0; ; died++ {
-		if died > b.beside()+4 {
+		if died > b.maxCrashesBeside()+4 {
 			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
 		}
 		before := len(b.ran("killer"))
@@ -203,14 +203,14 @@ func othersWait(b *bench) {
 		}
 		more := fmt.Sprintf("beside-%d", died)
 		ids = append(ids, more)
-		b.put(named(more)...)
+		b.put(namedMessages(more)...)
 		chance := time.NewTimer(work) // for the others to begin, which they must not take
 		<-chance.C
 		killed = time.Now()
 		proc.kill()
 	}
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, redeliver.ReasonCrashed, 0)
+	st := b.deadLetterState(b.dead(1)[0])
+	b.checkReason(st, redeliver.ReasonCrashed, 0)
 	if st.ID != "killer" {
 		b.Errorf("%s is in the DLQ, want the killer", st.ID)
 	}

@@ -31,8 +31,8 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 			t.Logf("the harness of %s does not say how a DLQ is read: %s is not run", h.Name, c.name)
 			continue
 		}
-		todo = append(todo, test{name: c.name, groups: c.groups, body: func(b *bench) {
-			c.body(&morgue{bench: b, open: open, mended: make(chan struct{})})
+		todo = append(todo, test{name: c.name, groups: c.groups, body: func(b *fixture) {
+			c.body(&dlqFixture{fixture: b, open: open, fixed: make(chan struct{})})
 		}})
 	}
 	play(t, h, todo)
@@ -40,7 +40,7 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 
 type deadTest struct {
 	name   string
-	body   func(*morgue)
+	body   func(*dlqFixture)
 	needs  string
 	groups int
 	// possible is that of test.
@@ -48,52 +48,52 @@ type deadTest struct {
 }
 
 func deadTests() []deadTest {
-	return slices.Concat(looks(), replaying(), dying(), changing(), consuming())
+	return slices.Concat(browsing(), replaying(), killedRunners(), changing(), consuming())
 }
 
-// morgue is a bench with dead letters.
-type morgue struct {
-	*bench
-	open   DeadLetters
-	mended chan struct{} // closed when the handler shall succeed
+// dlqFixture is a bench with dead letters.
+type dlqFixture struct {
+	*fixture
+	open  DeadLetters
+	fixed chan struct{} // closed when the handler shall succeed
 }
 
 // queue opens the DLQ; the end of the test closes it.
-func (d *morgue) queue() deadletter.Queue {
+func (d *dlqFixture) queue() deadletter.Queue {
 	d.Helper()
 	q, _ := d.openOne()
 	return q
 }
 
-func (d *morgue) openOne() (q deadletter.Queue, kill func()) {
+func (d *dlqFixture) openOne() (q deadletter.Queue, kill func()) {
 	d.Helper()
 	q, kill = d.open(d.T, d.origin, d.group)
 	d.Cleanup(func() { _ = q.Close() }) // it may have been killed
 	return q, kill
 }
 
-// die makes dead letters of messages: the handler fails each with the error that
+// makeDeadLetters makes dead letters of messages: the handler fails each with the error that
 // why says, until mend is called.
-func (d *morgue) die(why func(id string) error, msgs ...Message) {
+func (d *dlqFixture) makeDeadLetters(why func(id string) error, msgs ...Message) {
 	d.Helper()
 	d.start(Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, func(a *attempt) error {
 		select {
-		case <-d.mended:
+		case <-d.fixed:
 			return nil
 		default:
 			return why(a.State.ID)
 		}
 	})
 	d.put(msgs...)
-	awaitEvents[redeliver.DeadLettered](d.bench, len(msgs))
+	awaitEvents[redeliver.DeadLettered](d.fixture, len(msgs))
 }
 
-func declined(string) error { return errDeclined }
+func failAlways(string) error { return errHandler }
 
-func (d *morgue) mend() { close(d.mended) }
+func (d *dlqFixture) fixHandler() { close(d.fixed) }
 
-// lie returns the ids of what lies in the DLQ, sorted.
-func (d *morgue) lie(q deadletter.Queue) (ids []string) {
+// idsInDLQ returns the ids of what lies in the DLQ, sorted.
+func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	d.Helper()
 	for _, m := range d.browse(q, deadletter.Filter{}) {
 		ids = append(ids, m.ID)
@@ -102,9 +102,9 @@ func (d *morgue) lie(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
+func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
 	d.Helper()
-	ctx, cancel := d.patience()
+	ctx, cancel := d.withTimeout()
 	defer cancel()
 	if err := deadletter.Browse(ctx, q, f, 0, func(m *deadletter.Message) bool {
 		found = append(found, m)
@@ -115,19 +115,19 @@ func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadl
 	return found
 }
 
-func (d *morgue) patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.Context(), Patience)
+func (d *dlqFixture) withTimeout() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(d.Context(), Timeout)
 }
 
-// order is a replay of everything.
-func order() deadletter.Replay {
+// newReplay is a replay of everything.
+func newReplay() deadletter.Replay {
 	return deadletter.Replay{Who: "ann@ops", Why: "the bank is back", Window: 10}
 }
 
-// replayed runs a replay that must end well.
-func (d *morgue) replayed(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
+// runReplay runs a replay that must end well.
+func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
 	d.Helper()
-	ctx, cancel := d.patience()
+	ctx, cancel := d.withTimeout()
 	defer cancel()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusDone {
@@ -137,7 +137,7 @@ func (d *morgue) replayed(q deadletter.Queue, r deadletter.Replay) deadletter.Ta
 }
 
 // awaitCommits returns when each of the messages was committed.
-func (d *morgue) awaitCommits(ids ...string) {
+func (d *dlqFixture) awaitCommits(ids ...string) {
 	d.Helper()
 	d.await("the replayed messages are committed", func() bool {
 		committed, _ := d.ended()
@@ -145,10 +145,10 @@ func (d *morgue) awaitCommits(ids ...string) {
 	})
 }
 
-// claimed takes the DLQ as soon as whoever had it is gone.
-func (d *morgue) claimed(q deadletter.Queue) {
+// awaitClaim takes the DLQ as soon as whoever had it is gone.
+func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 	d.Helper()
-	d.retried("the claim of a killed process ends", func(ctx context.Context) error {
+	d.retryWhileHeld("the claim of a killed process ends", func(ctx context.Context) error {
 		c, err := q.Claim(ctx, deadletter.Holder{Who: "ben@ops", Task: "none"})
 		if err != nil {
 			return err
@@ -157,10 +157,10 @@ func (d *morgue) claimed(q deadletter.Queue) {
 	})
 }
 
-// retried does something until it is not held up by another's claim.
-func (d *morgue) retried(what string, do func(context.Context) error) {
+// retryWhileHeld does something until it is not held up by another's claim.
+func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error) {
 	d.Helper()
-	ctx, cancel := d.patience()
+	ctx, cancel := d.withTimeout()
 	defer cancel()
 	every := 500 * time.Millisecond
 	if d.h.Wrap != nil { // a lease takes no time where time is virtual, but each try does
@@ -179,23 +179,23 @@ func (d *morgue) retried(what string, do func(context.Context) error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			d.Fatalf("not within %s: %s: %v", Patience, what, err)
+			d.Fatalf("not within %s: %s: %v", Timeout, what, err)
 		}
 	}
 }
 
 // looks: what is seen is what lies there.
-func looks() []deadTest {
+func browsing() []deadTest {
 	return []deadTest{
-		{name: "ADeadLetterIsSeenAsItWasPublished", body: seenAsItWas},
+		{name: "ADeadLetterIsSeenAsItWasPublished", body: publishedMessage},
 		{name: "DeadLettersAreGroupedByCause", body: grouped},
-		{name: "TheOldestIsKnownWithoutALookWhereItIsTold", body: aged},
-		{name: "LookingTakesNothingOut", body: func(d *morgue) {
-			msgs, ids := many(5)
-			d.die(declined, msgs...)
+		{name: "OldestNeedsNoScanIfTheBrokerReportsIt", body: aged},
+		{name: "BrowsingRemovesNothing", body: func(d *dlqFixture) {
+			msgs, ids := numberedMessages(5)
+			d.makeDeadLetters(failAlways, msgs...)
 			q := d.queue()
 			for range 3 {
-				if got := d.lie(q); !slices.Equal(got, ids) {
+				if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
 					d.Fatalf("the DLQ has %q, want %q", got, ids)
 				}
 			}
@@ -206,7 +206,7 @@ func looks() []deadTest {
 	}
 }
 
-func seenAsItWas(d *morgue) {
+func publishedMessage(d *dlqFixture) {
 	msg := Message{ID: "a", Body: []byte("{\"n\": 12345678901234567890}"), Headers: []Header{{"tenant", []byte("acme")}, {"trace", []byte("t-1")}}}
 	if d.h.Features.KeyOrder {
 		msg.Key = []byte("k\x00\xff")
@@ -217,22 +217,22 @@ func seenAsItWas(d *morgue) {
 	if d.h.Features.DuplicateHeaders {
 		msg.Headers = append(msg.Headers, Header{"tenant", []byte("again")})
 	}
-	d.die(declined, msg)
+	d.makeDeadLetters(failAlways, msg)
 	got := d.browse(d.queue(), deadletter.Filter{IDs: []string{"a"}})
 	if len(got) != 1 {
 		d.Fatalf("%d messages have the id a, want 1", len(got))
 	}
 	m := got[0]
-	d.same("the dead letter", plain(m, msg.ID), msg)
+	d.checkSame("the dead letter", plainMessage(m, msg.ID), msg)
 	if st := m.State; st.Reason != redeliver.ReasonExhausted || st.Attempts != 1 || st.Group != d.group || st.Origin != d.origin ||
-		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || len(m.Findings) > 0 {
+		st.Error != errHandler.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || len(m.Findings) > 0 {
 		d.Errorf("the dead letter says %+v, %q, %v", st, m.Mismatch, m.Findings)
 	}
 }
 
-// plain is a dead letter as the kit's other clients see it. The header that
+// plainMessage is a dead letter as the kit's other clients see it. The header that
 // carries the id is no header of the user's.
-func plain(m *deadletter.Message, id string) Message {
+func plainMessage(m *deadletter.Message, id string) Message {
 	p := Message{ID: m.ID, Key: m.Key, Body: m.Body}
 	for _, h := range m.Headers {
 		if string(h.Value) != id || !strings.Contains(h.Name, "uuid") {
@@ -242,13 +242,13 @@ func plain(m *deadletter.Message, id string) Message {
 	return p
 }
 
-func grouped(d *morgue) {
-	msgs, _ := many(9)
-	d.die(func(id string) error {
+func grouped(d *dlqFixture) {
+	msgs, _ := numberedMessages(9)
+	d.makeDeadLetters(func(id string) error {
 		if id < "m-003" {
 			return errors.New("no such account: " + strings.TrimPrefix(id, "m-"))
 		}
-		return errDeclined
+		return errHandler
 	}, msgs...)
 	sum, err := deadletter.Groups(d.Context(), d.queue(), deadletter.Filter{})
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 )
 
 // aged asks for age, retention and bounds; what the broker does not report is no promise.
-func aged(d *morgue) {
-	ctx, cancel := d.patience()
+func aged(d *dlqFixture) {
+	ctx, cancel := d.withTimeout()
 	defer cancel()
 	began := time.Now()
-	msgs, ids := many(3)
-	d.die(declined, msgs...)
+	msgs, ids := numberedMessages(3)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	if keeps, err := q.Keeps(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) || keeps < 0 {
 		d.Errorf("a message is kept for %s: %v", keeps, err)

@@ -15,13 +15,13 @@ import (
 // fidelity: promise 7.
 func fidelity() []test {
 	return []test{
-		{name: "AMessageIsWhatItWasAtEveryAttemptAndInTheDLQ", body: faithful},
+		{name: "AMessageIsUnchangedAtEveryAttemptAndInTheDLQ", body: unchanged},
 		{name: "TheHandlerNeverSeesOurHeaders", body: neverSeesOurs},
 	}
 }
 
-// strange are messages that a map of strings cannot hold, as far as the broker can.
-func strange(f Features) []Message {
+// unusualMessages are messages that a map of strings cannot hold, as far as the broker can.
+func unusualMessages(f Features) []Message {
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	every := make([]byte, 256)
 	for i := range every {
@@ -51,8 +51,8 @@ func strange(f Features) []Message {
 	return msgs
 }
 
-func faithful(b *bench) {
-	msgs := strange(b.h.Features)
+func unchanged(b *fixture) {
+	msgs := unusualMessages(b.h.Features)
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
@@ -70,7 +70,7 @@ func faithful(b *bench) {
 		a.Msg.Payload = append(a.Msg.Payload, "more"...)
 		a.Msg.Metadata.Set("z", "changed")
 		a.Msg.Metadata.Set("new", "header")
-		return errDeclined
+		return errHandler
 	})
 	b.put(msgs...)
 	b.awaitEnds(ids...)
@@ -79,8 +79,8 @@ func faithful(b *bench) {
 		as := b.ran(m.ID)
 		for i, a := range as {
 			what := "attempt " + strconv.Itoa(i+1) + " of " + m.ID
-			b.same(what, a.Seen, m)
-			b.sameBody(what+" as Watermill's message", a.Payload, m.Body)
+			b.checkSame(what, a.Seen, m)
+			b.checkSameBody(what+" as Watermill's message", a.Payload, m.Body)
 			if a.UUID != m.ID {
 				b.Errorf("%s has UUID %q", what, a.UUID)
 			}
@@ -96,18 +96,18 @@ func faithful(b *bench) {
 		}
 	}
 	for _, m := range b.dead(len(msgs)) {
-		id := b.why(m).ID
+		id := b.deadLetterState(m).ID
 		i := slices.Index(ids, id)
 		if i < 0 {
 			b.Errorf("a dead letter says that it is %q", id)
 			continue
 		}
-		b.same("the dead letter of "+id, m, msgs[i])
+		b.checkSame("the dead letter of "+id, m, msgs[i])
 	}
 }
 
-// same compares all that is the user's.
-func (b *bench) same(what string, got, want Message) {
+// checkSame compares all that is the user's.
+func (b *fixture) checkSame(what string, got, want Message) {
 	b.Helper()
 	if got.ID != want.ID {
 		b.Errorf("%s has UUID %q, want %q", what, got.ID, want.ID)
@@ -115,19 +115,19 @@ func (b *bench) same(what string, got, want Message) {
 	if b.h.Features.KeyOrder && (!bytes.Equal(got.Key, want.Key) || (got.Key == nil) != (want.Key == nil)) {
 		b.Errorf("%s has key %s, want %s", what, show(got.Key), show(want.Key))
 	}
-	b.sameBody(what, got.Body, want.Body)
-	b.sameHeaders(what, got.Headers, want.Headers)
+	b.checkSameBody(what, got.Body, want.Body)
+	b.checkSameHeaders(what, got.Headers, want.Headers)
 }
 
-func (b *bench) sameBody(what string, got, want []byte) {
+func (b *fixture) checkSameBody(what string, got, want []byte) {
 	b.Helper()
 	if !bytes.Equal(got, want) || b.h.Features.NullBody && (got == nil) != (want == nil) {
 		b.Errorf("%s has body %s, want %s", what, show(got), show(want))
 	}
 }
 
-// sameHeaders compares headers: in order, where they have one.
-func (b *bench) sameHeaders(what string, got, want []Header) {
+// checkSameHeaders compares headers: in order, where they have one.
+func (b *fixture) checkSameHeaders(what string, got, want []Header) {
 	b.Helper()
 	g, w := texts(got), texts(want)
 	if !b.h.Features.DuplicateHeaders {
@@ -154,8 +154,8 @@ func show(v []byte) string {
 	return strconv.Quote(redeliver.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
 }
 
-func neverSeesOurs(b *bench) {
-	b.start(Config{Policy: quick(2)}, declineFirst(2))
+func neverSeesOurs(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, failFirst(2))
 	b.put(Message{ID: "a", Body: []byte("v"), Headers: []Header{{"mine", []byte("1")}}}, Message{ID: "b", Body: []byte("v")})
 	b.awaitEnds("a", "b")
 	for _, a := range b.all() {

@@ -98,9 +98,9 @@ const (
 	DLQ   Place = "the DLQ"
 )
 
-// Patience bounds every wait of the kit for something that must happen. A dead
+// Timeout bounds every wait of the kit for something that must happen. A dead
 // runner's replay that another resumes took 80 s with one core for everything.
-const Patience = 2 * time.Minute
+const Timeout = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
 // the adapter's default.
@@ -158,17 +158,17 @@ type Header struct {
 // Features are what a broker can do. What is false needs a row in the guarantee
 // table of the README, with the broker's own documentation; CheckTable compares.
 type Features struct {
-	KeyOrder         bool // messages of one key run one after another, in order
-	BinaryHeaders    bool // a header's value may be any bytes
-	DuplicateHeaders bool // a header may stand twice, and headers have an order
-	NullBody         bool // a null body is not an empty one
-	CountsCrashes    bool // a message that kills its process ends in the DLQ
-	ForeignHeaders   bool // a user's own redeliver- headers survive on retries
-	Refuse           bool // the harness can make the broker refuse writes
-	ManyGroups       bool // one origin may be read by several groups
-	KeepsAttempts    bool // the end of a process neither loses nor adds attempts of its messages
-	DelayedPublish   bool // a message may be published for later
-	Blocking         bool // a policy may have redeliver.Blocking order
-	PerKey           bool // a policy may have redeliver.PerKey order
-	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
+	KeyOrder             bool // messages of one key run one after another, in order
+	BinaryHeaders        bool // a header's value may be any bytes
+	DuplicateHeaders     bool // a header may stand twice, and headers have an order
+	NullBody             bool // a null body is not an empty one
+	CountsCrashes        bool // a message that kills its process ends in the DLQ
+	ForeignHeaders       bool // a user's own redeliver- headers survive on retries
+	Refuse               bool // the harness can make the broker refuse writes
+	ManyGroups           bool // one origin may be read by several groups
+	KeepsAttempts        bool // the end of a process neither loses nor adds attempts of its messages
+	DelayedPublish       bool // a message may be published for later
+	Blocking             bool // a policy may have redeliver.Blocking order
+	PerKey               bool // a policy may have redeliver.PerKey order
+	NoHeadOfLineBlocking bool // while one message runs, however long, all others go on
 }

@@ -27,13 +27,13 @@ type attempt struct {
 // knows nothing of a process from its Kill on.
 type journal struct {
 	mu       sync.Mutex
-	events   []happened
+	events   []recordedEvent
 	attempts []*attempt
 	news     chan struct{} // closed, and replaced, when there is more
 }
 
-// happened is an event, and when it was reported.
-type happened struct {
+// recordedEvent is an event, and when it was reported.
+type recordedEvent struct {
 	redeliver.Event
 	at time.Time
 }
@@ -52,7 +52,7 @@ func (j *journal) change(what func()) {
 // wait for all that the journal knows.
 func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	for {
 		j.mu.Lock()
@@ -65,7 +65,7 @@ func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string
 		case <-news:
 		case <-deadline.C:
 			logLines(t, j.unended(ids...))
-			t.Fatalf("not within %s: %s", Patience, what)
+			t.Fatalf("not within %s: %s", Timeout, what)
 		}
 	}
 }
@@ -94,8 +94,8 @@ func (j *journal) all() []attempt {
 	return found
 }
 
-// heard are the events of type E so far.
-func heard[E redeliver.Event](j *journal) []E {
+// eventsOf are the events of type E so far.
+func eventsOf[E redeliver.Event](j *journal) []E {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []E
@@ -108,11 +108,11 @@ func heard[E redeliver.Event](j *journal) []E {
 }
 
 // awaitEvents returns when there are n events of type E.
-func awaitEvents[E redeliver.Event](b *bench, n int) []E {
+func awaitEvents[E redeliver.Event](b *fixture, n int) []E {
 	b.Helper()
 	var found []E
 	b.await("events", func() bool {
-		found = heard[E](b.journal)
+		found = eventsOf[E](b.journal)
 		return len(found) >= n
 	})
 	return found
@@ -121,10 +121,10 @@ func awaitEvents[E redeliver.Event](b *bench, n int) []E {
 // ended tells which messages were committed and which dead-lettered, and how often.
 func (j *journal) ended() (committed, dead map[string]int) {
 	committed, dead = make(map[string]int), make(map[string]int)
-	for _, e := range heard[redeliver.Committed](j) {
+	for _, e := range eventsOf[redeliver.Committed](j) {
 		committed[e.State.ID]++
 	}
-	for _, e := range heard[redeliver.DeadLettered](j) {
+	for _, e := range eventsOf[redeliver.DeadLettered](j) {
 		dead[e.State.ID]++
 	}
 	return committed, dead

@@ -10,8 +10,8 @@ import (
 // loads: what a process has in hand can be asked.
 func loads() []test {
 	return []test{
-		{name: "WhatIsInFlightIsKnown", body: inFlightIsKnown},
-		{name: "WhatIsHeldBehindAKeyIsKnown", needs: "PerKey", body: heldIsKnown},
+		{name: "LoadCountsMessagesInFlight", body: inFlightIsKnown},
+		{name: "LoadCountsMessagesHeldBehindAKey", needs: "PerKey", body: heldIsKnown},
 	}
 }
 
@@ -27,8 +27,8 @@ func (p *process) Watch(origin, group string, load func() redeliver.Load) (end f
 	return func() { p.journal.change(func() { p.unwatched++ }) }
 }
 
-// watches are the subscriptions so far, and how many of them have ended.
-func (p *process) watches() (all []watched, ended int) {
+// watchedSubscriptions are the subscriptions so far, and how many of them have ended.
+func (p *process) watchedSubscriptions() (all []watched, ended int) {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return p.watched, p.unwatched
@@ -36,7 +36,7 @@ func (p *process) watches() (all []watched, ended int) {
 
 // load is what the process has in hand.
 func (p *process) load() (all redeliver.Load) {
-	of, _ := p.watches()
+	of, _ := p.watchedSubscriptions()
 	for _, w := range of {
 		l := w.load()
 		all.InFlight += l.InFlight
@@ -53,7 +53,7 @@ func (p *process) awaitLoad(what string, want redeliver.Load) {
 
 func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 	p.b.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
@@ -66,9 +66,9 @@ func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 	}
 }
 
-func inFlightIsKnown(b *bench) {
+func inFlightIsKnown(b *fixture) {
 	n := 3
-	if !b.h.Features.SlowHoldsUpNone { // one that runs may have others behind it
+	if !b.h.Features.NoHeadOfLineBlocking { // one that runs may have others behind it
 		n = 1
 	}
 	gate := make(chan struct{})
@@ -78,15 +78,15 @@ func inFlightIsKnown(b *bench) {
 		case <-b.Context().Done():
 		}
 		if a.State.Attempts == 0 && a.State.ID == "m-000" {
-			return redeliver.Permanent(errDeclined)
+			return redeliver.Permanent(errHandler)
 		}
 		return nil
 	})
-	b.await("the subscription is watched", func() bool { of, _ := p.watches(); return len(of) > 0 })
-	if of, _ := p.watches(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
+	b.await("the subscription is watched", func() bool { of, _ := p.watchedSubscriptions(); return len(of) > 0 })
+	if of, _ := p.watchedSubscriptions(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
 		b.Errorf("watched are %+v", of)
 	}
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.await(fmt.Sprintf("%d handlers run", n), func() bool { return len(b.all()) == n })
 	p.awaitLoad("while they run", redeliver.Load{InFlight: n})
@@ -95,7 +95,7 @@ func inFlightIsKnown(b *bench) {
 	p.awaitLoad("when they have ended", redeliver.Load{})
 	p.close()
 	p.awaitLoad("when it is closed", redeliver.Load{})
-	if _, ended := p.watches(); ended != 1 {
+	if _, ended := p.watchedSubscriptions(); ended != 1 {
 		b.Errorf("the end of %d subscriptions was told, want 1", ended)
 	}
 }
@@ -103,10 +103,10 @@ func inFlightIsKnown(b *bench) {
 // heldIsKnown shows that what a process holds counts, where the harness says that it
 // ReadsAhead. Without that nobody knows how much it has read: nothing held is right, too,
 // and what is left of the test is that one message is in flight, and none at the end.
-func heldIsKnown(b *bench) {
+func heldIsKnown(b *fixture) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})
-	p := b.start(Config{Policy: byKey(1)}, func(*attempt) error {
+	p := b.start(Config{Policy: perKeyPolicy(1)}, func(*attempt) error {
 		select {
 		case <-gate:
 		case <-b.Context().Done():

@@ -10,44 +10,46 @@ import (
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
-		{name: "ASlowMessageBlocksNoOther", needs: "SlowHoldsUpNone", body: slow},
+		{name: "ASlowMessageBlocksNoOther", needs: "NoHeadOfLineBlocking", body: slow},
 		{name: "MessagesOfOneKeyRunInOrder", needs: "KeyOrder", body: keyOrder},
 		{name: "OnlyAFailedMessageIsOvertakenByItsKey", needs: "KeyOrder", body: overtaken},
 	}
 }
 
-// gauge counts what runs at once.
-type gauge struct {
-	mu        sync.Mutex
-	now, most int
-	want      int
-	once      sync.Once
-	reached   chan struct{} // closed when there were as many as wanted
+// concurrency counts what runs at once.
+type concurrency struct {
+	mu           sync.Mutex
+	now, maximum int
+	want         int
+	once         sync.Once
+	reached      chan struct{} // closed when there were as many as wanted
 }
 
-func newGauge(want int) *gauge { return &gauge{want: want, reached: make(chan struct{})} }
+func newConcurrency(want int) *concurrency {
+	return &concurrency{want: want, reached: make(chan struct{})}
+}
 
-func (g *gauge) enter() {
+func (g *concurrency) enter() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now++
-	g.most = max(g.most, g.now)
+	g.maximum = max(g.maximum, g.now)
 	if g.now >= g.want {
 		g.once.Do(func() { close(g.reached) })
 	}
 }
 
-func (g *gauge) leave() {
+func (g *concurrency) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now--
 }
 
-func maxInFlight(b *bench) {
+func maxInFlight(b *fixture) {
 	const bound = 3
-	msgs, ids := many(30)
-	g := newGauge(bound)
-	b.start(Config{Policy: quick(1), MaxInFlight: bound}, func(*attempt) error {
+	msgs, ids := numberedMessages(30)
+	g := newConcurrency(bound)
+	b.start(Config{Policy: quickPolicy(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
 		defer g.leave()
 		select {
@@ -61,15 +63,15 @@ func maxInFlight(b *bench) {
 	})
 	b.put(msgs...)
 	b.awaitEnds(ids...)
-	if g.most != bound {
-		b.Errorf("%d ran at once, want %d", g.most, bound)
+	if g.maximum != bound {
+		b.Errorf("%d ran at once, want %d", g.maximum, bound)
 	}
 }
 
-func slow(b *bench) {
-	msgs, ids := many(20)
+func slow(b *fixture) {
+	msgs, ids := numberedMessages(20)
 	done := make(chan struct{})
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == ids[0] {
 			select {
 			case <-done:
@@ -87,7 +89,7 @@ func slow(b *bench) {
 	b.awaitEnds(ids...)
 }
 
-func keyOrder(b *bench) {
+func keyOrder(b *fixture) {
 	const keys, each = 4, 25
 	var msgs []Message
 	var ids []string
@@ -98,7 +100,7 @@ func keyOrder(b *bench) {
 			ids = append(ids, id)
 		}
 	}
-	b.start(Config{Policy: quick(1)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	last := make(map[string]attempt)
@@ -121,14 +123,14 @@ func keyOrder(b *bench) {
 	}
 }
 
-func overtaken(b *bench) {
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+func overtaken(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == "failed" && a.State.Attempts == 0 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	b.put(b.underOneKey(named("before", "failed", "behind", "last"))...)
+	b.put(b.underOneKey(namedMessages("before", "failed", "behind", "last"))...)
 	b.awaitEnds("before", "failed", "behind", "last")
 	var order []string
 	for _, a := range b.all() {
@@ -140,5 +142,5 @@ func overtaken(b *bench) {
 		b.Errorf("first attempts in the order %s", got)
 	}
 	b.wantRuns("failed", 2)
-	b.noneEarlier(always(100*time.Millisecond), "failed")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "failed")
 }

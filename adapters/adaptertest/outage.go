@@ -11,21 +11,21 @@ import (
 // outages: a dependency that is away for a while buries nobody.
 func outages() []test {
 	return []test{
-		{name: "AnOutageIsWaitedForAndBuriesNobody", body: outage},
-		{name: "AnOutageHoldsUpNoClose", needs: "KeepsAttempts", body: outageAndClose},
+		{name: "AnOutageDeadLettersNothing", body: outage},
+		{name: "AnOutageDoesNotDelayClose", needs: "KeepsAttempts", body: outageAndClose},
 	}
 }
 
-// knowing is a policy whose retries are over soon, and which knows outages.
-func knowing() redeliver.Policy {
-	p := quick(2)
+// outagePolicy is a policy whose retries are over soon, and which knows outages.
+func outagePolicy() redeliver.Policy {
+	p := quickPolicy(2)
 	p.Outage = redeliver.Outage{MinKeys: 5, Probe: 100 * time.Millisecond, MaxPause: 400 * time.Millisecond}
 	return p
 }
 
-// changes are what was told of the subscription, of what outages are told with.
-func (b *bench) changes() (told []redeliver.Change) {
-	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+// outageChanges are what was told of the subscription, of what outages are told with.
+func (b *fixture) outageChanges() (told []redeliver.Change) {
+	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
 			told = append(told, e.Change)
 			if e.Origin != b.origin || e.Group != b.group || e.Detail == "" || (e.Err != nil) != (e.Change == redeliver.ChangeOutage) {
@@ -36,19 +36,19 @@ func (b *bench) changes() (told []redeliver.Change) {
 	return told
 }
 
-// away fails as what depends on something that is away. What comes again before the
+// failDuringOutage fails as what depends on something that is away. What comes again before the
 // outage is known is put aside, uncounted: on a busy machine a few messages would use up
 // their retries before five have failed.
-func (b *bench) away(a *attempt) error {
-	if a.State.Attempts > 0 && !slices.Contains(b.changes(), redeliver.ChangeOutage) {
-		return redeliver.Postpone(errDeclined)
+func (b *fixture) failDuringOutage(a *attempt) error {
+	if a.State.Attempts > 0 && !slices.Contains(b.outageChanges(), redeliver.ChangeOutage) {
+		return redeliver.Postpone(errHandler)
 	}
-	return errDeclined
+	return errHandler
 }
 
-// spared checks that of a message no failure counted but its first, which may have been
+// checkOneFailure checks that of a message no failure counted but its first, which may have been
 // what made the outage known.
-func (b *bench) spared() {
+func (b *fixture) checkOneFailure() {
 	b.Helper()
 	for _, a := range b.all() {
 		if a.State.Attempts > 1 {
@@ -59,31 +59,31 @@ func (b *bench) spared() {
 
 // outage: it lasts for ten times as long as the retries of a message do. What fails for
 // itself meanwhile is dead-lettered as ever.
-func outage(b *bench) {
+func outage(b *fixture) {
 	const n = 60
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	var well atomic.Bool
-	b.start(Config{Policy: knowing(), MaxInFlight: 10}, func(a *attempt) error {
+	b.start(Config{Policy: outagePolicy(), MaxInFlight: 10}, func(a *attempt) error {
 		switch {
 		case well.Load():
 			return nil
 		case a.State.ID == ids[0]:
-			return redeliver.Permanent(errDeclined)
+			return redeliver.Permanent(errHandler)
 		default:
-			return b.away(a)
+			return b.failDuringOutage(a)
 		}
 	})
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began, before := time.Now(), len(b.all())
 	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
 	// Those in flight when it began, twice: a retry may have been under way. And a probe
 	// every 400 ms, but for the first.
-	if most := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > most {
-		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), most)
+	if maxAttempts := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > maxAttempts {
+		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), maxAttempts)
 	}
-	if slices.Contains(b.changes(), redeliver.ChangeOutageOver) {
-		b.Errorf("told %q while it lasts", b.changes())
+	if slices.Contains(b.outageChanges(), redeliver.ChangeOutageOver) {
+		b.Errorf("told %q while it lasts", b.outageChanges())
 	}
 	well.Store(true)
 	b.awaitEnds(ids...)
@@ -95,29 +95,29 @@ func outage(b *bench) {
 	if len(committed) < n-1 {
 		b.Errorf("%d messages were committed, want %d", len(committed), n-1)
 	}
-	b.spared()
+	b.checkOneFailure()
 	b.await("the sink is told of its end", func() bool {
-		told := b.changes()
+		told := b.outageChanges()
 		return told[len(told)-1] == redeliver.ChangeOutageOver
 	})
 }
 
 // outageAndClose: what is held back comes to the next process, uncounted.
-func outageAndClose(b *bench) {
+func outageAndClose(b *fixture) {
 	const n = 30
-	msgs, ids := many(n)
-	p := b.start(Config{Policy: knowing(), MaxInFlight: 5, DrainTimeout: 50 * time.Second}, b.away)
+	msgs, ids := numberedMessages(n)
+	p := b.start(Config{Policy: outagePolicy(), MaxInFlight: 5, DrainTimeout: 50 * time.Second}, b.failDuringOutage)
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began := time.Now()
 	p.close()
 	if took := time.Since(began); took > 40*time.Second { // of its drain timeout
 		b.Errorf("closing took %s", took)
 	}
-	b.start(Config{Policy: knowing()}, succeed)
+	b.start(Config{Policy: outagePolicy()}, succeed)
 	b.awaitEnds(ids...)
 	if _, dead := b.ended(); len(dead) > 0 {
 		b.Errorf("dead-lettered %v", dead)
 	}
-	b.spared()
+	b.checkOneFailure()
 }

@@ -11,33 +11,33 @@ import (
 // perKey: a failing key waits, and no other.
 func perKey() []test {
 	return []test{
-		{name: "BehindAFailingKeyItsLaterMessagesWait", needs: "PerKey", body: keyWaits},
-		{name: "WhileAKeyFailsEveryOtherFlows", needs: "PerKey", body: othersFlow},
-		{name: "BehindADeadLetterAKeyGoesOn", needs: "PerKey", body: keyGoesOn},
-		{name: "AfterAKillAKeyGoesOnInOrder", needs: "PerKey", body: keyAfterKill},
+		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: keyWaits},
+		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: othersFlow},
+		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: keyGoesOn},
+		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: keyAfterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}
 }
 
-// byKey is a policy whose failing keys wait.
-func byKey(retries int) redeliver.Policy {
-	p := quick(retries)
+// perKeyPolicy is a policy whose failing keys wait.
+func perKeyPolicy(retries int) redeliver.Policy {
+	p := quickPolicy(retries)
 	p.Order = redeliver.PerKey
 	return p
 }
 
 // keyed are messages of one key.
 func keyed(key string, names ...string) []Message {
-	msgs := named(names...)
+	msgs := namedMessages(names...)
 	for i := range msgs {
 		msgs[i].Key = []byte(key)
 	}
 	return msgs
 }
 
-// ofKey are the attempts so far of the messages of a key, each of which must have
+// checkKeyOrder are the attempts so far of the messages of a key, each of which must have
 // begun behind the one before it, by id.
-func (b *bench) ofKey(ids ...string) (ran []string) {
+func (b *fixture) checkKeyOrder(ids ...string) (ran []string) {
 	b.Helper()
 	var last attempt
 	for _, a := range b.all() {
@@ -53,34 +53,34 @@ func (b *bench) ofKey(ids ...string) (ran []string) {
 	return ran
 }
 
-func keyWaits(b *bench) {
-	b.start(Config{Policy: byKey(3)}, func(a *attempt) error {
+func keyWaits(b *fixture) {
+	b.start(Config{Policy: perKeyPolicy(3)}, func(a *attempt) error {
 		if a.State.ID == "failing" && a.State.Attempts < 2 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
 	b.put(keyed("the same", "before", "failing", "behind", "last")...)
 	b.awaitEnds("before", "failing", "behind", "last")
-	if got := b.ofKey("before", "failing", "behind", "last"); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
+	if got := b.checkKeyOrder("before", "failing", "behind", "last"); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
 		b.Errorf("ran in the order %q", got)
 	}
 	b.wantRuns("failing", 3)
-	b.noneEarlier(always(100*time.Millisecond), "failing")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "failing")
 	b.dead(0)
 }
 
 // othersFlow: more keys fail than may run at once.
-func othersFlow(b *bench) {
+func othersFlow(b *fixture) {
 	const bound = 2
 	others := []string{"o1", "o2", "o3", "o4", "o5"}
 	failing := []string{"f1", "f2", "f3", "f4"}
-	p := byKey(1000)
+	p := perKeyPolicy(1000)
 	b.start(Config{Policy: p, MaxInFlight: bound}, func(a *attempt) error {
 		if committed, _ := b.ended(); slices.Contains(failing, a.State.ID) {
 			for _, id := range others {
 				if committed[id] == 0 {
-					return errDeclined
+					return errHandler
 				}
 			}
 		}
@@ -98,11 +98,11 @@ func othersFlow(b *bench) {
 	for _, id := range others {
 		b.put(keyed("key of "+id, id)...)
 	}
-	b.put(named("keyless")...)
+	b.put(namedMessages("keyless")...)
 	b.awaitEnds(append(others, "keyless")...)
 	b.awaitEnds(all...)
 	for _, id := range failing {
-		ran := b.ofKey(id, "behind "+id)
+		ran := b.checkKeyOrder(id, "behind "+id)
 		if at := slices.Index(ran, "behind "+id); at != len(ran)-1 {
 			b.Errorf("ran in the order %q", ran)
 		}
@@ -110,25 +110,25 @@ func othersFlow(b *bench) {
 	b.dead(0)
 }
 
-func keyGoesOn(b *bench) {
-	b.start(Config{Policy: byKey(1)}, func(a *attempt) error {
+func keyGoesOn(b *fixture) {
+	b.start(Config{Policy: perKeyPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == "poison" {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
 	b.put(keyed("the same", "poison", "behind")...)
 	b.awaitEnds("poison", "behind")
-	if got := fmt.Sprint(b.ofKey("poison", "behind")); got != "[poison poison behind]" {
+	if got := fmt.Sprint(b.checkKeyOrder("poison", "behind")); got != "[poison poison behind]" {
 		b.Errorf("ran in the order %s", got)
 	}
-	b.buried(redeliver.ReasonExhausted, 2)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 }
 
-func keyAfterKill(b *bench) {
-	p := b.start(Config{Policy: byKey(1000)}, func(a *attempt) error {
+func keyAfterKill(b *fixture) {
+	p := b.start(Config{Policy: perKeyPolicy(1000)}, func(a *attempt) error {
 		if a.State.ID == "failing" {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -138,7 +138,7 @@ func keyAfterKill(b *bench) {
 	b.await("it has failed", func() bool { return len(b.ran("failing")) >= 2 })
 	p.kill()
 	before := len(b.all())
-	b.start(Config{Policy: byKey(3)}, succeed)
+	b.start(Config{Policy: perKeyPolicy(3)}, succeed)
 	b.awaitEnds("failing", "behind", "last")
 	var ran []string
 	for _, a := range b.all()[before:] {
@@ -153,7 +153,7 @@ func keyAfterKill(b *bench) {
 }
 
 // keysInOrder: every third message fails once, and every eleventh for good.
-func keysInOrder(b *bench) {
+func keysInOrder(b *fixture) {
 	const keys, each = 5, 20
 	var msgs []Message
 	var ids []string
@@ -166,17 +166,17 @@ func keysInOrder(b *bench) {
 			of[key] = append(of[key], id)
 		}
 	}
-	b.start(Config{Policy: byKey(1)}, func(a *attempt) error {
+	b.start(Config{Policy: perKeyPolicy(1)}, func(a *attempt) error {
 		n := slices.Index(ids, a.State.ID)
 		if n%11 == 0 || n%3 == 0 && a.State.Attempts == 0 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for key, want := range of {
-		if got := slices.Compact(b.ofKey(want...)); !slices.Equal(got, want) {
+		if got := slices.Compact(b.checkKeyOrder(want...)); !slices.Equal(got, want) {
 			b.Errorf("%s ran in the order %q", key, got)
 		}
 	}

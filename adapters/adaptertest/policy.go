@@ -15,7 +15,7 @@ func policies() []test {
 	}
 }
 
-func badPolicy(b *bench) {
+func badPolicy(b *fixture) {
 	bad := redeliver.Policy{
 		MaxRetries: -5, Immediate: 7, Timeout: -3, MaxAge: -1, MaxCrashes: -1,
 		Backoff: redeliver.Fixed(redeliver.MaxWait + 1),

@@ -9,43 +9,43 @@ import (
 // finishesByItsRule closes a service whose messages wait, and opens one that would retry
 // them more often, and an hour later. They end after the retries of the first one's
 // rule, and its waits, although no level of the second is made for those.
-func finishesByItsRule(b *bench) {
+func finishesByItsRule(b *fixture) {
 	const n, first, second = 20, 700 * time.Millisecond, 300 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	was := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(first, second), Levels: []time.Duration{second, first}}
 	is := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
-	old := b.start(Config{Policy: was}, decline)
+	old := b.start(Config{Policy: was}, failHandler)
 	b.put(msgs...)
 	b.await("all have failed under the first", func() bool { // and some twice, on a slow machine
 		waited := make(map[string]bool)
-		for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+		for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 			waited[r.State.ID] = true
 		}
 		return len(waited) == n
 	})
 	old.close()
-	b.start(Config{Policy: is}, decline)
+	b.start(Config{Policy: is}, failHandler)
 	b.awaitEnds(ids...)
-	b.noneEarlier(func(retry int) time.Duration { return []time.Duration{first, second}[retry] }, ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(func(retry int) time.Duration { return []time.Duration{first, second}[retry] }, ids...)
+	b.checkDueTimes(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 3)
 	}
-	for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if want := []time.Duration{first, second}[r.State.Attempts-1]; r.Delay != want || r.State.Schedule != was.Schedule() {
 			b.Errorf("%s waits %s after attempt %d, by %q; want %s, by %q", r.State.ID, r.Delay, r.State.Attempts, r.State.Schedule, want, was.Schedule())
 		}
 	}
 	for _, m := range b.dead(n) {
-		b.buriedAs(b.why(m), redeliver.ReasonExhausted, 3)
+		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 3)
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
 		b.Errorf("headers of an older policy are not believed: %+v", found[0])
 	}
 }
 
-// old are messages that come back after one attempt, under another policy and its rule.
-func (b *bench) old(was redeliver.Policy, failed time.Time, names ...string) (msgs []Message) {
+// messagesOfPolicy are messages that come back after one attempt, under another policy and its rule.
+func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names ...string) (msgs []Message) {
 	for _, id := range names {
 		now := time.Now()
 		st := redeliver.State{
@@ -58,25 +58,25 @@ func (b *bench) old(was redeliver.Policy, failed time.Time, names ...string) (ms
 }
 
 // supersedes: by the rule that the message brings it would wait for an hour.
-func supersedes(b *bench) {
-	p := quick(2)
+func supersedes(b *fixture) {
+	p := quickPolicy(2)
 	p.Supersede = true
-	b.start(Config{Policy: p}, decline)
-	b.h.PutBack(b.T, b.origin, b.group, b.old(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
+	b.start(Config{Policy: p}, failHandler)
+	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
 	b.awaitEnds("a")
-	if st := b.buried(redeliver.ReasonExhausted, 3); st.ID != "a" {
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.ID != "a" {
 		b.Errorf("%s is in the DLQ", st.ID)
 	}
 }
 
-// rivalIsToldOf: messages come back that another policy wrote long after this process
+// reportsOtherPolicy: messages come back that another policy wrote long after this process
 // began, as it seems.
-func rivalIsToldOf(b *bench) {
-	b.start(Config{Policy: quick(2)}, succeed)
-	b.h.PutBack(b.T, b.origin, b.group, b.old(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
+func reportsOtherPolicy(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, succeed)
+	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
 	b.awaitEnds("a", "b", "c")
 	told := 0
-	for _, c := range heard[redeliver.SubscriptionChanged](b.journal) {
+	for _, c := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if c.Change != redeliver.ChangePolicyDiffers {
 			continue
 		}

@@ -18,14 +18,14 @@ import (
 // handler is the kit's kind of handler.
 type handler func(*attempt) error
 
-func succeed(*attempt) error { return nil }
-func decline(*attempt) error { return errDeclined }
+func succeed(*attempt) error     { return nil }
+func failHandler(*attempt) error { return errHandler }
 
-// declineFirst fails the first n attempts of a message.
-func declineFirst(n int) handler {
+// failFirst fails the first n attempts of a message.
+func failFirst(n int) handler {
 	return func(a *attempt) error {
 		if a.State.Attempts < n {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	}
@@ -33,7 +33,7 @@ func declineFirst(n int) handler {
 
 // process is one service with a Router around a handler.
 type process struct {
-	b       *bench
+	b       *fixture
 	journal *journal
 	svc     Service
 	handler handler
@@ -48,13 +48,13 @@ type process struct {
 }
 
 // start opens a service of the first group and returns when it has subscribed.
-func (b *bench) start(cfg Config, h handler) *process {
+func (b *fixture) start(cfg Config, h handler) *process {
 	b.Helper()
 	return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
 }
 
 // startAs is start for one of many groups, and with other middlewares.
-func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
+func (b *fixture) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
 	b.Helper()
 	p := &process{b: b, journal: j, handler: h, done: make(chan struct{})}
 	p.route(group, cfg, p.handle, mws...)
@@ -72,7 +72,7 @@ func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc
 func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	b := p.b
 	b.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience / 4}, watermill.NopLogger{})
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Timeout / 4}, watermill.NopLogger{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -88,26 +88,26 @@ func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, 
 		}
 	}()
 	b.Cleanup(func() { p.end() })
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	select {
 	case <-router.Running():
 	case err := <-failed:
 		b.Fatalf("the router ended: %v", err)
 	case <-deadline.C:
-		b.Fatalf("not subscribed within %s", Patience)
+		b.Fatalf("not subscribed within %s", Timeout)
 	}
 }
 
 // open opens a service that is closed at the end of the test.
-func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
+func (b *fixture) open(group string, cfg Config, sink redeliver.Sink) Service {
 	b.Helper()
 	svc, err := b.h.Open(b.T, b.config(group, cfg, sink))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		defer cancel()
 		_ = svc.Close(ctx) // a test that minds closes it itself
 	})
@@ -115,7 +115,7 @@ func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 }
 
 // config is the whole configuration of a process.
-func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
+func (b *fixture) config(group string, cfg Config, sink redeliver.Sink) Config {
 	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // nothing of the kit takes longer that is to end at all
 	return cfg
@@ -124,7 +124,7 @@ func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
 // Event implements [redeliver.Sink].
 func (p *process) Event(e redeliver.Event) {
 	if !p.killed.Load() {
-		p.journal.change(func() { p.journal.events = append(p.journal.events, happened{e, time.Now()}) })
+		p.journal.change(func() { p.journal.events = append(p.journal.events, recordedEvent{e, time.Now()}) })
 	}
 }
 
@@ -133,20 +133,20 @@ func (p *process) handle(msg *message.Message) error {
 	if p.killed.Load() {
 		return nil // nobody is there any more, and nobody hears the answer
 	}
-	a := p.enter(msg)
+	a := p.beginAttempt(msg)
 	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
 	return p.handler(a)
 }
 
-// enter notes that an attempt begins.
-func (p *process) enter(msg *message.Message) *attempt {
-	return p.note(msg.Context(), &attempt{
+// beginAttempt notes that an attempt begins.
+func (p *process) beginAttempt(msg *message.Message) *attempt {
+	return p.recordAttempt(msg.Context(), &attempt{
 		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Seen(msg),
 	})
 }
 
-// note is enter for an attempt with what is to be known of its message.
-func (p *process) note(ctx context.Context, a *attempt) *attempt {
+// recordAttempt is enter for an attempt with what is to be known of its message.
+func (p *process) recordAttempt(ctx context.Context, a *attempt) *attempt {
 	st, ok := redeliver.FromContext(ctx)
 	if !ok {
 		p.b.Errorf("the context of message %s has no state of redeliver", a.UUID)
@@ -170,7 +170,7 @@ func (p *process) kill() {
 func (p *process) close() {
 	p.b.Helper()
 	p.end()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	if err := p.svc.Close(ctx); err != nil {
 		p.b.Errorf("closing: %v", err)
@@ -181,11 +181,11 @@ func (p *process) close() {
 func (p *process) end() {
 	p.b.Helper()
 	p.stop()
-	deadline := time.NewTimer(Patience)
+	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
 	select {
 	case <-p.done:
 	case <-deadline.C:
-		p.b.Errorf("the router has not ended within %s", Patience)
+		p.b.Errorf("the router has not ended within %s", Timeout)
 	}
 }

@@ -10,25 +10,25 @@ import (
 // replays: a dead letter that is sent back reaches the group that failed it.
 func replays() []test {
 	return []test{
-		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *bench) { replay(b, true) }},
-		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *bench) { replay(b, false) }},
-		{name: "ADeadLetterThatIsSentBackReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, true) }},
-		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, false) }},
+		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *fixture) { replay(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *fixture) { replay(b, false) }},
+		{name: "ADeadLetterThatIsSentBackReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *fixture) { replayToOne(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *fixture) { replayToOne(b, false) }},
 	}
 }
 
-func replay(b *bench, headers bool) {
-	msgs, _ := many(5)
+func replay(b *fixture, headers bool) {
+	msgs, _ := numberedMessages(5)
 	if headers { // they alone know its id
 		msgs = append(msgs, Message{Body: []byte("without a UUID")})
 	}
 	fixed := make(chan struct{})
-	b.start(Config{Policy: quick(1)}, func(*attempt) error {
+	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error {
 		select {
 		case <-fixed:
 			return nil
 		default:
-			return errDeclined
+			return errHandler
 		}
 	})
 	b.put(msgs...)
@@ -36,7 +36,7 @@ func replay(b *bench, headers bool) {
 	dead := b.dead(len(msgs))
 	bodies := make(map[string]Message) // by id
 	for i, m := range dead {
-		bodies[b.why(m).ID] = Message{ID: m.ID, Body: m.Body}
+		bodies[b.deadLetterState(m).ID] = Message{ID: m.ID, Body: m.Body}
 		if !headers {
 			dead[i].Ours = nil
 		}
@@ -58,32 +58,32 @@ func replay(b *bench, headers bool) {
 			b.Errorf("%s ran %d times, want twice and once more", id, len(as))
 			continue
 		}
-		b.same("the replay of "+id, as[2].Seen, m)
+		b.checkSame("the replay of "+id, as[2].Seen, m)
 		if st := as[2].State; st.Group != b.group || !headers && st.Attempt() != 1 {
 			b.Errorf("%s ran again as attempt %d of group %q", id, st.Attempt(), st.Group)
 		}
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
 		b.Errorf("a dead letter's own headers are not believed: %+v", found[0])
 	}
 }
 
 // replayToOne sends dead letters of one group back, beside another that has
 // handled the same messages. Over the origin they would reach that again.
-func replayToOne(b *bench, headers bool) {
+func replayToOne(b *fixture, headers bool) {
 	const n = 5
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	other := newJournal()
 	fixed := make(chan struct{})
-	b.start(Config{Policy: quick(1)}, func(*attempt) error {
+	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error {
 		select {
 		case <-fixed:
 			return nil
 		default:
-			return errDeclined
+			return errHandler
 		}
 	})
-	b.startAs(b.groups[1], other, Config{Policy: quick(1)}, succeed, middleware.Retry())
+	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(1)}, succeed, middleware.Retry())
 	b.put(msgs...)
 	awaitEvents[redeliver.DeadLettered](b, n)
 	dead := b.dead(n)
@@ -104,7 +104,7 @@ func replayToOne(b *bench, headers bool) {
 	for i := range last {
 		last[i] = fmt.Sprintf("last-%d", i)
 	}
-	b.put(named(last...)...)
+	b.put(namedMessages(last...)...)
 	other.await(b.T, "the other group handles all there is", func() bool {
 		committed, _ := other.ended()
 		return len(committed) == n+len(last)

@@ -108,11 +108,11 @@ func (j *journal) missedIn(dlq []Message) []string {
 	return append([]string{sum}, j.lastLocked(missing)...)
 }
 
-// story is the last events of one message, and its attempts.
-func (j *journal) story(id string) (lines []string) {
+// historyOf is the last events of one message, and its attempts.
+func (j *journal) historyOf(id string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var own []happened
+	var own []recordedEvent
 	for _, e := range j.events {
 		if idOf(e.Event) == id {
 			own = append(own, e)
@@ -130,7 +130,7 @@ func (j *journal) story(id string) (lines []string) {
 }
 
 // String is the event on one line.
-func (e happened) String() string {
+func (e recordedEvent) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.at.Format(clock), strings.TrimPrefix(fmt.Sprintf("%T", e.Event), "redeliver."))
 	v := reflect.ValueOf(e.Event)

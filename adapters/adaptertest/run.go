@@ -14,7 +14,7 @@ const atOnce = 12
 // test is one promise.
 type test struct {
 	name string
-	body func(*bench)
+	body func(*fixture)
 	// needs are the names of the fields of Features without which the promise is
 	// not made. Empty: every adapter makes it.
 	needs string
@@ -27,7 +27,7 @@ type test struct {
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), waits(), levels(), fidelity(), bounds(), liars(), hostile(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), waits(), levels(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 
@@ -72,7 +72,7 @@ func play(t *testing.T, h Harness, todo []test) {
 	if h.Wrap != nil {
 		for _, c := range todo {
 			t.Run(c.name, func(t *testing.T) {
-				h.Wrap(t, func(t *testing.T) { c.body(newBench(t, h, c.groups)) }) //nolint:thelper // it is the test
+				h.Wrap(t, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) }) //nolint:thelper // it is the test
 			})
 		}
 		return
@@ -84,7 +84,7 @@ func play(t *testing.T, h Harness, todo []test) {
 	for range atOnce {
 		workers.Go(func() {
 			for c := range next {
-				t.Run(c.name, func(t *testing.T) { c.body(newBench(t, h, c.groups)) })
+				t.Run(c.name, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) })
 			}
 		})
 	}

@@ -16,15 +16,15 @@ const sample = "Words before.\n\n" +
 	"| `ForeignHeaders` | yes | no ([tables](https://docs/t)) |\n" +
 	"| `KeepsAttempts` | yes | yes |\n" +
 	"| `DelayedPublish` | yes | yes |\n" +
-	"| `SlowHoldsUpNone` | yes | yes |\n" +
+	"| `NoHeadOfLineBlocking` | yes | yes |\n" +
 	"| `Blocking` | yes | yes |\n" +
 	"| `PerKey` | yes | yes |\n" +
 	"| `ManyGroups` | yes | yes |\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
-	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
+	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}
+	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {
 		text, column string

@@ -10,30 +10,30 @@ import (
 // throttles: a dependency that is away is not hammered (issue of batches, pull and order).
 func throttles() []test {
 	return []test{
-		{name: "WhatIsInFlightShrinksWhileMessagesFail", needs: "SlowHoldsUpNone", body: shrinks},
-		{name: "AttemptsBeginAtTheRate", body: paced},
+		{name: "MessagesInFlightShrinkWhileMessagesFail", needs: "NoHeadOfLineBlocking", body: shrinks},
+		{name: "AttemptsBeginAtTheRate", body: rateLimited},
 	}
 }
 
 // paced: to wait for the rate is no attempt, and loses nothing.
-func paced(b *bench) {
+func rateLimited(b *fixture) {
 	const n = 20
-	p := quick(1)
+	p := quickPolicy(1)
 	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
 	b.start(Config{Policy: p}, func(a *attempt) error {
 		if a.State.ID == "m-000" {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for _, id := range ids[1:] {
 		b.wantRuns(id, 1)
 	}
 	b.wantRuns(ids[0], 2)
-	b.buried(redeliver.ReasonExhausted, 2)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 	all := b.all()
 	first, last := all[0].Began, all[0].Began
 	for _, a := range all {
@@ -45,18 +45,18 @@ func paced(b *bench) {
 		}
 	}
 	// 20 more begin after the first, each 50 ms after the one before. The first handler may have got its goroutine late.
-	if took, least := last.Sub(first), n*50*time.Millisecond/2; took < least {
-		b.Errorf("%d attempts began within %s, want at least %s", len(all), took, least)
+	if took, minTime := last.Sub(first), n*50*time.Millisecond/2; took < minTime {
+		b.Errorf("%d attempts began within %s, want at least %s", len(all), took, minTime)
 	}
 }
 
 // shrinks: that it grows back takes long, and is seen with redelivertest's clock.
-func shrinks(b *bench) {
-	const least, most, n = 2, 16, 60
-	msgs, ids := many(n)
+func shrinks(b *fixture) {
+	const minInFlight, most, n = 2, 16, 60
+	msgs, ids := numberedMessages(n)
 	var now, running atomic.Int64 // running: what ran beside the latest attempt
 	var well atomic.Bool
-	b.start(Config{Policy: quick(1000), MaxInFlight: most, MinInFlight: least}, func(*attempt) error {
+	b.start(Config{Policy: quickPolicy(1000), MaxInFlight: most, MinInFlight: minInFlight}, func(*attempt) error {
 		running.Store(now.Add(1))
 		work := time.NewTimer(50 * time.Millisecond)
 		defer work.Stop()
@@ -65,13 +65,13 @@ func shrinks(b *bench) {
 		if well.Load() {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
 	b.put(msgs...)
 	var told []redeliver.SubscriptionChanged
 	b.await("the sink is told", func() bool {
 		told = told[:0]
-		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+		for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 			if e.Change == redeliver.ChangeThrottled {
 				told = append(told, e)
 			}
@@ -86,13 +86,13 @@ func shrinks(b *bench) {
 	b.await("no more than the least is in flight", func() bool {
 		if all := len(b.all()); all > seen {
 			seen = all
-			if running.Load() <= least {
+			if running.Load() <= minInFlight {
 				low++
 			} else {
 				low = 0
 			}
 		}
-		return low >= 3*least
+		return low >= 3*minInFlight
 	})
 	well.Store(true)
 	b.awaitEnds(ids...)

@@ -13,14 +13,14 @@ func traces() []test {
 }
 
 // traceTravels is of processes without a tracer: what one with a tracer wrote is kept.
-func traceTravels(b *bench) {
+func traceTravels(b *fixture) {
 	const run = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	now := time.Now()
 	st := redeliver.State{
 		ID: "a", Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: now, Error: "old",
 		Source: redeliver.Source{Timestamp: now}, Trace: run,
 	}
-	b.start(Config{Policy: quick(2)}, decline)
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
 	b.h.PutBack(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), Ours: st.AppendHeaders(nil)})
 	b.awaitEnds("a")
 	if got := numbers(b.ran("a")); !slices.Equal(got, []int{2, 3}) {
@@ -31,10 +31,10 @@ func traceTravels(b *bench) {
 			b.Errorf("attempt %d comes after %q, want %q", a.State.Attempt(), a.State.Trace, run)
 		}
 	}
-	if st := b.buried(redeliver.ReasonExhausted, 3); st.Trace != run {
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.Trace != run {
 		b.Errorf("the dead letter comes after %q, want %q", st.Trace, run)
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
 		b.Errorf("it is not believed: %+v", found)
 	}
 }

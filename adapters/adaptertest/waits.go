@@ -17,36 +17,36 @@ func waits() []test {
 		{name: "AWaitOfManyHopsIsNeverEarly", body: hops},
 		{name: "AWaitLongerThanAllLevelsTogetherIsNeverEarly", body: farHops},
 		{name: "AWaitBelowTheSmallestLevelIsHeld", body: held},
-		{name: "ARetryBeginsSoonAfterItIsDue", body: punctual},
+		{name: "ARetryBeginsSoonAfterItIsDue", body: startsSoon},
 		{name: "JitterIsTheMessagesOwn", body: jitter},
 		{name: "GroupsDoNotSeeEachOthersRetries", needs: "ManyGroups", groups: 2, body: groups},
 	}
 }
 
-func neverEarly(b *bench) {
+func neverEarly(b *fixture) {
 	const n = 200
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 60 * time.Millisecond, Max: 240 * time.Millisecond},
 		Levels: []time.Duration{60 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond},
 	}
-	b.start(Config{Policy: p}, decline)
+	b.start(Config{Policy: p}, failHandler)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 4)
 	}
-	b.noneEarlier(func(retry int) time.Duration {
+	b.checkNotEarly(func(retry int) time.Duration {
 		d, _ := p.Backoff.Delay(retry, 0)
 		return d
 	}, ids...)
-	b.dueAsDecided(ids...)
+	b.checkDueTimes(ids...)
 	b.dead(n)
 }
 
-// dueAsDecided checks that a message carries the due time that was decided for
+// checkDueTimes checks that a message carries the due time that was decided for
 // it, through all hops: at most rounded up to the millisecond.
-func (b *bench) dueAsDecided(ids ...string) {
+func (b *fixture) checkDueTimes(ids ...string) {
 	b.Helper()
 	type nth struct {
 		id string
@@ -54,7 +54,7 @@ func (b *bench) dueAsDecided(ids ...string) {
 	}
 	decided := make(map[nth]time.Time)
 	b.await("every retry was told of", func() bool {
-		for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+		for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 			decided[nth{r.State.ID, r.State.Attempts}] = r.State.Due
 		}
 		for _, id := range ids {
@@ -75,37 +75,37 @@ func (b *bench) dueAsDecided(ids ...string) {
 	}
 }
 
-func hops(b *bench) {
+func hops(b *fixture) {
 	wait(b, 1300*time.Millisecond, 100*time.Millisecond, time.Second)
 }
 
-func farHops(b *bench) {
+func farHops(b *fixture) {
 	wait(b, 750*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
 }
 
 // held: on the level it would take an hour.
-func held(b *bench) {
+func held(b *fixture) {
 	wait(b, 50*time.Millisecond, time.Hour)
 }
 
 // punctual: most slots are free, so nothing but the adapter delays a retry. The bound grows with what an ordinary message
 // takes, as in hostile: what it catches is a retry that waits for an unrelated event, such as the next message, a longer
 // level or a poll every minute.
-func punctual(b *bench) {
+func startsSoon(b *fixture) {
 	const n, delay = 20, 500 * time.Millisecond
 	b.start(Config{Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: []time.Duration{delay}}}, func(a *attempt) error {
 		if strings.HasPrefix(a.State.ID, "ordinary") || a.State.Attempts > 0 {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
-	b.put(named("ordinary, while it starts")...)
+	b.put(namedMessages("ordinary, while it starts")...)
 	b.awaitEnds("ordinary, while it starts")
 	began := time.Now()
-	b.put(named("ordinary")...)
+	b.put(namedMessages("ordinary")...)
 	b.awaitEnds("ordinary")
-	bound := max(soon, 10*time.Since(began))
-	msgs, ids := many(n)
+	bound := max(minNeighbourTimeout, 10*time.Since(began))
+	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
@@ -119,44 +119,44 @@ func punctual(b *bench) {
 }
 
 // wait fails messages once, with one delay on the given levels.
-func wait(b *bench, delay time.Duration, on ...time.Duration) {
-	msgs, ids := many(20)
+func wait(b *fixture, delay time.Duration, on ...time.Duration) {
+	msgs, ids := numberedMessages(20)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: on}
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 2)
 	}
-	b.noneEarlier(always(delay), ids...)
-	b.dueAsDecided(ids...)
-	for _, h := range heard[redeliver.Hopped](b.journal) {
+	b.checkNotEarly(constantDelay(delay), ids...)
+	b.checkDueTimes(ids...)
+	for _, h := range eventsOf[redeliver.Hopped](b.journal) {
 		if h.From == "" || h.To == "" || !slices.Contains(ids, h.State.ID) {
 			b.Errorf("hopped: %+v", h)
 		}
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
 		b.Errorf("our own headers are not believed: %+v", found[0])
 	}
 	b.dead(0)
 }
 
-func jitter(b *bench) {
+func jitter(b *fixture) {
 	const n, base = 40, 200 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base}, Levels: []time.Duration{base}}
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	b.awaitEnds(ids...)
-	b.noneEarlier(always(base), ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(constantDelay(base), ids...)
+	b.checkDueTimes(ids...)
 	delays := make(map[time.Duration]bool)
-	for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		delays[r.Delay] = true
 		if r.Delay < base || r.Delay >= 2*base {
 			b.Errorf("%s waits %s, want from %s to %s", r.State.ID, r.Delay, base, 2*base)
 		}
-		if again := p.Decide(redeliver.State{ID: r.State.ID}, errDeclined, time.Now()); again.Delay != r.Delay {
+		if again := p.Decide(redeliver.State{ID: r.State.ID}, errHandler, time.Now()); again.Delay != r.Delay {
 			b.Errorf("%s waits %s, a duplicate of it %s", r.State.ID, r.Delay, again.Delay)
 		}
 	}
@@ -165,19 +165,19 @@ func jitter(b *bench) {
 	}
 }
 
-func groups(b *bench) {
+func groups(b *fixture) {
 	const n = 20
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	other := newJournal()
-	b.start(Config{Policy: quick(2)}, decline)
-	b.startAs(b.groups[1], other, Config{Policy: quick(2)}, succeed, middleware.Retry())
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
+	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(2)}, succeed, middleware.Retry())
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	committed := func() map[string]int { c, _ := other.ended(); return c }
 	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
 	// Nothing of the first group's is still under way; its dead letters are not
 	// the other's either.
-	b.put(named("last")...)
+	b.put(namedMessages("last")...)
 	b.awaitEnds("last")
 	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
 	for _, a := range other.all() {

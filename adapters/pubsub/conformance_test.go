@@ -31,7 +31,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "Watermill in memory",
 		Features: adaptertest.Features{
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
-			SlowHoldsUpNone: true, // this broker does not prefetch
+			NoHeadOfLineBlocking: true, // this broker does not prefetch
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
@@ -153,7 +153,7 @@ func read(msg *message.Message) adaptertest.Message {
 func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	b := h.broker(origin)
-	deadline := time.NewTimer(adaptertest.Patience)
+	deadline := time.NewTimer(adaptertest.Timeout)
 	defer deadline.Stop()
 	for late := false; ; {
 		b.mu.Lock()

@@ -26,7 +26,7 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 }
 
 // keyHeader names a message's key: RabbitMQ's messages have none of their own.
@@ -245,7 +245,7 @@ func bytesOf(v any) []byte {
 // dead takes all out of the DLQ and gives it back with the channel.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
-	timer := time.NewTimer(adaptertest.Patience)
+	timer := time.NewTimer(adaptertest.Timeout)
 	defer timer.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

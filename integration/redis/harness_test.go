@@ -187,7 +187,7 @@ func (h *harness) putBack(t testing.TB, origin, group string, msgs ...adaptertes
 func (h *harness) dead(t testing.TB, origin, group string, n int) []adaptertest.Message {
 	t.Helper()
 	dlq := origin + "." + group + ".dlq"
-	deadline := time.Now().Add(adaptertest.Patience)
+	deadline := time.Now().Add(adaptertest.Timeout)
 	for {
 		entries, err := h.client.XRange(context.Background(), dlq, "-", "+").Result()
 		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") { // a test refuses what is written there

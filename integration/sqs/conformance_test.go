@@ -30,4 +30,4 @@ func TestGuaranteeTable(t *testing.T) {
 }
 
 // fifoFeatures are what FIFO queues can do.
-var fifoFeatures = adaptertest.Features{CountsCrashes: true, KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
+var fifoFeatures = adaptertest.Features{CountsCrashes: true, KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}

@@ -45,7 +45,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Timeout)
 	defer cancel()
 	for n := int64(0); n == 0; { // received once and shown again, it is moved
 		if _, err := h.api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, VisibilityTimeout: 1, WaitTimeSeconds: 1}); err != nil {

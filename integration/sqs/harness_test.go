@@ -35,7 +35,7 @@ import (
 )
 
 // features are what standard queues can do.
-var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true}
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true}
 
 // hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that stood
 // still for some of them.
@@ -581,7 +581,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 		receipt *string
 	}
 	found := map[string]dead{}
-	for began := time.Now(); time.Since(began) < adaptertest.Patience; {
+	for began := time.Now(); time.Since(began) < adaptertest.Timeout; {
 		in := &awssqs.ReceiveMessageInput{
 			QueueUrl: &url, MaxNumberOfMessages: 10, VisibilityTimeout: int32(hidden / time.Second),
 			MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},

@@ -75,7 +75,7 @@ func TestAKilledServiceHidesNothing(t *testing.T) {
 		t.Errorf("the receive of the killed service says %v", err)
 	}
 	h.put(t, origin, adaptertest.Message{ID: "a", Body: []byte("a")})
-	for began := time.Now(); time.Since(began) < adaptertest.Patience; {
+	for began := time.Now(); time.Since(began) < adaptertest.Timeout; {
 		out, err := h.api.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -84,5 +84,5 @@ func TestAKilledServiceHidesNothing(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the message did not come within %s", adaptertest.Patience)
+	t.Errorf("the message did not come within %s", adaptertest.Timeout)
 }

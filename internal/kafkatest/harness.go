@@ -28,7 +28,7 @@ import (
 // Features are what Kafka can do.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 }
 
 // partitions is small: a run of the kit has some hundred topics.
@@ -217,7 +217,7 @@ func (k *harness) write(tb testing.TB, topic string, msgs []adaptertest.Message)
 			recs[i].Partition = int32(h.Sum32() % partitions)
 		}
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Timeout)
 	defer cancel()
 	if err := k.client.ProduceSync(ctx, recs...).FirstErr(); err != nil {
 		tb.Fatalf("writing to %s: %v", topic, err)
@@ -246,7 +246,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 		tb.Fatal(err)
 	}
 	defer dlq.Close()
-	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Timeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -65,7 +65,7 @@ func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 
 // until asks again until it is done, within the kit's time, and returns the last error.
 func until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, adaptertest.Patience)
+	ctx, cancel := context.WithTimeout(ctx, adaptertest.Timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -10,11 +10,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// errDeclined is what the handlers of the kit fail with.
-var errDeclined = errors.New("card declined")
+// errHandler is what the handlers of the kit fail with.
+var errHandler = errors.New("card declined")
 
-// bench is one test: an origin, the groups that read it, and what happened there.
-type bench struct {
+// fixture is one test: an origin, the groups that read it, and what happened there.
+type fixture struct {
 	*testing.T
 	*journal
 	h             Harness
@@ -24,41 +24,41 @@ type bench struct {
 	nacks         bool // the test's handlers run without a middleware, or nack
 }
 
-func newBench(t *testing.T, h Harness, groups int) *bench {
+func newFixture(t *testing.T, h Harness, groups int) *fixture {
 	t.Helper()
-	b := &bench{T: t, journal: newJournal(), h: h}
+	b := &fixture{T: t, journal: newJournal(), h: h}
 	b.origin, b.groups = h.Origin(t, max(1, groups))
 	b.group = b.groups[0]
-	t.Cleanup(b.noneNacked)
+	t.Cleanup(b.checkNoNack)
 	return b
 }
 
-// noneNacked checks that it was the middleware that moved on what failed, or
+// checkNoNack checks that it was the middleware that moved on what failed, or
 // whatever else runs the handler. A subscriber does the same for a bare nack, so
 // that most tests of retries would pass without a middleware.
-func (b *bench) noneNacked() {
+func (b *fixture) checkNoNack() {
 	if b.nacks {
 		return
 	}
-	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
 			b.Errorf("attempt %d of %s was a nack that nobody explained", e.State.Attempts, e.State.ID)
 		}
 	}
-	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+	for _, e := range eventsOf[redeliver.DeadLettered](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
 			b.Errorf("%s was dead-lettered for a nack that nobody explained", e.State.ID)
 		}
 	}
 }
 
-// quick is a policy whose retries wait 100 ms.
-func quick(retries int) redeliver.Policy {
+// quickPolicy is a policy whose retries wait 100 ms.
+func quickPolicy(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
-// named are messages whose ids and bodies are their names.
-func named(names ...string) []Message {
+// namedMessages are messages whose ids and bodies are their names.
+func namedMessages(names ...string) []Message {
 	msgs := make([]Message, len(names))
 	for i, n := range names {
 		msgs[i] = Message{ID: n, Body: []byte(n)}
@@ -66,23 +66,23 @@ func named(names ...string) []Message {
 	return msgs
 }
 
-// many are n messages, and their ids.
-func many(n int) ([]Message, []string) {
+// numberedMessages are n messages, and their ids.
+func numberedMessages(n int) ([]Message, []string) {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("m-%03d", i)
 	}
-	return named(names...), names
+	return namedMessages(names...), names
 }
 
 // put writes messages to the origin.
-func (b *bench) put(msgs ...Message) {
+func (b *fixture) put(msgs ...Message) {
 	b.Helper()
 	b.h.Put(b.T, b.origin, msgs...)
 }
 
 // underOneKey gives all messages one key, where there are keys.
-func (b *bench) underOneKey(msgs []Message) []Message {
+func (b *fixture) underOneKey(msgs []Message) []Message {
 	if b.h.Features.KeyOrder {
 		for i := range msgs {
 			msgs[i].Key = []byte("the same")
@@ -92,13 +92,13 @@ func (b *bench) underOneKey(msgs []Message) []Message {
 }
 
 // await returns when ok says so; see journal.await.
-func (b *bench) await(what string, ok func() bool, ids ...string) {
+func (b *fixture) await(what string, ok func() bool, ids ...string) {
 	b.Helper()
 	b.journal.await(b.T, what, ok, ids...)
 }
 
 // awaitContext returns when a message's context has ended, or the test.
-func (b *bench) awaitContext(a *attempt) {
+func (b *fixture) awaitContext(a *attempt) {
 	select {
 	case <-a.Msg.Context().Done():
 	case <-b.Context().Done():
@@ -106,7 +106,7 @@ func (b *bench) awaitContext(a *attempt) {
 }
 
 // awaitEnds returns when each message was committed or dead-lettered.
-func (b *bench) awaitEnds(ids ...string) {
+func (b *fixture) awaitEnds(ids ...string) {
 	b.Helper()
 	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool {
 		committed, dead := b.ended()
@@ -115,7 +115,7 @@ func (b *bench) awaitEnds(ids ...string) {
 }
 
 // dead returns the n messages that are in the DLQ of the first group.
-func (b *bench) dead(n int) []Message {
+func (b *fixture) dead(n int) []Message {
 	b.Helper()
 	msgs := b.h.Dead(b.T, b.origin, b.group, n)
 	if len(msgs) != n {
@@ -125,8 +125,8 @@ func (b *bench) dead(n int) []Message {
 	return msgs
 }
 
-// why is what the headers of a dead letter say, which must be beyond doubt.
-func (b *bench) why(m Message) redeliver.State {
+// deadLetterState is what the headers of a dead letter say, which must be beyond doubt.
+func (b *fixture) deadLetterState(m Message) redeliver.State {
 	b.Helper()
 	if len(m.Ours) == 0 {
 		b.Errorf("dead letter %q has no headers of redeliver's", m.Body)
@@ -138,15 +138,15 @@ func (b *bench) why(m Message) redeliver.State {
 	return st
 }
 
-// buried checks that one message is in the DLQ, for this reason and after so many attempts.
-func (b *bench) buried(reason redeliver.Reason, attempts int) redeliver.State {
+// checkDeadLetter checks that one message is in the DLQ, for this reason and after so many attempts.
+func (b *fixture) checkDeadLetter(reason redeliver.Reason, attempts int) redeliver.State {
 	b.Helper()
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, reason, attempts)
+	st := b.deadLetterState(b.dead(1)[0])
+	b.checkReason(st, reason, attempts)
 	return st
 }
 
-func (b *bench) buriedAs(st redeliver.State, reason redeliver.Reason, attempts int) {
+func (b *fixture) checkReason(st redeliver.State, reason redeliver.Reason, attempts int) {
 	b.Helper()
 	if st.Reason != reason || st.Attempts != attempts {
 		b.Errorf("%s is in the DLQ as %q after %d attempts (%s), want %q after %d", st.ID, st.Reason, st.Attempts, st.Error, reason, attempts)
@@ -154,18 +154,18 @@ func (b *bench) buriedAs(st redeliver.State, reason redeliver.Reason, attempts i
 }
 
 // wantRuns checks the numbers of a message's attempts.
-func (b *bench) wantRuns(id string, n int) {
+func (b *fixture) wantRuns(id string, n int) {
 	b.Helper()
 	if got := numbers(b.ran(id)); !slices.Equal(got, upTo(n)) {
-		logLines(b.T, b.story(id))
+		logLines(b.T, b.historyOf(id))
 		b.Fatalf("%s ran as attempts %v, want %v", id, got, upTo(n))
 	}
 }
 
-// noneEarlier checks that between the end of an attempt and the begin of the next
+// checkNotEarly checks that between the end of an attempt and the begin of the next
 // one lay at least so long. retry counts from 0. Where a kill made duplicates, the
 // first copy counts: the retries of all were planned after it.
-func (b *bench) noneEarlier(than func(retry int) time.Duration, ids ...string) {
+func (b *fixture) checkNotEarly(than func(retry int) time.Duration, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
 		ended := make(map[int]time.Time) // by attempt, of the first copy
@@ -181,14 +181,14 @@ func (b *bench) noneEarlier(than func(retry int) time.Duration, ids ...string) {
 			if !ok {
 				continue
 			}
-			if waited, least := a.Began.Sub(before), than(a.State.Attempts-1); waited < least {
-				b.Errorf("attempt %d of %s came %s after the one before it, want at least %s", a.State.Attempt(), id, waited, least)
+			if waited, minWait := a.Began.Sub(before), than(a.State.Attempts-1); waited < minWait {
+				b.Errorf("attempt %d of %s came %s after the one before it, want at least %s", a.State.Attempt(), id, waited, minWait)
 			}
 		}
 	}
 }
 
-// always is the same wait before every retry.
-func always(d time.Duration) func(int) time.Duration {
+// constantDelay is the same wait before every retry.
+func constantDelay(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }

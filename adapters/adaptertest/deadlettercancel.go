@@ -8,45 +8,45 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// telling is a driver whose runner is told to end when it sends.
-type telling struct {
+// cancellingDLQ is a driver whose runner is told to end when it sends.
+type cancellingDLQ struct {
 	driver.DLQ
-	tell context.CancelFunc
-	sent int
+	cancel context.CancelFunc
+	sent   int
 }
 
-func (q *telling) Begin(ctx context.Context) (driver.Session, error) {
+func (q *cancellingDLQ) Begin(ctx context.Context) (driver.Session, error) {
 	s, err := q.DLQ.Begin(ctx)
-	return &tellingSession{s, q}, err
+	return &cancellingSession{s, q}, err
 }
 
-type tellingSession struct {
+type cancellingSession struct {
 	driver.Session
-	q *telling
+	q *cancellingDLQ
 }
 
-func (s *tellingSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
-	s.q.tell()
+func (s *cancellingSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	s.q.cancel()
 	s.q.sent += len(msgs)
 	return s.Session.Write(ctx, to, msgs)
 }
 
-// toldToEnd ends the context of a replay while its first window is on its way, as
+// cancelledReplay ends the context of a replay while its first window is on its way, as
 // Ctrl-C does, and another runner goes on.
-func toldToEnd(d *morgue) {
-	msgs, ids := many(30)
-	d.die(declined, msgs...)
-	d.mend()
+func cancelledReplay(d *dlqFixture) {
+	msgs, ids := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
 	q := d.queue()
-	ctx, cancel := d.patience()
+	ctx, cancel := d.withTimeout()
 	defer cancel()
-	told, tell := context.WithCancel(ctx)
-	defer tell()
-	once := &telling{tell: tell}
-	t, err := deadletter.Run(told, deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
+	replayCtx, cancelReplay := context.WithCancel(ctx)
+	defer cancelReplay()
+	once := &cancellingDLQ{cancel: cancelReplay}
+	t, err := deadletter.Run(replayCtx, deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
 		once.DLQ = d
 		return once
-	}), order())
+	}), newReplay())
 	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || once.sent == 0 || t.Counts.Replayed != int64(once.sent) {
 		d.Fatalf("the replay ended as %s with %+v, and %d were sent: %v", t.Status, t.Counts, once.sent, err)
 	}
@@ -55,14 +55,14 @@ func toldToEnd(d *morgue) {
 	}
 	d.awaitCommits(ids...)
 	// What was sent twice may still be on its way; what is behind it shows that it is not.
-	d.put(named("last")...)
+	d.put(namedMessages("last")...)
 	d.awaitCommits("last")
 	for _, id := range ids {
 		if n := len(d.ran(id)); n != 2 {
 			d.Errorf("%s ran %d times, want once and once more", id, n)
 		}
 	}
-	if got := d.lie(q); len(got) > 0 {
+	if got := d.idsInDLQ(q); len(got) > 0 {
 		d.Errorf("%q still lie in the DLQ", got)
 	}
 }

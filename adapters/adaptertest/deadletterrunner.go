@@ -1,0 +1,114 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// dying: a runner may be killed at any arrow of a replay.
+func killedRunners() []deadTest {
+	return []deadTest{
+		{name: "ASecondRunnerIsRefusedWithTheHoldersName", body: secondRunner},
+		// In the third window, of which each removes its messages in two calls.
+		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callWrite, left: 3}, 0) }},
+		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *dlqFixture) {
+			killReplay(d, killableDriver{only: callWrite, left: 3, behind: true}, newReplay().Window)
+		}},
+		{name: "ARunnerThatDiesWhileItSettlesLosesNothing", body: func(d *dlqFixture) {
+			killReplay(d, killableDriver{only: callRemove, left: 5, behind: true}, newReplay().Window)
+		}},
+		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callRemove, left: 6, behind: true}, 0) }},
+		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1}) }},
+		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1, behind: true}) }},
+	}
+}
+
+// secondRunner tries to replay a DLQ that another one has.
+func secondRunner(d *dlqFixture) {
+	msgs, ids := numberedMessages(3)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	first, kill := d.openOne()
+	ctx, cancel := d.withTimeout()
+	defer cancel()
+	if _, err := first.Claim(ctx, deadletter.Holder{Who: "ann@ops", Task: "the-first"}); err != nil {
+		d.Fatal(err)
+	}
+	second := d.queue()
+	_, err := deadletter.Run(ctx, second, newReplay())
+	held, ok := errors.AsType[*deadletter.HeldError](err)
+	if !ok || held.Holder.Who != "ann@ops" || held.Holder.Task != "the-first" {
+		d.Fatalf("a second runner was told %v, want who has the DLQ", err)
+	}
+	if got := d.idsInDLQ(second); !slices.Equal(got, ids) {
+		d.Errorf("the DLQ has %q, want %q", got, ids)
+	}
+	if h, ok, err := second.Holder(ctx); err != nil || !ok || h.Who != "ann@ops" {
+		d.Errorf("the DLQ is held by %+v, %v, %v", h, ok, err)
+	}
+	kill()
+	d.awaitClaim(second)
+	d.runReplay(second, newReplay())
+	d.awaitCommits(ids...)
+}
+
+// killReplay kills a replay in its third window, and another process resumes it.
+func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
+	msgs, ids := numberedMessages(60)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	q := d.killableQueue(&m)
+	ctx, cancel := d.withTimeout()
+	defer cancel()
+	t, err := deadletter.Run(ctx, q, newReplay())
+	if err == nil || !m.dead {
+		d.Fatalf("the replay survived: %+v", t)
+	}
+	next := d.queue()
+	d.awaitClaim(next)
+	history, err := deadletter.History(ctx, next)
+	if err != nil || len(history) != 1 || history[0].ID != t.ID || history[0].Status != deadletter.StatusInterrupted {
+		d.Fatalf("after the kill the history is %+v: %v", history, err)
+	}
+	if t, err = deadletter.Resume(ctx, next, t.ID, "ben@ops", deadletter.Report{}); err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 60 {
+		d.Fatalf("the resumed replay ended as %s (%s) and counts %d: %v", t.Status, t.Note, t.Counts.Replayed, err)
+	}
+	d.awaitCommits(ids...)
+	if got := d.idsInDLQ(next); len(got) > 0 {
+		d.Errorf("%q still lie in the DLQ", got)
+	}
+	// What was sent twice may still be on its way; what is behind it shows that it is not.
+	d.put(namedMessages("last")...)
+	d.awaitCommits("last")
+	again := 0
+	for _, id := range ids {
+		again += len(d.ran(id)) - 2
+	}
+	if again > maxTwice {
+		d.Errorf("%d messages were replayed twice, want at most the window, %d", again, maxTwice)
+	}
+}
+
+func editDies(d *dlqFixture, dying killableDriver) {
+	d.makeDeadLetters(failAlways, namedMessages("a")...)
+	d.fixHandler()
+	q := d.killableQueue(&dying)
+	m := d.browse(q, deadletter.Filter{})[0]
+	ctx, cancel := d.withTimeout()
+	defer cancel()
+	_, err := deadletter.Edit(ctx, q, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
+	if err == nil {
+		d.Fatal("the edit survived")
+	}
+	next := d.queue()
+	d.retryWhileHeld("the original is seen, which the dead may still hide", func(context.Context) error {
+		if got := d.idsInDLQ(next); !slices.Equal(got, []string{"a"}) {
+			return fmt.Errorf("the DLQ has %q: %w", got, deadletter.ErrHeld)
+		}
+		return nil
+	})
+}
