@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// attempts: what is counted, and what the handler and the DLQ are told of it.
+// attempts: what counts as one, and what the handler and the DLQ learn about it.
 func attempts() []test {
 	return []test{
 		{name: "TheHandlerSeesAttemptsOneToMaxRetriesPlusOne", body: countsAttempts},
@@ -147,7 +147,7 @@ func sameID(b *fixture) {
 	}
 }
 
-// takenID has producers name their messages as redeliver names those without an id.
+// takenID: producers use ids that look like those that redeliver derives.
 func takenID(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.Attempts == 0 {
@@ -189,7 +189,7 @@ func immediate(b *fixture) {
 	}, "a")
 }
 
-// nackCounts runs without the middleware: the Router nacks.
+// nackCounts runs without the middleware, so the Router nacks.
 func nackCounts(b *fixture) {
 	b.nacks = true
 	b.startAs(b.group, b.journal, Config{Policy: quickPolicy(2)}, failHandler)
@@ -216,7 +216,7 @@ func nackDelay(b *fixture) {
 	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
 	b.startAs(b.group, b.journal, Config{Policy: slow, NackDelay: 300 * time.Millisecond}, failHandler)
 	b.put(namedMessages("a")...)
-	b.awaitEnds("a") // and not in an hour
+	b.awaitEnds("a") // not after an hour
 	b.wantRuns("a", 2)
 	b.checkNotEarly(constantDelay(300*time.Millisecond), "a")
 }

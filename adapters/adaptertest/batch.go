@@ -14,9 +14,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batching: many messages in one call, each with a fate of its own. A message that
-// waits for its batch is in flight. Without NoHeadOfLineBlocking it may hold up those that
-// would fill the batch, which then runs at its Timeout.
+// batching: many messages in one call, each with an outcome of its own. A message that waits for its batch is in
+// flight. With head-of-line blocking it may block those that would fill the batch, which then runs at its Timeout.
 func batching() []test {
 	tests := []test{
 		{name: "BatchAnswersFollowTheTable", body: tableHolds},
@@ -55,7 +54,7 @@ func batching() []test {
 			answers(b, "m2", func(mb *Batch) error {
 				b.checkCounts(true, mb.AckAll())
 				b.checkCounts(false, mb.RetryAll())
-				b.checkCounts(true, mb.Messages[1].Retry()) // beats the batch
+				b.checkCounts(true, mb.Messages[1].Retry()) // overrides the batch
 				return errHandler
 			})
 		}},
@@ -63,7 +62,7 @@ func batching() []test {
 			answers(b, "m1 m3", func(mb *Batch) error {
 				b.checkCounts(true, mb.RetryAll())
 				b.checkCounts(false, mb.AckAll())
-				b.checkCounts(true, mb.Messages[1].Ack()) // beats the batch
+				b.checkCounts(true, mb.Messages[1].Ack()) // overrides the batch
 				return nil
 			})
 		}},
@@ -74,16 +73,16 @@ func batching() []test {
 	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate})
 }
 
-// batchProcess is a process whose handler is a batch.
+// batchProcess is a process with a batch handler.
 type batchProcess struct {
 	*process
 	// Guarded by the journal's mu.
-	gathered []string   // messages that came to wait
-	batches  [][]string // those that ran, sorted
+	gathered []string   // messages that arrived
+	batches  [][]string // batches that ran, with sorted ids
 }
 
-// startBatch starts a process of the first group. A batch that runs is in the
-// journal as attempts, which end as they begin: what comes next is due later.
+// startBatch starts a process of the first group. The journal has the messages of a batch as attempts that end as
+// they begin, so that a retry is due after that.
 func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
@@ -107,8 +106,8 @@ func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc
 	return p
 }
 
-// startGathering is startBatch of a process whose messages are counted when they
-// come to wait. Where there are no middlewares, the policy sees them.
+// startGathering is startBatch for a process that counts messages as they arrive. Without middleware the policy
+// counts them.
 func (b *fixture) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	if !b.native {
@@ -127,7 +126,7 @@ func (p *batchProcess) recordArrival(id string) {
 	p.journal.change(func() { p.gathered = append(p.gathered, id) })
 }
 
-// recordBatches is a batch function that notes what it is given.
+// recordBatches returns a batch function that records its batches.
 func (p *batchProcess) recordBatches(fn BatchFunc) BatchFunc {
 	return func(ctx context.Context, mb *Batch) error {
 		if p.killed.Load() {
@@ -145,14 +144,14 @@ func (p *batchProcess) recordBatches(fn BatchFunc) BatchFunc {
 	}
 }
 
-// ran are the batches so far.
+// ranBatches returns the batches so far.
 func (p *batchProcess) ranBatches() [][]string {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return slices.Clone(p.batches)
 }
 
-// awaitGathered returns when so many messages have come.
+// awaitGathered waits until n messages have arrived.
 func (p *batchProcess) awaitGathered(n int) {
 	p.b.Helper()
 	p.b.await(fmt.Sprintf("%d messages come to their batch", n), func() bool {
@@ -162,7 +161,7 @@ func (p *batchProcess) awaitGathered(n int) {
 	})
 }
 
-// checkCounts checks what a call says of itself.
+// checkCounts checks the result of an answer.
 func (b *fixture) checkCounts(want, says bool) {
 	b.Helper()
 	if says != want {
@@ -170,12 +169,11 @@ func (b *fixture) checkCounts(want, says bool) {
 	}
 }
 
-// ackAll is a function of a batch that succeeds.
+// ackAll is a batch function that succeeds.
 func ackAll(context.Context, *Batch) error { return nil }
 
-// answers runs one batch of m1, m2 and m3, in this order, and checks which of
-// them run once more: as soon as they make a full batch with some that are new,
-// for there is no timeout to wait for.
+// answers runs one batch of m1, m2 and m3, and checks which of them run again. Those make a full batch with new
+// messages, because there is no timeout to wait for.
 func answers(b *fixture, again string, fn func(*Batch) error) {
 	const size = 3
 	retried := strings.Fields(again)
@@ -253,7 +251,7 @@ func ownFate(b *fixture) {
 		}
 	}
 	if first := proc.ranBatches()[0]; len(first) < 2 {
-		b.Logf("the first batch had only %v", first) // a slow broker; the fates are what counts
+		b.Logf("the first batch had only %v", first) // the broker is slow; only the outcomes matter
 	}
 }
 
@@ -262,7 +260,7 @@ func fullAtOnce(b *fixture) {
 	msgs, ids := numberedMessages(3 * size)
 	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
-	b.awaitEnds(ids...) // and not in an hour
+	b.awaitEnds(ids...) // not after an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
 			b.Errorf("a batch of %d, want %d", len(ran), size)
@@ -340,8 +338,8 @@ func aboveMaxInFlight(b *fixture) {
 	b.dead(0)
 }
 
-// checkRefused checks that a process with these batches handles nothing, and says why:
-// at its start where that is known then, else when messages come.
+// checkRefused checks that a process with these batches handles nothing and reports why, at its start or when
+// messages come.
 func (b *fixture) checkRefused(cfg Config, bc middleware.BatchConfig) {
 	b.Helper()
 	if b.native {

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batchEnds: what becomes of batches when a function, a service or a process ends
-// otherwise than it should.
+// batchEnds: batches whose function, service or process ends abnormally.
 func batchEnds() []test {
 	tests := []test{
 		{name: "APartialBatchRunsWhenTheServiceCloses", body: flushed},
@@ -28,7 +27,7 @@ func batchEnds() []test {
 	return tests
 }
 
-// flushed: the rest runs without waiting for more, within the drain timeout.
+// flushed: a partial batch runs without waiting for more, within the drain timeout.
 func flushed(b *fixture) {
 	const n = 3
 	msgs, ids := numberedMessages(n)
@@ -52,13 +51,12 @@ func flushed(b *fixture) {
 	b.dead(0)
 }
 
-// lostWhileGathering: the drain timeout is over while one batch runs and a message
-// waits for the next one.
+// lostWhileGathering: the drain timeout ends while one batch runs and a message waits for the next.
 func lostWhileGathering(b *fixture) {
 	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
 			select {
-			case <-ctx.Done(): // all its messages are lost to this process
+			case <-ctx.Done(): // this process loses all its messages
 			case <-b.Context().Done():
 			}
 			return errHandler
@@ -83,16 +81,16 @@ func lostWhileGathering(b *fixture) {
 
 func stuckBatch(b *fixture) {
 	p := quickPolicy(redeliver.NoRetries)
-	p.Timeout = 2 * time.Second // the hanging one alone waits for it
+	p.Timeout = 2 * time.Second // only the hanging one waits that long
 	var calls atomic.Int64
-	var hung string // what the first function has not acked
+	var hung string // the message that the first function has not acked
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
 		}
 		b.checkCounts(true, mb.Messages[0].Ack())
 		b.change(func() { hung = mb.Messages[1].State().ID })
-		<-b.Context().Done() // the test's: it goes on whatever it is told
+		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
 	})
 	b.put(namedMessages("a", "b", "c", "d")...)
@@ -133,8 +131,8 @@ func killedBatch(b *fixture) {
 	b.dead(0)
 }
 
-// suspectsAlone: one message kills its process every time it runs. Were it in a
-// batch with others when it is judged, they would be charged too.
+// suspectsAlone: one message kills its process every time it runs. If it ran in a batch when that counts, the others
+// would be charged too.
 func suspectsAlone(b *fixture) {
 	p := quickPolicy(3)
 	p.MaxCrashes = 1
@@ -182,7 +180,7 @@ func suspectsAlone(b *fixture) {
 	}
 }
 
-// extendedBatch: by its own context, or by that of a message in it.
+// extendedBatch extends by the batch's context and by that of a message in it.
 func extendedBatch(b *fixture) {
 	p, takes := extendingPolicy()
 	var runs atomic.Int32

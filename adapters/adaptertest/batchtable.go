@@ -2,7 +2,7 @@ package adaptertest
 
 import (
 	"context"
-	_ "embed" // the table
+	_ "embed" // BatchRow is a row of BatchTable.
 	"errors"
 	"fmt"
 	"regexp"
@@ -21,13 +21,14 @@ import (
 //go:embed batchtable.md
 var BatchTable string
 
-// BatchRow is a row of it.
+// of the batch function
 type BatchRow struct {
-	Calls, Returns string    // of the batch function
-	Outcomes       [2]string // of each message
+	Calls, Returns string    // of each message
+	Outcomes       [2]string // BatchRows returns the rows of BatchTable.
 }
 
-// BatchRows are its rows.
+// Play acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
+// late is closed.
 func BatchRows(tb testing.TB) (rows []BatchRow) {
 	tb.Helper()
 	for _, row := range strings.Split(strings.TrimSpace(BatchTable), "\n")[2:] {
@@ -43,8 +44,7 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 	return rows
 }
 
-// Play does as a batch function what the row says, with a batch of two messages.
-// One that does not return within the Timeout returns when late is closed.
+// say makes the calls.
 func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
 	tb.Helper()
 	r.say(tb, b)
@@ -74,7 +74,7 @@ func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan
 
 var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
 
-// say makes the calls.
+// only the first one counts
 func (r BatchRow) say(tb testing.TB, b *Batch) {
 	tb.Helper()
 	calls := call.FindAllStringSubmatch(r.Calls, -1)
@@ -102,7 +102,7 @@ func (r BatchRow) say(tb testing.TB, b *Batch) {
 		default:
 			tb.Errorf("what is %q?", c[0])
 		}
-		if counts == counted[c[1]] { // the first one does, and no other
+		if counts == counted[c[1]] { // BatchPolicyDelay is the only delay of the policy under which rows are played.
 			tb.Errorf("%s says %t", c[0], counts)
 		}
 		counted[c[1]] = true
@@ -121,10 +121,10 @@ func length(tb testing.TB, text string) time.Duration {
 	return d
 }
 
-// BatchPolicyDelay is the one delay of the policy under which rows are played.
+// OutcomeOfDelay returns the table's text for a message that waits for delay.
 const BatchPolicyDelay = 10 * time.Minute
 
-// OutcomeOfDelay is what the table says of a message that was written to wait for delay.
+// tableHolds plays the rows, first those whose function returns in time, which have a long Timeout.
 func OutcomeOfDelay(delay time.Duration) string {
 	if delay == BatchPolicyDelay {
 		return "retry, as the policy says"
@@ -136,8 +136,9 @@ func OutcomeOfDelay(delay time.Duration) string {
 	return "retry after " + d
 }
 
-// tableHolds plays one row after another: first those whose function returns in time,
-// which they have plenty of, then the others.
+// playRows plays rows under a policy with this Timeout. Delayed retries wait for longer than the test. An immediate
+// retry gets another message to fill its batch. If a duplicate delivery mixes other messages into a row's batch, the
+// row is played again.
 func tableHolds(b *fixture) {
 	var inTime, late []BatchRow
 	for _, row := range BatchRows(b) {
@@ -151,10 +152,7 @@ func tableHolds(b *fixture) {
 	playRows(b, "late", late, 2*time.Second)
 }
 
-// playRows plays rows under a policy with this Timeout. What is to be retried waits
-// for longer than the test takes, but for what is retried at once: that is given
-// company, to make its batch full. A row whose messages were not alone in their batch,
-// because a broker has delivered something twice, is played again.
+// of its messages
 func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{
@@ -162,7 +160,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	}
 	var mu sync.Mutex
 	var now BatchRow
-	var ids []string // of its messages
+	var ids []string // the late answer of a function that exceeded its Timeout has no effect
 	var spoiled bool
 	var late chan struct{}
 	p := b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *Batch) error {
@@ -183,7 +181,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	})
 	play := func(row BatchRow, id string) (got [2]string, well bool) {
 		over := make(chan struct{})
-		defer close(over) // the late answer of a function that outlived its Timeout changes nothing
+		defer close(over) // outcome returns the outcome of a message's first attempt, or "".
 		mu.Lock()
 		now, ids, spoiled, late = row, []string{id + "-m1", id + "-m2"}, false, over
 		mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// blocking: RocketMQ's ordered consumer. Messages are of one key, so they share a
-// partition or a group where there are several.
+// blocking: the order of RocketMQ's ordered consumer. Messages have one key, so that they share a partition or a
+// group.
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: blocked},
@@ -18,13 +18,12 @@ func blocking() []test {
 	}
 }
 
-// blockingPolicy is a policy whose messages keep their place.
+// blockingPolicy returns a policy with the Blocking order.
 func blockingPolicy(retries int) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 }
 
-// checkOrder are the attempts so far, each of which must have begun behind the one
-// before it.
+// checkOrder returns the attempts so far, and checks that none began before the previous one ended.
 func (b *fixture) checkOrder() (ran []string) {
 	b.Helper()
 	var last attempt

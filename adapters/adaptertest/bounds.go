@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// bounds: promise 6, as far as it is in the headers.
+// bounds: promise 6, for headers.
 func bounds() []test {
 	return []test{
 		{name: "ALongErrorIsCut", body: longError},
@@ -16,7 +16,7 @@ func bounds() []test {
 	}
 }
 
-// longError: a header of a mebibyte is more than brokers take.
+// longError: brokers refuse a header of a mebibyte.
 func longError(b *fixture) {
 	long := errors.New(strings.Repeat("no card 4711; ", 1<<20/14) + "the end")
 	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error { return long })

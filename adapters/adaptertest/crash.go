@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// crashes: a process can be killed at any instruction and nothing is lost.
+// crashes: a process may be killed at any time, and nothing is lost.
 func crashes() []test {
 	return []test{
 		{name: "AKillMidHandlerLosesNothingAndCountsNothing", needs: "KeepsAttempts", body: killMidHandler},
@@ -42,7 +42,7 @@ func killMidHandler(b *fixture) {
 			switch {
 			case a.Process == next:
 				after = append(after, string(a.Payload))
-			case !a.Dying: // a kill within this process takes a moment
+			case !a.Dying: // a kill inside this process takes a moment
 				before = append(before, string(a.Payload))
 			}
 			if string(a.Payload) == "without a UUID" {
@@ -94,8 +94,7 @@ func killMidWait(b *fixture) {
 	}
 }
 
-// killer: its neighbours are under way when it kills the process, and are not
-// charged.
+// killerAmongNeighbours: other messages are in flight when one kills the process, and are not charged.
 func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
 	neighbours := []string{"n1", "n2", "n3", "n4", "n5"}
@@ -128,8 +127,7 @@ func killerAmongNeighbours(b *fixture) {
 	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
 }
 
-// killedByMessage starts a process and reports whether the killer killed it. It did not when
-// all messages have ended.
+// killedByMessage starts a process and reports whether the killer killed it. If not, all messages have ended.
 func (b *fixture) killedByMessage(cfg Config, times *int, ids []string) bool {
 	b.Helper()
 	before := len(b.ran("killer"))
@@ -157,19 +155,18 @@ func (b *fixture) killedByMessage(cfg Config, times *int, ids []string) bool {
 	return true
 }
 
-// maxCrashesBeside is how often a message may kill its process before it runs alone.
+// maxCrashesBeside returns how often a message may kill its process before it runs alone.
 func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.CrashesBeside, 2) }
 
-// othersWait: what is in flight beside the killer, time and again, and what comes
-// while it runs, is not begun beside it when that counts, is not charged, and is
-// handled. One charge would bury it.
+// othersWait: messages in flight beside the killer, and those that come while it runs, do not run beside it when that
+// counts, are not charged, and are handled. One charge would send them to the DLQ.
 func othersWait(b *fixture) {
 	const work = 200 * time.Millisecond
 	p := quickPolicy(3)
 	p.MaxCrashes = 1
 	ids := []string{"n1", "n2", "n3", "n4", "n5"}
 	b.put(namedMessages(append(ids, "killer")...)...)
-	var killed time.Time // when the last process was
+	var killed time.Time // when the last process was killed
 	for died := 0; ; died++ {
 		if died > b.maxCrashesBeside()+4 {
 			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
@@ -182,7 +179,7 @@ func othersWait(b *fixture) {
 				<-b.Context().Done()
 				return nil
 			}
-			// The work is not over before the killer runs, if that comes beside it.
+			// If the killer comes beside it, this handler ends after the killer has started.
 			timer := time.NewTimer(work)
 			defer timer.Stop()
 			select {
@@ -204,7 +201,7 @@ func othersWait(b *fixture) {
 		more := fmt.Sprintf("beside-%d", died)
 		ids = append(ids, more)
 		b.put(namedMessages(more)...)
-		chance := time.NewTimer(work) // for the others to begin, which they must not take
+		chance := time.NewTimer(work) // time in which the others could begin, but must not
 		<-chance.C
 		killed = time.Now()
 		proc.kill()

@@ -12,9 +12,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DeadLetters opens the DLQ of a group as a process of its own would, and returns
-// how that process is killed: as [Service.Kill], nothing is released. After a kill
-// the claim it had must end by itself, soon.
+// DeadLetters opens the DLQ of a group as a separate process would, and returns a function that kills that process:
+// as with [Service.Kill], nothing is released. After a kill its claim must end by itself, soon.
 type DeadLetters func(t testing.TB, origin, group string) (q deadletter.Queue, kill func())
 
 // RunDeadLetters runs the kit of a [deadletter.Queue]: one subtest for each promise.
@@ -43,7 +42,7 @@ type deadTest struct {
 	body   func(*dlqFixture)
 	needs  string
 	groups int
-	// possible is that of test.
+	// possible is as in test.
 	possible func(*Harness) bool
 }
 
@@ -51,14 +50,14 @@ func deadTests() []deadTest {
 	return slices.Concat(browsing(), replaying(), killedRunners(), changing(), consuming())
 }
 
-// dlqFixture is a bench with dead letters.
+// dlqFixture is a fixture with dead letters.
 type dlqFixture struct {
 	*fixture
 	open  DeadLetters
-	fixed chan struct{} // closed when the handler shall succeed
+	fixed chan struct{} // closed when the handler should succeed
 }
 
-// queue opens the DLQ; the end of the test closes it.
+// queue opens the DLQ. The end of the test closes it.
 func (d *dlqFixture) queue() deadletter.Queue {
 	d.Helper()
 	q, _ := d.openOne()
@@ -72,8 +71,8 @@ func (d *dlqFixture) openOne() (q deadletter.Queue, kill func()) {
 	return q, kill
 }
 
-// makeDeadLetters makes dead letters of messages: the handler fails each with the error that
-// why says, until mend is called.
+// makeDeadLetters makes dead letters: the handler fails each message with the error that why returns, until
+// fixHandler is called.
 func (d *dlqFixture) makeDeadLetters(why func(id string) error, msgs ...Message) {
 	d.Helper()
 	d.start(Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, func(a *attempt) error {
@@ -92,7 +91,7 @@ func failAlways(string) error { return errHandler }
 
 func (d *dlqFixture) fixHandler() { close(d.fixed) }
 
-// idsInDLQ returns the ids of what lies in the DLQ, sorted.
+// idsInDLQ returns the sorted ids of the messages in the DLQ.
 func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	d.Helper()
 	for _, m := range d.browse(q, deadletter.Filter{}) {
@@ -119,12 +118,12 @@ func (d *dlqFixture) withTimeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(d.Context(), Timeout)
 }
 
-// newReplay is a replay of everything.
+// newReplay returns a replay of everything.
 func newReplay() deadletter.Replay {
 	return deadletter.Replay{Who: "ann@ops", Why: "the bank is back", Window: 10}
 }
 
-// runReplay runs a replay that must end well.
+// runReplay runs a replay that must succeed.
 func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
 	d.Helper()
 	ctx, cancel := d.withTimeout()
@@ -136,7 +135,7 @@ func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadlett
 	return t
 }
 
-// awaitCommits returns when each of the messages was committed.
+// awaitCommits waits until each message is committed.
 func (d *dlqFixture) awaitCommits(ids ...string) {
 	d.Helper()
 	d.await("the replayed messages are committed", func() bool {
@@ -145,7 +144,7 @@ func (d *dlqFixture) awaitCommits(ids ...string) {
 	})
 }
 
-// awaitClaim takes the DLQ as soon as whoever had it is gone.
+// awaitClaim claims the DLQ as soon as its previous holder is gone.
 func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 	d.Helper()
 	d.retryWhileHeld("the claim of a killed process ends", func(ctx context.Context) error {
@@ -157,13 +156,13 @@ func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 	})
 }
 
-// retryWhileHeld does something until it is not held up by another's claim.
+// retryWhileHeld repeats do while another process holds the claim.
 func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error) {
 	d.Helper()
 	ctx, cancel := d.withTimeout()
 	defer cancel()
 	every := 500 * time.Millisecond
-	if d.h.Wrap != nil { // a lease takes no time where time is virtual, but each try does
+	if d.h.Wrap != nil { // in virtual time waiting costs nothing, but each try does
 		every = 3 * time.Second
 	}
 	tick := time.NewTicker(every)
@@ -184,7 +183,7 @@ func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error)
 	}
 }
 
-// looks: what is seen is what lies there.
+// browsing: it shows the messages in the DLQ.
 func browsing() []deadTest {
 	return []deadTest{
 		{name: "ADeadLetterIsSeenAsItWasPublished", body: publishedMessage},
@@ -230,8 +229,7 @@ func publishedMessage(d *dlqFixture) {
 	}
 }
 
-// plainMessage is a dead letter as the kit's other clients see it. The header that
-// carries the id is no header of the user's.
+// plainMessage returns a dead letter as the kit's other clients see it, without the header that carries the id.
 func plainMessage(m *deadletter.Message, id string) Message {
 	p := Message{ID: m.ID, Key: m.Key, Body: m.Body}
 	for _, h := range m.Headers {

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// aged asks for age, retention and bounds; what the broker does not report is no promise.
+// aged checks age, retention and bounds. A broker need not report them.
 func aged(d *dlqFixture) {
 	ctx, cancel := d.withTimeout()
 	defer cancel()
@@ -21,7 +21,7 @@ func aged(d *dlqFixture) {
 	if _, err := q.Drops(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
 		d.Errorf("what drops a message: %v", err)
 	}
-	const clocks = time.Second // a broker may cut its times to seconds
+	const clocks = time.Second // a broker may truncate times to seconds
 	told := func(after time.Time) time.Time {
 		d.Helper()
 		at, ok, err := q.Oldest(ctx)
@@ -38,7 +38,7 @@ func aged(d *dlqFixture) {
 		}
 	}
 	remove(ids[0])
-	told(first) // of what is left
+	told(first) // of the remaining messages
 	remove(ids[1:]...)
 	if at, ok, err := q.Oldest(ctx); err != nil || ok {
 		d.Errorf("the oldest of an empty DLQ came at %s: %v", at, err)

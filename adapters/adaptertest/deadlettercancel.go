@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// cancellingDLQ is a driver whose runner is told to end when it sends.
+// cancellingDLQ is a driver that cancels its runner's context at the first write.
 type cancellingDLQ struct {
 	driver.DLQ
 	cancel context.CancelFunc
@@ -31,8 +31,8 @@ func (s *cancellingSession) Write(ctx context.Context, to driver.Place, msgs []*
 	return s.Session.Write(ctx, to, msgs)
 }
 
-// cancelledReplay ends the context of a replay while its first window is on its way, as
-// Ctrl-C does, and another runner goes on.
+// cancelledReplay cancels the context of a replay while its first window is being sent, as Ctrl-C does, and another
+// runner resumes it.
 func cancelledReplay(d *dlqFixture) {
 	msgs, ids := numberedMessages(30)
 	d.makeDeadLetters(failAlways, msgs...)
@@ -54,7 +54,7 @@ func cancelledReplay(d *dlqFixture) {
 		d.Fatalf("the resumed replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
 	d.awaitCommits(ids...)
-	// What was sent twice may still be on its way; what is behind it shows that it is not.
+	// A duplicate may still be on its way; a later message shows that none is.
 	d.put(namedMessages("last")...)
 	d.awaitCommits("last")
 	for _, id := range ids {

@@ -6,14 +6,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// consuming: a DLQ may have a consumer, which is a subscription like any other.
+// consuming: a DLQ may have a consumer, which is a normal subscription.
 func consuming() []deadTest {
 	return []deadTest{
 		{name: "ADLQMayHaveAConsumer", body: consumed, possible: func(h *Harness) bool { return h.DLQTopic != nil }},
 	}
 }
 
-// consumed has a second service fail what it reads from the DLQ, so that its own DLQ is replayed, too.
+// consumed: a second service fails the messages that it reads from the DLQ, so that its own DLQ can be replayed too.
 func consumed(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	for i := range msgs {

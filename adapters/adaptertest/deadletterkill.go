@@ -13,10 +13,9 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay
-// and of a purge, once before it and once behind it. Another runner resumes. Nothing is lost, at
-// most a window is sent twice, and the task counts each message once. The DLQ must be one of
-// [deadletter.New].
+// RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay and of a purge,
+// once before it and once after it. Another runner resumes. Nothing is lost, at most a window is sent twice, and the
+// task counts each message once. The DLQ must be one of [deadletter.New].
 func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 	t.Helper()
 	var todo []test
@@ -34,7 +33,7 @@ func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 const (
 	killMessages = 5
 	killWindow   = 2
-	lastID       = "last-" // of a message that succeeds at once
+	lastID       = "last-" // prefix of the ids of messages that succeed at once
 )
 
 func killsAll(d *dlqFixture, kind deadletter.Kind) {
@@ -59,8 +58,7 @@ func killsAll(d *dlqFixture, kind deadletter.Kind) {
 	}
 }
 
-// killedAt kills a task at one call of its driver and resumes it; survived is true where there
-// are fewer calls.
+// killedAt kills a task at one call of its driver and resumes it. survived is true if there are fewer calls.
 func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
 	d.Helper()
 	where := fmt.Sprintf("killed at call %d (behind it: %t)", call, behind)
@@ -99,7 +97,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 		d.awaitCommits(ids...)
 		runs = 2
 	}
-	// What was sent twice may still be on its way; what is behind it shows that it is not.
+	// A duplicate may still be on its way; a later message shows that none is.
 	last := fmt.Sprintf("%s%s-%d-%t", lastID, kind, call, behind)
 	d.put(namedMessages(last)...)
 	d.awaitCommits(last)
@@ -114,7 +112,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	return survived
 }
 
-// takenOver resumes a task, or does it where it was not recorded before its runner was killed.
+// takenOver resumes a task. If the task was not recorded before its runner was killed, it runs it again.
 func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id string, task func(deadletter.Queue) (deadletter.Task, error)) (t deadletter.Task) {
 	d.Helper()
 	all, err := deadletter.History(ctx, q)
@@ -125,7 +123,7 @@ func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id strin
 	switch {
 	case at < 0:
 		t, err = task(q)
-	case all[at].Status == deadletter.StatusDone: // it died when all was done
+	case all[at].Status == deadletter.StatusDone: // the runner died when everything was done
 		return all[at]
 	default:
 		t, err = deadletter.Resume(ctx, q, id, "ben@ops", deadletter.Report{})
@@ -138,13 +136,13 @@ func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id strin
 
 var errKilled = errors.New("the runner was killed")
 
-// The calls of a driver that have a name in tests.
+// Names of driver calls that tests use.
 const (
 	callWrite  = "Write"
 	callRemove = "Remove (messages)"
 )
 
-// killableQueue opens the DLQ as a process of its own would, which m kills.
+// killableQueue opens the DLQ as a separate process would, which m kills.
 func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 	d.Helper()
 	q, kill := d.openOne()
@@ -152,18 +150,17 @@ func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return killableDLQ{inner, m} })
 }
 
-// killableDriver counts the calls of a driver, or only those of one name, and kills its process
-// at one of them.
+// killableDriver counts the calls of a driver, or only those with one name, and kills its process at one of them.
 type killableDriver struct {
 	only   string
 	left   int
 	behind bool
 	kill   func()
 	dead   bool
-	at     string // the name of the call
+	at     string // the name of that call
 }
 
-// call does one call of the driver, where its process still lives.
+// call makes one call of the driver if its process is alive.
 func (m *killableDriver) call(name string, do func() error) error {
 	switch {
 	case m.dead:
@@ -240,7 +237,7 @@ func (s killableSession) Write(ctx context.Context, to driver.Place, msgs []*dea
 	return errs
 }
 
-// Remove may be killed inside: when the entries are recorded, and when one message is out.
+// Remove can be killed inside: when the entries are recorded, and when one message is removed.
 func (s killableSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	err := s.m.call("Remove (record)", func() error { return s.Session.Remove(ctx, nil, entries...) })
 	for i := 0; i < min(2, len(msgs)) && err == nil; i++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// replaying: what is replayed reaches the group that failed it, as it was.
+// replaying: a replayed message reaches the group that failed it, unchanged.
 func replaying() []deadTest {
 	return []deadTest{
 		{name: "AReplayEmptiesTheDLQ", body: replayAll},
@@ -78,7 +78,7 @@ func replayNoOther(d *dlqFixture) {
 	for i := range last {
 		last[i] = "last-" + string(rune('0'+i))
 	}
-	d.put(namedMessages(last...)...) // behind all that the replay may have written there
+	d.put(namedMessages(last...)...) // after everything that the replay may have written there
 	other.await(d.T, "the other group handles all there is", func() bool {
 		committed, _ := other.ended()
 		return len(committed) == len(ids)+len(last)
@@ -113,7 +113,7 @@ func replaySome(d *dlqFixture) {
 	if got := d.idsInDLQ(q); !slices.Equal(got, ids[4:]) {
 		d.Errorf("the DLQ has %q, want %q", got, ids[4:])
 	}
-	d.runReplay(q, newReplay()) // what lay behind what is settled is still found
+	d.runReplay(q, newReplay()) // messages behind settled ones are still found
 	d.awaitCommits(ids...)
 	if got := d.idsInDLQ(q); len(got) > 0 {
 		d.Errorf("%q still lie in the DLQ", got)
@@ -195,7 +195,7 @@ func dryRun(d *dlqFixture) {
 	}
 }
 
-// refusesMismatch puts a message into the DLQ whose headers name another group.
+// refusesMismatch adds a message whose headers name another group to the DLQ.
 func refusesMismatch(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
@@ -236,7 +236,7 @@ func pausedReplay(d *dlqFixture) {
 	ctx, cancel := d.withTimeout()
 	defer cancel()
 	r := newReplay()
-	r.Rate, r.Window = 20, 5 // it takes longer than its orders are not looked at
+	r.Rate, r.Window = 20, 5 // slow enough for the pause to be noticed
 	asked := false
 	r.Report.Progress = func(t deadletter.Task) {
 		if t.Counts.Replayed > 0 && !asked {

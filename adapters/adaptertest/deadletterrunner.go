@@ -9,11 +9,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// dying: a runner may be killed at any arrow of a replay.
+// killedRunners: a runner may be killed at any step of a replay.
 func killedRunners() []deadTest {
 	return []deadTest{
 		{name: "ASecondRunnerIsRefusedWithTheHoldersName", body: secondRunner},
-		// In the third window, of which each removes its messages in two calls.
+		// In the third window. Each window removes its messages in two calls.
 		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callWrite, left: 3}, 0) }},
 		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *dlqFixture) {
 			killReplay(d, killableDriver{only: callWrite, left: 3, behind: true}, newReplay().Window)
@@ -27,7 +27,7 @@ func killedRunners() []deadTest {
 	}
 }
 
-// secondRunner tries to replay a DLQ that another one has.
+// secondRunner tries to replay a DLQ that another runner has claimed.
 func secondRunner(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	d.makeDeadLetters(failAlways, msgs...)
@@ -81,7 +81,7 @@ func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	if got := d.idsInDLQ(next); len(got) > 0 {
 		d.Errorf("%q still lie in the DLQ", got)
 	}
-	// What was sent twice may still be on its way; what is behind it shows that it is not.
+	// A duplicate may still be on its way; a later message shows that none is.
 	d.put(namedMessages("last")...)
 	d.awaitCommits("last")
 	again := 0

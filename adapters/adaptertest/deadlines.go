@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// deadlines: a message that names its own end does not run after it.
+// deadlines: a message does not run after its expiry.
 func deadlines() []test {
 	return []test{
 		{name: "AnExpiredMessageNeverRuns", body: expiredBefore},
@@ -17,7 +17,7 @@ func deadlines() []test {
 	}
 }
 
-// expires is a header that names an end.
+// expires returns the header that sets an expiry.
 func expires(value string) Header { return Header{redeliver.HeaderExpires, []byte(value)} }
 
 func timeIn(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }

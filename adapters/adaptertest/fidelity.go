@@ -20,7 +20,7 @@ func fidelity() []test {
 	}
 }
 
-// unusualMessages are messages that a map of strings cannot hold, as far as the broker can.
+// unusualMessages returns messages that a map of strings cannot hold, as far as the broker can.
 func unusualMessages(f Features) []Message {
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	every := make([]byte, 256)
@@ -57,13 +57,13 @@ func unchanged(b *fixture) {
 	for i, m := range msgs {
 		ids[i] = m.ID
 	}
-	// One wait of one level, one with a hop and a hold.
+	// One wait on one level, one with a hop and a hold.
 	p := redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
 		Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}
 	b.start(Config{Policy: p}, func(a *attempt) error {
-		// What a handler does to its message is not what is retried.
+		// Changes that a handler makes to its message do not affect the retry.
 		for i := range a.Msg.Payload {
 			a.Msg.Payload[i] = '!'
 		}
@@ -88,7 +88,7 @@ func unchanged(b *fixture) {
 				b.Errorf("%s has metadata %q, the first attempt %q", what, a.Metadata, as[0].Metadata)
 			}
 			for _, h := range m.Headers {
-				// What is no text need not show in a map of strings.
+				// Values that are not text may be missing from a map of strings.
 				if _, ok := a.Metadata[h.Name]; !ok && utf8.Valid(h.Value) {
 					b.Errorf("%s has metadata %q, want a %s in it", what, a.Metadata, h.Name)
 				}
@@ -106,7 +106,7 @@ func unchanged(b *fixture) {
 	}
 }
 
-// checkSame compares all that is the user's.
+// checkSame compares the user's part of a message.
 func (b *fixture) checkSame(what string, got, want Message) {
 	b.Helper()
 	if got.ID != want.ID {
@@ -126,7 +126,7 @@ func (b *fixture) checkSameBody(what string, got, want []byte) {
 	}
 }
 
-// checkSameHeaders compares headers: in order, where they have one.
+// checkSameHeaders compares headers, in order if they have one.
 func (b *fixture) checkSameHeaders(what string, got, want []Header) {
 	b.Helper()
 	g, w := texts(got), texts(want)

@@ -10,10 +10,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// errHandler is what the handlers of the kit fail with.
+// errHandler is the error of the kit's handlers.
 var errHandler = errors.New("card declined")
 
-// fixture is one test: an origin, the groups that read it, and what happened there.
+// fixture is the environment of one test: an origin, its groups, and a journal.
 type fixture struct {
 	*testing.T
 	*journal
@@ -21,7 +21,7 @@ type fixture struct {
 	origin, group string
 	groups        []string
 	native        bool // batches come in the broker's own form
-	nacks         bool // the test's handlers run without a middleware, or nack
+	nacks         bool // the test's handlers run without middleware, or nack
 }
 
 func newFixture(t *testing.T, h Harness, groups int) *fixture {
@@ -33,9 +33,8 @@ func newFixture(t *testing.T, h Harness, groups int) *fixture {
 	return b
 }
 
-// checkNoNack checks that it was the middleware that moved on what failed, or
-// whatever else runs the handler. A subscriber does the same for a bare nack, so
-// that most tests of retries would pass without a middleware.
+// checkNoNack checks that the middleware, or whatever else runs the handler, settled the failed messages. A
+// subscriber treats a bare nack the same, so most tests of retries would pass without middleware.
 func (b *fixture) checkNoNack() {
 	if b.nacks {
 		return
@@ -52,12 +51,12 @@ func (b *fixture) checkNoNack() {
 	}
 }
 
-// quickPolicy is a policy whose retries wait 100 ms.
+// quickPolicy returns a policy whose retries wait 100 ms.
 func quickPolicy(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
-// namedMessages are messages whose ids and bodies are their names.
+// namedMessages returns messages with their names as ids and bodies.
 func namedMessages(names ...string) []Message {
 	msgs := make([]Message, len(names))
 	for i, n := range names {
@@ -66,7 +65,7 @@ func namedMessages(names ...string) []Message {
 	return msgs
 }
 
-// numberedMessages are n messages, and their ids.
+// numberedMessages returns n messages and their ids.
 func numberedMessages(n int) ([]Message, []string) {
 	names := make([]string, n)
 	for i := range names {
@@ -81,7 +80,7 @@ func (b *fixture) put(msgs ...Message) {
 	b.h.Put(b.T, b.origin, msgs...)
 }
 
-// underOneKey gives all messages one key, where there are keys.
+// underOneKey gives all messages one key, if there are keys.
 func (b *fixture) underOneKey(msgs []Message) []Message {
 	if b.h.Features.KeyOrder {
 		for i := range msgs {
@@ -91,13 +90,13 @@ func (b *fixture) underOneKey(msgs []Message) []Message {
 	return msgs
 }
 
-// await returns when ok says so; see journal.await.
+// await waits until ok returns true, see journal.await.
 func (b *fixture) await(what string, ok func() bool, ids ...string) {
 	b.Helper()
 	b.journal.await(b.T, what, ok, ids...)
 }
 
-// awaitContext returns when a message's context has ended, or the test.
+// awaitContext waits until a message's context or the test ends.
 func (b *fixture) awaitContext(a *attempt) {
 	select {
 	case <-a.Msg.Context().Done():
@@ -105,7 +104,7 @@ func (b *fixture) awaitContext(a *attempt) {
 	}
 }
 
-// awaitEnds returns when each message was committed or dead-lettered.
+// awaitEnds waits until each message is committed or dead-lettered.
 func (b *fixture) awaitEnds(ids ...string) {
 	b.Helper()
 	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool {
@@ -114,7 +113,7 @@ func (b *fixture) awaitEnds(ids ...string) {
 	}, ids...)
 }
 
-// dead returns the n messages that are in the DLQ of the first group.
+// dead returns the n messages in the DLQ of the first group.
 func (b *fixture) dead(n int) []Message {
 	b.Helper()
 	msgs := b.h.Dead(b.T, b.origin, b.group, n)
@@ -125,7 +124,7 @@ func (b *fixture) dead(n int) []Message {
 	return msgs
 }
 
-// deadLetterState is what the headers of a dead letter say, which must be beyond doubt.
+// deadLetterState parses the headers of a dead letter, which must be valid.
 func (b *fixture) deadLetterState(m Message) redeliver.State {
 	b.Helper()
 	if len(m.Ours) == 0 {
@@ -138,7 +137,7 @@ func (b *fixture) deadLetterState(m Message) redeliver.State {
 	return st
 }
 
-// checkDeadLetter checks that one message is in the DLQ, for this reason and after so many attempts.
+// checkDeadLetter checks that one message is in the DLQ, for this reason and after this many attempts.
 func (b *fixture) checkDeadLetter(reason redeliver.Reason, attempts int) redeliver.State {
 	b.Helper()
 	st := b.deadLetterState(b.dead(1)[0])
@@ -162,9 +161,8 @@ func (b *fixture) wantRuns(id string, n int) {
 	}
 }
 
-// checkNotEarly checks that between the end of an attempt and the begin of the next
-// one lay at least so long. retry counts from 0. Where a kill made duplicates, the
-// first copy counts: the retries of all were planned after it.
+// checkNotEarly checks the time between the end of an attempt and the start of the next. retry counts from 0. If a
+// kill made duplicates, the first copy counts, because all retries were planned after it.
 func (b *fixture) checkNotEarly(than func(retry int) time.Duration, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
@@ -188,7 +186,7 @@ func (b *fixture) checkNotEarly(than func(retry int) time.Duration, ids ...strin
 	}
 }
 
-// constantDelay is the same wait before every retry.
+// constantDelay returns the same wait for every retry.
 func constantDelay(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }

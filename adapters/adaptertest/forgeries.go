@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// liars: headers that lie are a finding, not an instruction.
+// forgeries: forged headers are reported, not obeyed.
 func forgeries() []test {
 	return []test{
 		{name: "RedeliverHeadersOnTheOriginAreNotTrusted", body: forgedOnOrigin},
@@ -17,7 +17,7 @@ func forgeries() []test {
 	}
 }
 
-// copiedHeaders are headers that a service copied onward: of a dead letter of this group.
+// copiedHeaders returns the headers of a dead letter of this group that a service has copied.
 func copiedHeaders(b *fixture) []Header {
 	now := time.Now()
 	st := redeliver.State{
@@ -39,7 +39,7 @@ func copiedHeaders(b *fixture) []Header {
 func forgedOnOrigin(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, failHandler)
 	b.put(Message{ID: "a", Body: []byte("v"), Headers: copiedHeaders(b)}, namedMessages("neighbour")[0])
-	b.awaitEnds("a", "neighbour") // and not in an hour
+	b.awaitEnds("a", "neighbour") // not after an hour
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 2)
 	if first := b.ran("a")[0].State; first.Error != "" || !first.Due.IsZero() || first.Reason != "" {
@@ -68,8 +68,8 @@ func foreign(b *fixture) {
 	b.checkReason(b.deadLetterState(dead), redeliver.ReasonExhausted, 3)
 }
 
-// forgedValues are what headers say that come back to a group with two retries. Whoever
-// believes nothing of it runs the message as new.
+// forgedValues returns changes of the headers of a message that comes back to a group with two retries. An adapter
+// that trusts none of them runs the message as new.
 func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
 	with := func(name, value string) func([]redeliver.Header) []redeliver.Header {
 		return func(hs []redeliver.Header) []redeliver.Header {
@@ -124,7 +124,7 @@ func garbage(b *fixture) {
 		m.Ours = spoil(m.Ours)
 		msgs, bad = append(msgs, m), append(bad, name)
 	}
-	const late = "due in the year 9999" // it waits, as long as anything can
+	const late = "due in the year 9999" // it waits for the longest possible time
 	m := back(late)
 	for i := range m.Ours {
 		if m.Ours[i].Name == redeliver.HeaderDue {
@@ -139,7 +139,7 @@ func garbage(b *fixture) {
 		found[f.ID]++
 	}
 	for _, id := range bad {
-		// Two where the one attempt behind it is believed, else three.
+		// Two if its earlier attempt is trusted, otherwise three.
 		if n := len(b.ran(id)); n != 2 && n != 3 {
 			b.Errorf("%s ran %d times, want 2 or 3", id, n)
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// hostileMessage is a message that an adapter may stumble over.
+// hostileMessage is a message that may break an adapter.
 type hostileMessage struct {
 	name string
 	// make returns the message, and prepares the broker for it.
 	make func(b *fixture) Message
-	// oversized is the last place for which the message is too large; empty for none.
+	// oversized is the last place for which the message is too large, or empty.
 	oversized Place
 }
 
@@ -27,7 +27,7 @@ var hostileMessages = []hostileMessage{
 	{name: "AMessageTooLargeForTheDLQBlocksNoOther", make: oversized(DLQ), oversized: DLQ},
 }
 
-// hostile: promise 3. A hostile message ends in the DLQ and delays no other.
+// hostile: promise 3. A hostile message goes to the DLQ and delays no other.
 func hostile() (all []test) {
 	for _, m := range hostileMessages {
 		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
@@ -37,8 +37,8 @@ func hostile() (all []test) {
 	return all
 }
 
-// minNeighbourTimeout bounds how long the neighbours of a hostile message take: adapters repeat a failed
-// write every 10 s. A slow machine has longer: ten times what a message took before.
+// minNeighbourTimeout is the least time allowed for the neighbours of a hostile message, because adapters repeat a
+// failed write every 10 s. On a slow machine they get ten times what a message took before.
 const minNeighbourTimeout = 10 * time.Second
 
 func (h *hostileMessage) play(b *fixture) {
@@ -80,7 +80,7 @@ func (h *hostileMessage) play(b *fixture) {
 	}
 }
 
-// checkDeadLetter checks the dead letter: the message as it was, a stub that says where that is, or its parts.
+// checkDeadLetter checks the dead letter: the unchanged message, a stub that says where that is, or its parts.
 func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 	b.Helper()
 	var parts []Message
@@ -120,7 +120,7 @@ func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 		b.Errorf("the dead letter is whole, and says that it was truncated: %s", st.Truncated)
 	case h.oversized == Waits && st.Reason == redeliver.ReasonUnschedulable:
 		b.checkReason(st, redeliver.ReasonUnschedulable, 1)
-	default: // it may wait in hand, or with a part of its state
+	default: // it may wait in memory, or with a part of its state
 		b.wantRuns(bad.ID, 2)
 		b.checkReason(st, redeliver.ReasonExhausted, 2)
 	}
@@ -131,7 +131,7 @@ func oversized(what Place) func(*fixture) Message {
 	return func(b *fixture) Message { return b.h.Oversized[what](b.T, b.origin, b.group) }
 }
 
-// fullOfHeaders has as many headers as the broker takes, at most 60,000, with our prefix.
+// fullOfHeaders makes a message with as many headers with redeliver's prefix as the broker accepts, at most 60,000.
 func fullOfHeaders(b *fixture) Message {
 	n := 60_000
 	if b.h.MaxHeaders > 0 {
@@ -139,7 +139,7 @@ func fullOfHeaders(b *fixture) Message {
 	}
 	m := Message{Body: []byte("v"), Headers: make([]Header, n)}
 	for i := range m.Headers {
-		name := redeliver.HeaderPrefix + "a" // where it may repeat, more fit into a message
+		name := redeliver.HeaderPrefix + "a" // if names may repeat, more headers fit
 		if !b.h.Features.DuplicateHeaders {
 			name += strconv.FormatInt(int64(i), 36)
 		}
@@ -148,8 +148,7 @@ func fullOfHeaders(b *fixture) Message {
 	return m
 }
 
-// withForgedState claims fifty attempts and a wait of an hour in all headers that the
-// adapter itself writes.
+// withForgedState makes a message that claims fifty attempts and a wait of an hour in all headers of the adapter.
 func withForgedState(b *fixture) Message {
 	return Message{Body: []byte("v"), Headers: copiedHeaders(b)}
 }

@@ -29,7 +29,7 @@ func shorterLadder(b *fixture) {
 		[]time.Duration{200 * time.Millisecond, time.Hour})
 }
 
-// redeploy closes a service whose messages wait, and opens one with other levels.
+// redeploy closes a service with waiting messages and opens one with other levels.
 func redeploy(b *fixture, delay time.Duration, was, is []time.Duration) {
 	const n = 50
 	msgs, ids := numberedMessages(n)

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// loads: what a process has in hand can be asked.
+// loads: the load of a process is observable.
 func loads() []test {
 	return []test{
 		{name: "LoadCountsMessagesInFlight", body: inFlightIsKnown},
@@ -15,7 +15,7 @@ func loads() []test {
 	}
 }
 
-// watched is a subscription that can be asked.
+// watched is an observable subscription.
 type watched struct {
 	origin, group string
 	load          func() redeliver.Load
@@ -27,14 +27,14 @@ func (p *process) Watch(origin, group string, load func() redeliver.Load) (end f
 	return func() { p.journal.change(func() { p.unwatched++ }) }
 }
 
-// watchedSubscriptions are the subscriptions so far, and how many of them have ended.
+// watchedSubscriptions returns the subscriptions so far, and how many have ended.
 func (p *process) watchedSubscriptions() (all []watched, ended int) {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return p.watched, p.unwatched
 }
 
-// load is what the process has in hand.
+// load returns the load of the process.
 func (p *process) load() (all redeliver.Load) {
 	of, _ := p.watchedSubscriptions()
 	for _, w := range of {
@@ -45,7 +45,7 @@ func (p *process) load() (all redeliver.Load) {
 	return all
 }
 
-// awaitLoad looks, as who reads a gauge does, until so much is in hand: no event tells.
+// awaitLoad polls until the load is as wanted, because no event reports it.
 func (p *process) awaitLoad(what string, want redeliver.Load) {
 	p.b.Helper()
 	p.awaitLoadThat(what, func(l redeliver.Load) bool { return l == want })
@@ -68,7 +68,7 @@ func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 
 func inFlightIsKnown(b *fixture) {
 	n := 3
-	if !b.h.Features.NoHeadOfLineBlocking { // one that runs may have others behind it
+	if !b.h.Features.NoHeadOfLineBlocking { // a running message may have others behind it
 		n = 1
 	}
 	gate := make(chan struct{})
@@ -100,9 +100,8 @@ func inFlightIsKnown(b *fixture) {
 	}
 }
 
-// heldIsKnown shows that what a process holds counts, where the harness says that it
-// ReadsAhead. Without that nobody knows how much it has read: nothing held is right, too,
-// and what is left of the test is that one message is in flight, and none at the end.
+// heldIsKnown checks that held messages count, if the harness ReadsAhead. Otherwise any number of them is right, and
+// the test only checks the messages in flight.
 func heldIsKnown(b *fixture) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})

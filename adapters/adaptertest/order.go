@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// orders: what may run beside what.
+// orders: which messages may run at once.
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
@@ -22,7 +22,7 @@ type concurrency struct {
 	now, maximum int
 	want         int
 	once         sync.Once
-	reached      chan struct{} // closed when there were as many as wanted
+	reached      chan struct{} // closed when as many as wanted ran at once
 }
 
 func newConcurrency(want int) *concurrency {

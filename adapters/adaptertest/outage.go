@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// outages: a dependency that is away for a while buries nobody.
+// outages: an unavailable dependency sends nothing to the DLQ.
 func outages() []test {
 	return []test{
 		{name: "AnOutageDeadLettersNothing", body: outage},
@@ -16,14 +16,14 @@ func outages() []test {
 	}
 }
 
-// outagePolicy is a policy whose retries are over soon, and which knows outages.
+// outagePolicy returns a policy with few retries that detects outages.
 func outagePolicy() redeliver.Policy {
 	p := quickPolicy(2)
 	p.Outage = redeliver.Outage{MinKeys: 5, Probe: 100 * time.Millisecond, MaxPause: 400 * time.Millisecond}
 	return p
 }
 
-// outageChanges are what was told of the subscription, of what outages are told with.
+// outageChanges returns the changes of the subscription that report outages.
 func (b *fixture) outageChanges() (told []redeliver.Change) {
 	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
@@ -36,9 +36,8 @@ func (b *fixture) outageChanges() (told []redeliver.Change) {
 	return told
 }
 
-// failDuringOutage fails as what depends on something that is away. What comes again before the
-// outage is known is put aside, uncounted: on a busy machine a few messages would use up
-// their retries before five have failed.
+// failDuringOutage fails as if a dependency were unavailable. A message that comes again before the outage is
+// detected is postponed: on a busy machine a few messages would use up their retries before five have failed.
 func (b *fixture) failDuringOutage(a *attempt) error {
 	if a.State.Attempts > 0 && !slices.Contains(b.outageChanges(), redeliver.ChangeOutage) {
 		return redeliver.Postpone(errHandler)
@@ -46,8 +45,7 @@ func (b *fixture) failDuringOutage(a *attempt) error {
 	return errHandler
 }
 
-// checkOneFailure checks that of a message no failure counted but its first, which may have been
-// what made the outage known.
+// checkOneFailure checks that at most the first failure of a message counted, which may have revealed the outage.
 func (b *fixture) checkOneFailure() {
 	b.Helper()
 	for _, a := range b.all() {
@@ -57,8 +55,8 @@ func (b *fixture) checkOneFailure() {
 	}
 }
 
-// outage: it lasts for ten times as long as the retries of a message do. What fails for
-// itself meanwhile is dead-lettered as ever.
+// outage lasts ten times as long as the retries of a message. A message that fails for its own reason is
+// dead-lettered as usual.
 func outage(b *fixture) {
 	const n = 60
 	msgs, ids := numberedMessages(n)
@@ -77,8 +75,8 @@ func outage(b *fixture) {
 	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began, before := time.Now(), len(b.all())
 	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
-	// Those in flight when it began, twice: a retry may have been under way. And a probe
-	// every 400 ms, but for the first.
+	// Twice those in flight at the start, because a retry may have been on its way, and a probe every 400 ms except
+	// for the first.
 	if maxAttempts := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > maxAttempts {
 		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), maxAttempts)
 	}
@@ -102,7 +100,7 @@ func outage(b *fixture) {
 	})
 }
 
-// outageAndClose: what is held back comes to the next process, uncounted.
+// outageAndClose: messages that were held back come to the next process, uncounted.
 func outageAndClose(b *fixture) {
 	const n = 30
 	msgs, ids := numberedMessages(n)

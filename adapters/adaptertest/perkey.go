@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// perKey: a failing key waits, and no other.
+// perKey: a failing key blocks only its own messages.
 func perKey() []test {
 	return []test{
 		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: keyWaits},
@@ -19,14 +19,14 @@ func perKey() []test {
 	}
 }
 
-// perKeyPolicy is a policy whose failing keys wait.
+// perKeyPolicy returns a policy with the PerKey order.
 func perKeyPolicy(retries int) redeliver.Policy {
 	p := quickPolicy(retries)
 	p.Order = redeliver.PerKey
 	return p
 }
 
-// keyed are messages of one key.
+// keyed returns messages of one key.
 func keyed(key string, names ...string) []Message {
 	msgs := namedMessages(names...)
 	for i := range msgs {
@@ -35,8 +35,8 @@ func keyed(key string, names ...string) []Message {
 	return msgs
 }
 
-// checkKeyOrder are the attempts so far of the messages of a key, each of which must have
-// begun behind the one before it, by id.
+// checkKeyOrder returns the attempts so far of the messages of a key, by id, and checks that none began before the
+// previous one ended.
 func (b *fixture) checkKeyOrder(ids ...string) (ran []string) {
 	b.Helper()
 	var last attempt
@@ -146,7 +146,7 @@ func keyAfterKill(b *fixture) {
 			ran = append(ran, a.State.ID)
 		}
 	}
-	// It may be there twice, where it was just written to where it waits.
+	// It may exist twice, if the kill came right after the copy for its wait.
 	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
 		b.Errorf("ran in the order %s", got)
 	}

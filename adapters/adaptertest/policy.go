@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// policies: what cannot be met is refused at the start (promise 5).
+// policies: an impossible policy is refused at the start (promise 5).
 func policies() []test {
 	return []test{
 		{name: "ABadPolicyIsRefusedWithAllItsProblems", body: badPolicy},

@@ -6,9 +6,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// finishesByItsRule closes a service whose messages wait, and opens one that would retry
-// them more often, and an hour later. They end after the retries of the first one's
-// rule, and its waits, although no level of the second is made for those.
+// finishesByItsRule closes a service with waiting messages, and opens one that would retry them more often and an
+// hour later. The messages keep the retries and waits of the first service's rule, although the second has no such
+// levels.
 func finishesByItsRule(b *fixture) {
 	const n, first, second = 20, 700 * time.Millisecond, 300 * time.Millisecond
 	msgs, ids := numberedMessages(n)
@@ -44,7 +44,7 @@ func finishesByItsRule(b *fixture) {
 	}
 }
 
-// messagesOfPolicy are messages that come back after one attempt, under another policy and its rule.
+// messagesOfPolicy returns messages that come back after one attempt under another policy, with its rule.
 func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names ...string) (msgs []Message) {
 	for _, id := range names {
 		now := time.Now()
@@ -57,7 +57,7 @@ func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names
 	return msgs
 }
 
-// supersedes: by the rule that the message brings it would wait for an hour.
+// supersedes: by the rule in the message it would wait for an hour.
 func supersedes(b *fixture) {
 	p := quickPolicy(2)
 	p.Supersede = true
@@ -69,8 +69,7 @@ func supersedes(b *fixture) {
 	}
 }
 
-// reportsOtherPolicy: messages come back that another policy wrote long after this process
-// began, as it seems.
+// reportsOtherPolicy: messages come back that another policy wrote, it seems, long after this process began.
 func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)

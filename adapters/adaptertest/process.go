@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// handler is the kit's kind of handler.
+// handler is the type of the kit's handlers.
 type handler func(*attempt) error
 
 func succeed(*attempt) error     { return nil }
@@ -47,13 +47,13 @@ type process struct {
 	unwatched int
 }
 
-// start opens a service of the first group and returns when it has subscribed.
+// start starts a service of the first group and returns when it has subscribed.
 func (b *fixture) start(cfg Config, h handler) *process {
 	b.Helper()
 	return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
 }
 
-// startAs is start for one of many groups, and with other middlewares.
+// startAs is start for one of several groups, and with other middlewares.
 func (b *fixture) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
 	b.Helper()
 	p := &process{b: b, journal: j, handler: h, done: make(chan struct{})}
@@ -61,14 +61,14 @@ func (b *fixture) startAs(group string, j *journal, cfg Config, h handler, mws .
 	return p
 }
 
-// route opens the service and runs a Router around what it delivers.
+// route opens the service and runs a Router on its subscriber.
 func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	p.b.Helper()
 	p.svc = p.b.open(group, cfg, p)
 	p.serve(p.svc.Subscriber(), h, mws...)
 }
 
-// serve runs a Router around what a subscriber delivers, and returns when it has subscribed.
+// serve runs a Router on a subscriber, and returns when it has subscribed.
 func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	b := p.b
 	b.Helper()
@@ -109,15 +109,15 @@ func (b *fixture) open(group string, cfg Config, sink redeliver.Sink) Service {
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		defer cancel()
-		_ = svc.Close(ctx) // a test that minds closes it itself
+		_ = svc.Close(ctx) // a test that needs the error closes it itself
 	})
 	return svc
 }
 
-// config is the whole configuration of a process.
+// config returns the whole configuration of a process.
 func (b *fixture) config(group string, cfg Config, sink redeliver.Sink) Config {
 	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
-	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // nothing of the kit takes longer that is to end at all
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // everything in the kit that should end takes less time
 	return cfg
 }
 
@@ -128,24 +128,24 @@ func (p *process) Event(e redeliver.Event) {
 	}
 }
 
-// handle is what the Router calls.
+// handle is the handler of the Router.
 func (p *process) handle(msg *message.Message) error {
 	if p.killed.Load() {
-		return nil // nobody is there any more, and nobody hears the answer
+		return nil // the process is dead
 	}
 	a := p.beginAttempt(msg)
 	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
 	return p.handler(a)
 }
 
-// beginAttempt notes that an attempt begins.
+// beginAttempt records the start of an attempt.
 func (p *process) beginAttempt(msg *message.Message) *attempt {
 	return p.recordAttempt(msg.Context(), &attempt{
 		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Seen(msg),
 	})
 }
 
-// recordAttempt is enter for an attempt with what is to be known of its message.
+// recordAttempt completes an attempt and records it.
 func (p *process) recordAttempt(ctx context.Context, a *attempt) *attempt {
 	st, ok := redeliver.FromContext(ctx)
 	if !ok {
@@ -166,7 +166,7 @@ func (p *process) kill() {
 	p.killed.Store(true)
 }
 
-// close ends the process in order: first the Router, then the service.
+// close shuts the process down: first the Router, then the service.
 func (p *process) close() {
 	p.b.Helper()
 	p.end()

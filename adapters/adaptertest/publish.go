@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// publishing: what a handler produces, and what is published for later.
+// publishing: messages that a handler produces, and delayed publishes.
 func publishing() []test {
 	return []test{
 		{name: "AFailedPublishFailsTheAttempt", body: publishInside},
@@ -23,7 +23,7 @@ func publishing() []test {
 	}
 }
 
-// refusing is a publisher whose topic takes nothing.
+// refusing is a publisher whose topic does not exist.
 type refusing struct{ calls atomic.Int32 }
 
 func (p *refusing) Publish(string, ...*message.Message) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// receives: a program that asks for messages, instead of a handler that gets them.
+// receives: a program that requests messages, instead of a handler.
 func receives() []test {
 	return []test{
 		{name: "AReceivedAndAckedMessageIsCommitted", body: receivedAndAcked},
@@ -19,7 +19,7 @@ func receives() []test {
 	}
 }
 
-// newReceiver opens a service that receives.
+// newReceiver opens a service and a receiver.
 func (b *fixture) newReceiver(cfg Config) (*middleware.Receiver, *process) {
 	b.Helper()
 	p := &process{b: b, journal: b.journal, done: make(chan struct{})}
@@ -35,7 +35,7 @@ func (b *fixture) newReceiver(cfg Config) (*middleware.Receiver, *process) {
 	return r, p
 }
 
-// receiveOne receives one message, and returns it with its id.
+// receiveOne receives one message and returns it with its id.
 func (b *fixture) receiveOne(r *middleware.Receiver, invisible time.Duration) (id string, m *middleware.Received) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), Timeout)
@@ -57,7 +57,7 @@ func receivedAndAcked(b *fixture) {
 	msgs, ids := numberedMessages(5)
 	r, _ := b.newReceiver(Config{Policy: quickPolicy(3)})
 	b.put(msgs...)
-	for range ids { // where messages have an order, the next comes when one is acked
+	for range ids { // if messages have an order, the next one comes after an ack
 		id, m := b.receiveOne(r, Timeout)
 		if err := m.Ack(); err != nil || !slices.Contains(ids, id) || string(m.Message.Payload) != id {
 			b.Errorf("received %q with %q: %v", id, m.Message.Payload, err)

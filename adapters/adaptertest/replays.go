@@ -19,7 +19,7 @@ func replays() []test {
 
 func replay(b *fixture, headers bool) {
 	msgs, _ := numberedMessages(5)
-	if headers { // they alone know its id
+	if headers { // only the headers have its id
 		msgs = append(msgs, Message{Body: []byte("without a UUID")})
 	}
 	fixed := make(chan struct{})
@@ -68,8 +68,8 @@ func replay(b *fixture, headers bool) {
 	}
 }
 
-// replayToOne sends dead letters of one group back, beside another that has
-// handled the same messages. Over the origin they would reach that again.
+// replayToOne sends dead letters of one group back, beside another group that has handled the same messages. Over the
+// origin it would get them again.
 func replayToOne(b *fixture, headers bool) {
 	const n = 5
 	msgs, ids := numberedMessages(n)
@@ -98,8 +98,7 @@ func replayToOne(b *fixture, headers bool) {
 		committed, _ := b.ended()
 		return len(committed) == n
 	})
-	// What had been written to the origin meanwhile stands before these, in
-	// whatever parts an origin has.
+	// Anything that was written to the origin meanwhile comes before these, in every part of an origin.
 	last := make([]string, 8)
 	for i := range last {
 		last[i] = fmt.Sprintf("last-%d", i)

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What a failed test logs of 200 messages is short, and begins with those that it misses.
+// The report of a failed test with 200 messages is short, and begins with the missing ones.
 func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
@@ -31,7 +31,7 @@ func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		lines []string
-		want  []string // how the first ones begin
+		want  []string // how the first lines begin
 		last  string
 	}{
 		"a wait for all": {

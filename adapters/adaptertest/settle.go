@@ -25,7 +25,7 @@ func successIsCommitted(b *fixture) {
 	b.put(b.underOneKey(msgs)...)
 	b.awaitEnds(ids...)
 	p.close()
-	// What was not acked would come again, before the last.
+	// An unacked message would come again before this one.
 	b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.put(b.underOneKey(namedMessages("last"))...)
 	b.awaitEnds("last")
@@ -54,7 +54,7 @@ func exactlyOnePlace(b *fixture) {
 	for _, id := range ids {
 		want := fate(id) + 1
 		if fate(id) == 2 {
-			want = 3 // all that there are
+			want = 3 // all attempts
 		}
 		b.wantRuns(id, want)
 		if fate(id) == 2 && (committed[id] != 0 || dead[id] != 1) || fate(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
@@ -72,8 +72,7 @@ func exactlyOnePlace(b *fixture) {
 	}
 }
 
-// whileRefused: the handler does not run again, no other message is begun, and
-// afterwards all goes on.
+// whileRefused: the handler does not run again, no other message begins, and later everything continues.
 func whileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {
@@ -98,8 +97,7 @@ func whileRefused(b *fixture, place Place) {
 	b.wantRuns("refused", 1)
 	restore()
 	b.awaitEnds("refused", "next")
-	// What was not confirmed may be there even so: a copy is no harm, a further
-	// first attempt is.
+	// An unconfirmed message may exist nevertheless. A copy is harmless, another first attempt is not.
 	resting := make(map[string]bool)
 	for _, m := range b.h.Dead(b.T, b.origin, b.group, 2) {
 		resting[b.deadLetterState(m).ID] = true

@@ -56,7 +56,7 @@ func mayFinish(b *fixture) {
 }
 
 func cutShort(b *fixture) {
-	// What is done behind an unfinished message must not take that along.
+	// Acks of later messages must not cover an unfinished one.
 	behind, ids := numberedMessages(10)
 	if !b.h.Features.NoHeadOfLineBlocking {
 		behind, ids = nil, nil
@@ -106,7 +106,7 @@ func closeIsBounded(b *fixture) {
 	}
 	b.put(namedMessages("a")...)
 	msg := b.receive(out)
-	for i := range 2 { // nobody ever answers the message
+	for i := range 2 { // the message is never answered
 		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		began := time.Now()
 		if err := svc.Close(ctx); err != nil {
@@ -140,7 +140,7 @@ func closeIsBounded(b *fixture) {
 	b.wantRuns("a", 1)
 }
 
-// receive takes one message from a subscription.
+// receive receives one message from a subscription.
 func (b *fixture) receive(out <-chan *message.Message) *message.Message {
 	b.Helper()
 	deadline := time.NewTimer(Timeout)
@@ -157,7 +157,7 @@ func (b *fixture) receive(out <-chan *message.Message) *message.Message {
 	return nil
 }
 
-// leaves: two processes of a group, one of which ends while messages run and wait.
+// leaves: one of two processes of a group ends while messages run and wait.
 func leaves(b *fixture) {
 	const n = 60
 	msgs, ids := numberedMessages(n)
@@ -179,7 +179,7 @@ func leaves(b *fixture) {
 	b.dead(0)
 }
 
-// closedWhileWaiting: some wait on a level, some are held for their jitter.
+// closedWhileWaiting: some messages wait on a level, some are held for their jitter.
 func closedWhileWaiting(b *fixture) {
 	const n, base = 40, 800 * time.Millisecond
 	msgs, ids := numberedMessages(n)
@@ -201,7 +201,7 @@ func closedWhileWaiting(b *fixture) {
 	}
 }
 
-// dueWhileAway: nobody lets the retries go when they are due.
+// dueWhileAway: no process runs when the retries are due.
 func dueWhileAway(b *fixture) {
 	const n, delay = 40, 500 * time.Millisecond
 	msgs, ids := numberedMessages(n)
@@ -214,14 +214,13 @@ func dueWhileAway(b *fixture) {
 	scheduled := awaitEvents[redeliver.RetryScheduled](b, n)
 	one.close()
 	last := slices.MaxFunc(scheduled, func(x, y redeliver.RetryScheduled) int { return x.State.Due.Compare(y.State.Due) })
-	away := time.NewTimer(time.Until(last.State.Due.Add(delay))) // the clock is what is waited for
+	away := time.NewTimer(time.Until(last.State.Due.Add(delay))) // only the clock matters here
 	<-away.C
 	b.start(Config{Policy: p}, succeed)
 	b.checkCameBackOnce(ids, delay)
 }
 
-// checkCameBackOnce waits until messages that failed once are committed, and checks
-// that each ran once more.
+// checkCameBackOnce waits until messages that failed once are committed, and checks that each ran once more.
 func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.Helper()
 	b.awaitEnds(ids...)
@@ -233,7 +232,7 @@ func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.dead(0)
 }
 
-// closesNotTheService: a Router closes what it was given while its handlers run.
+// closesNotTheService: a Router closes its publisher and subscriber while its handlers run.
 func closesNotTheService(b *fixture) {
 	p := b.start(Config{Policy: quickPolicy(1)}, failHandler)
 	pub := p.svc.Publisher()

@@ -9,20 +9,20 @@ import (
 	"testing"
 )
 
-// firstColumn is the head of the guarantee table's first column.
+// firstColumn is the heading of the guarantee table's first column.
 const firstColumn = "Guarantee"
 
-// CheckTable compares a column of the guarantee table in a Markdown file with
-// what the harness of that broker claims. The table is the one whose first head
-// is "Guarantee". It has a row for each field of [Features] but Refuse, which
+// CheckTable compares a column of the guarantee table in a Markdown file with the
+// features of that broker's harness. The table is the one whose first heading is
+// "Guarantee". It has a row for each field of [Features] except Refuse, which
 // begins with the field's name as code, and a column for each broker:
 //
 //	| Guarantee | Kafka | RabbitMQ |
 //	| --- | --- | --- |
 //	| `KeyOrder`: messages of one key run in order | yes | no: a queue has no keys ([docs](https://...)) |
 //
-// A cell begins with yes or no, in small letters; a no says why and has a link to
-// where the broker documents it.
+// A cell begins with yes or no, in small letters. A no has a reason and a link to
+// the broker's documentation.
 func CheckTable(t *testing.T, markdownFile, column string, f Features) {
 	t.Helper()
 	text, err := os.ReadFile(markdownFile)
@@ -34,7 +34,7 @@ func CheckTable(t *testing.T, markdownFile, column string, f Features) {
 	}
 }
 
-// checkTable returns what is wrong with the table.
+// checkTable returns the problems of the table.
 func checkTable(text, column string, f Features) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	head, rows := table(text)
@@ -77,7 +77,7 @@ func checkTable(text, column string, f Features) (problems []string) {
 	return problems
 }
 
-// names are the features that a table tells of. Refuse is the harness's.
+// names returns the features in the table. Refuse concerns only the harness.
 func names() []string {
 	var all []string
 	for field := range reflect.TypeFor[Features]().Fields() {
@@ -88,8 +88,7 @@ func names() []string {
 	return all
 }
 
-// table is the cells of the guarantee table. It ends with the first line that is
-// no row.
+// table returns the cells of the guarantee table. It ends with the first line that is not a row.
 func table(text string) (head []string, rows [][]string) {
 	for line := range strings.Lines(text) {
 		cells := cellsOf(line)
@@ -101,7 +100,7 @@ func table(text string) (head []string, rows [][]string) {
 		case cells == nil:
 			return head, rows
 		case strings.Trim(cells[0], "-: ") == "":
-			// the line below the heads
+			// the line below the headings
 		default:
 			rows = append(rows, cells)
 		}
@@ -109,7 +108,7 @@ func table(text string) (head []string, rows [][]string) {
 	return head, rows
 }
 
-// cellsOf is a row's cells, nil for a line that is none.
+// cellsOf returns a row's cells, or nil for a line that is not a row.
 func cellsOf(line string) []string {
 	line = strings.TrimSpace(line)
 	inner, ok := strings.CutPrefix(line, "|")

@@ -29,7 +29,7 @@ func TestCheckTable(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, column string
 		f            Features
-		want         string // in the one problem; empty: there is none
+		want         string // in the only problem, or empty for none
 	}{
 		"Kafka":          {sample, "Kafka", kafka, ""},
 		"RabbitMQ":       {sample, "RabbitMQ", rabbit, ""},
@@ -57,12 +57,12 @@ func TestCheckTable(t *testing.T) {
 	}
 }
 
-// Every promise that needs a feature names one, and no two have one name.
+// Every promise that needs a feature names one, and names are unique.
 func TestPromisesNameFeatures(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range tests() {
 		for name := range strings.FieldsSeq(c.needs) {
-			_ = Features{}.has(name) // panics where there is none
+			_ = Features{}.has(name) // panics for an unknown feature
 		}
 		if seen[c.name] || c.body == nil {
 			t.Errorf("%s stands twice, or has no body", c.name)

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// throttles: a dependency that is away is not hammered (issue of batches, pull and order).
+// throttles: an unavailable dependency is not overloaded.
 func throttles() []test {
 	return []test{
 		{name: "MessagesInFlightShrinkWhileMessagesFail", needs: "NoHeadOfLineBlocking", body: shrinks},
@@ -15,7 +15,7 @@ func throttles() []test {
 	}
 }
 
-// paced: to wait for the rate is no attempt, and loses nothing.
+// rateLimited: waiting for the rate is not an attempt, and loses nothing.
 func rateLimited(b *fixture) {
 	const n = 20
 	p := quickPolicy(1)
@@ -44,13 +44,14 @@ func rateLimited(b *fixture) {
 			last = a.Began
 		}
 	}
-	// 20 more begin after the first, each 50 ms after the one before. The first handler may have got its goroutine late.
+	// 20 more begin after the first, each 50 ms after the previous one. The first handler's goroutine may have
+	// started late.
 	if took, minTime := last.Sub(first), n*50*time.Millisecond/2; took < minTime {
 		b.Errorf("%d attempts began within %s, want at least %s", len(all), took, minTime)
 	}
 }
 
-// shrinks: that it grows back takes long, and is seen with redelivertest's clock.
+// shrinks: growing back takes long, and is tested with redelivertest's clock.
 func shrinks(b *fixture) {
 	const minInFlight, most, n = 2, 16, 60
 	msgs, ids := numberedMessages(n)
@@ -81,7 +82,7 @@ func shrinks(b *fixture) {
 	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
 		b.Errorf("told %+v", told)
 	}
-	low := 0 // attempts in a row that saw no more than the least
+	low := 0 // attempts in a row with no more than minInFlight in flight
 	seen := len(b.all())
 	b.await("no more than the least is in flight", func() bool {
 		if all := len(b.all()); all > seen {

@@ -7,12 +7,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// traces: the name of the latest attempt that a tracer has seen travels with a message.
+// traces: the trace of the latest attempt travels with a message.
 func traces() []test {
 	return []test{{name: "TheTraceOfTheLatestAttemptTravelsWithTheMessage", body: traceTravels}}
 }
 
-// traceTravels is of processes without a tracer: what one with a tracer wrote is kept.
+// traceTravels uses processes without a tracer. They keep the trace that one with a tracer wrote.
 func traceTravels(b *fixture) {
 	const run = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	now := time.Now()

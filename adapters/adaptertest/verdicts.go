@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// verdicts: what ends a message early, or makes it wait otherwise than planned.
+// verdicts: outcomes other than a planned retry.
 func verdicts() []test {
 	return []test{
 		{name: "PermanentGoesToTheDLQAtOnce", body: permanent},
@@ -73,7 +73,7 @@ func retryAfter(b *fixture) {
 	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
 	b.start(Config{Policy: slow}, func(*attempt) error { return redeliver.RetryAfter(errHandler, 400*time.Millisecond) })
 	b.put(namedMessages("a")...)
-	b.awaitEnds("a") // and not in an hour
+	b.awaitEnds("a") // not after an hour
 	b.wantRuns("a", 2)
 	b.checkNotEarly(constantDelay(400*time.Millisecond), "a")
 	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
@@ -142,7 +142,7 @@ func neverReturns(b *fixture) {
 		if cause := context.Cause(a.Msg.Context()); !errors.Is(cause, redeliver.ErrTimeout) {
 			b.Errorf("the context of attempt %d ended with %v, want a timeout", a.State.Attempt(), cause)
 		}
-		<-b.Context().Done() // the test's: it goes on whatever it is told
+		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
 	})
 	b.put(b.underOneKey(namedMessages("a", "neighbour", "another"))...)
@@ -152,14 +152,14 @@ func neverReturns(b *fixture) {
 	awaitEvents[redeliver.HandlerStuck](b, 2)
 }
 
-// extendingPolicy is a policy with a short Timeout, and a handler's time that is longer.
+// extendingPolicy returns a policy with a short Timeout, and a longer handler time.
 func extendingPolicy() (p redeliver.Policy, takes time.Duration) {
 	p = quickPolicy(1)
 	p.Timeout, p.MaxTimeout = time.Second, time.Minute
 	return p, 1500 * time.Millisecond
 }
 
-// workFor takes time, and fails when ctx ends before.
+// workFor extends its attempt, and fails if ctx ends before takes.
 func workFor(ctx context.Context, takes time.Duration) error {
 	if err := redeliver.Extend(ctx, 30*time.Second); err != nil {
 		return err
@@ -174,7 +174,7 @@ func workFor(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-// extended: where a lock is renewed meanwhile, it is renewed for as long.
+// extended: a lock that is renewed meanwhile is renewed for as long.
 func extended(b *fixture) {
 	p, takes := extendingPolicy()
 	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Msg.Context(), takes) })
@@ -214,8 +214,7 @@ func invalidated(b *fixture) {
 	}
 }
 
-// invalidByKey: where a message has a key, Policy.Invalid is told it, in whatever form the
-// harness writes it.
+// invalidByKey: Policy.Invalid gets the key of a message that has one, in whatever form the harness writes it.
 func invalidByKey(b *fixture) {
 	p := perKeyPolicy(1)
 	var gone atomic.Pointer[string]
@@ -250,7 +249,7 @@ func expired(b *fixture) {
 	}
 	b.start(Config{Policy: p}, failHandler)
 	b.put(namedMessages("a")...)
-	b.awaitEnds("a") // now, and not when it has expired
+	b.awaitEnds("a") // now, not when it has expired
 	b.wantRuns("a", 2)
 	b.checkDeadLetter(redeliver.ReasonExpired, 2)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// waits: promise 4. That no attempt begins before State.Due is checked in every
-// test of the kit; here is what State.Due must be, and how soon after it a retry begins.
+// waits: promise 4. Every test of the kit checks that no attempt begins before State.Due. These tests check State.Due
+// itself, and how soon after it a retry begins.
 func waits() []test {
 	return []test{
 		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
@@ -44,8 +44,7 @@ func neverEarly(b *fixture) {
 	b.dead(n)
 }
 
-// checkDueTimes checks that a message carries the due time that was decided for
-// it, through all hops: at most rounded up to the millisecond.
+// checkDueTimes checks that a message keeps its due time through all hops, rounded up to the millisecond at most.
 func (b *fixture) checkDueTimes(ids ...string) {
 	b.Helper()
 	type nth struct {
@@ -88,8 +87,8 @@ func held(b *fixture) {
 	wait(b, 50*time.Millisecond, time.Hour)
 }
 
-// punctual: most slots are free, so nothing but the adapter delays a retry. The bound grows with what an ordinary message
-// takes, as in hostile: what it catches is a retry that waits for an unrelated event, such as the next message, a longer
+// startsSoon: most slots are free, so only the adapter delays a retry. The bound grows with the time of an ordinary
+// message, as in hostile. It catches a retry that waits for an unrelated event, such as the next message, a longer
 // level or a poll every minute.
 func startsSoon(b *fixture) {
 	const n, delay = 20, 500 * time.Millisecond
@@ -175,8 +174,7 @@ func groups(b *fixture) {
 	b.awaitEnds(ids...)
 	committed := func() map[string]int { c, _ := other.ended(); return c }
 	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
-	// Nothing of the first group's is still under way; its dead letters are not
-	// the other's either.
+	// No message of the first group is still on its way; its dead letters do not reach the other group either.
 	b.put(namedMessages("last")...)
 	b.awaitEnds("last")
 	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
