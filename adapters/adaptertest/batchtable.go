@@ -2,7 +2,7 @@ package adaptertest
 
 import (
 	"context"
-	_ "embed" // BatchRow is a row of BatchTable.
+	_ "embed" // the table
 	"errors"
 	"fmt"
 	"regexp"
@@ -21,14 +21,13 @@ import (
 //go:embed batchtable.md
 var BatchTable string
 
-// of the batch function
+// BatchRow is a row of BatchTable.
 type BatchRow struct {
-	Calls, Returns string    // of each message
-	Outcomes       [2]string // BatchRows returns the rows of BatchTable.
+	Calls, Returns string    // of the batch function
+	Outcomes       [2]string // of each message
 }
 
-// Play acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
-// late is closed.
+// BatchRows returns the rows of BatchTable.
 func BatchRows(tb testing.TB) (rows []BatchRow) {
 	tb.Helper()
 	for _, row := range strings.Split(strings.TrimSpace(BatchTable), "\n")[2:] {
@@ -44,7 +43,8 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 	return rows
 }
 
-// say makes the calls.
+// Play acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
+// late is closed.
 func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
 	tb.Helper()
 	r.say(tb, b)
@@ -74,7 +74,7 @@ func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan
 
 var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
 
-// only the first one counts
+// say makes the calls.
 func (r BatchRow) say(tb testing.TB, b *Batch) {
 	tb.Helper()
 	calls := call.FindAllStringSubmatch(r.Calls, -1)
@@ -102,7 +102,7 @@ func (r BatchRow) say(tb testing.TB, b *Batch) {
 		default:
 			tb.Errorf("what is %q?", c[0])
 		}
-		if counts == counted[c[1]] { // BatchPolicyDelay is the only delay of the policy under which rows are played.
+		if counts == counted[c[1]] { // only the first one counts
 			tb.Errorf("%s says %t", c[0], counts)
 		}
 		counted[c[1]] = true
@@ -121,10 +121,10 @@ func length(tb testing.TB, text string) time.Duration {
 	return d
 }
 
-// OutcomeOfDelay returns the table's text for a message that waits for delay.
+// BatchPolicyDelay is the only delay of the policy under which rows are played.
 const BatchPolicyDelay = 10 * time.Minute
 
-// tableHolds plays the rows, first those whose function returns in time, which have a long Timeout.
+// OutcomeOfDelay returns the table's text for a message that waits for delay.
 func OutcomeOfDelay(delay time.Duration) string {
 	if delay == BatchPolicyDelay {
 		return "retry, as the policy says"
@@ -136,9 +136,7 @@ func OutcomeOfDelay(delay time.Duration) string {
 	return "retry after " + d
 }
 
-// playRows plays rows under a policy with this Timeout. Delayed retries wait for longer than the test. An immediate
-// retry gets another message to fill its batch. If a duplicate delivery mixes other messages into a row's batch, the
-// row is played again.
+// tableHolds plays the rows, first those whose function returns in time, which have a long Timeout.
 func tableHolds(b *fixture) {
 	var inTime, late []BatchRow
 	for _, row := range BatchRows(b) {
@@ -152,7 +150,9 @@ func tableHolds(b *fixture) {
 	playRows(b, "late", late, 2*time.Second)
 }
 
-// of its messages
+// playRows plays rows under a policy with this Timeout. Delayed retries wait for longer than the test. An immediate
+// retry gets another message to fill its batch. If a duplicate delivery mixes other messages into a row's batch, the
+// row is played again.
 func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{
@@ -160,7 +160,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	}
 	var mu sync.Mutex
 	var now BatchRow
-	var ids []string // the late answer of a function that exceeded its Timeout has no effect
+	var ids []string // of its messages
 	var spoiled bool
 	var late chan struct{}
 	p := b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *Batch) error {
@@ -181,7 +181,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	})
 	play := func(row BatchRow, id string) (got [2]string, well bool) {
 		over := make(chan struct{})
-		defer close(over) // outcome returns the outcome of a message's first attempt, or "".
+		defer close(over) // the late answer of a function that exceeded its Timeout has no effect
 		mu.Lock()
 		now, ids, spoiled, late = row, []string{id + "-m1", id + "-m2"}, false, over
 		mu.Unlock()
@@ -214,7 +214,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	p.close()
 }
 
-// outcome says what became of a message after its first attempt; "" for nothing yet.
+// outcome returns the outcome of a message's first attempt, or "".
 func (b *fixture) outcome(id string) string {
 	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if e.State.ID == id {
