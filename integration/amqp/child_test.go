@@ -41,8 +41,8 @@ type childConfig struct {
 	KillsAt     int             `json:"kills_at"` // which attempt; before that it fails
 }
 
-// said is a line that a child prints: an event.
-type said struct {
+// childEvent is a line that a child prints: an event.
+type childEvent struct {
 	What     string           `json:"what"` // run, commit, dead, suspect
 	ID       string           `json:"id"`
 	Attempts int              `json:"attempts"`
@@ -89,7 +89,7 @@ func child(raw string) error {
 	}
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
-	say := func(s said) {
+	say := func(s childEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		_ = out.Encode(s) // a parent that is gone does not matter
@@ -102,12 +102,12 @@ func child(raw string) error {
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:
-				say(said{What: "commit", ID: e.State.ID, Attempts: e.State.Attempts})
+				say(childEvent{What: "commit", ID: e.State.ID, Attempts: e.State.Attempts})
 			case redeliver.DeadLettered:
-				say(said{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
+				say(childEvent{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
 			case redeliver.Hopped:
 				if strings.HasSuffix(e.To, ".suspects") {
-					say(said{What: "suspect", ID: e.State.ID})
+					say(childEvent{What: "suspect", ID: e.State.ID})
 				}
 			default:
 			}
@@ -121,9 +121,9 @@ func child(raw string) error {
 		return err
 	}
 	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-		say(said{What: "run", ID: msg.UUID})
+		say(childEvent{What: "run", ID: msg.UUID})
 		if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == cfg.Killer && st.Attempt() < cfg.KillsAt {
-			return nil, errDeclined
+			return nil, errHandler
 		}
 		if msg.UUID == cfg.Killer {
 			if cfg.Exit {
@@ -132,7 +132,7 @@ func child(raw string) error {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		shortly(cfg.Takes)
+		waitFor(cfg.Takes)
 		return nil, nil
 	})
 	go func() {
@@ -159,7 +159,7 @@ type process struct {
 }
 
 // start starts a child and passes its output to hear, one line at a time.
-func start(t *testing.T, cfg childConfig, hear func(said)) *process {
+func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -181,7 +181,7 @@ func start(t *testing.T, cfg childConfig, hear func(said)) *process {
 		defer close(p.over)
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			var s said
+			var s childEvent
 			if json.Unmarshal(lines.Bytes(), &s) == nil { // the last line may be cut by its death
 				hear(s)
 			}

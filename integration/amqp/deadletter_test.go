@@ -30,7 +30,7 @@ func TestDeadLetterQueue(t *testing.T) {
 func deadLetters(url string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
 		t.Helper()
-		line := &line{refused: &sync.Map{}}
+		line := &cuttableDialer{refused: &sync.Map{}}
 		c, err := amqp.Open(context.Background(), amqp.Config{
 			URLs: []string{url}, Sink: redeliver.SinkFunc(func(redeliver.Event) {}), AMQP: amqp091.Config{Dial: line.dial},
 			Topology: amqp.Topology{Queue: func(string) string { return group }},

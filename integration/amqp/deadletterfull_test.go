@@ -18,7 +18,7 @@ import (
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
-	d.others(amqp091.Table{})
+	d.fillByBroker(amqp091.Table{})
 	all := ids(deadletter.MaxMarks + 600)
 	d.declared()
 	d.putTo(d.queue+".dlq", all...)

@@ -20,14 +20,14 @@ import (
 
 // failingService is a lab whose handler fails everything until it is fixed.
 type failingService struct {
-	*lab
-	mended atomic.Bool
+	*fixture
+	fixed atomic.Bool
 }
 
-func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*lab)) *failingService {
+func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *failingService {
 	t.Helper()
 	d := &failingService{}
-	d.lab = newLab(t, r, func(l *lab) {
+	d.fixture = newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
 		if change != nil {
 			change(l)
@@ -37,17 +37,17 @@ func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*lab)) *fail
 	return d
 }
 
-// die makes dead letters.
-func (d *failingService) die(all ...string) {
+// makeDeadLetters makes dead letters.
+func (d *failingService) makeDeadLetters(all ...string) {
 	d.Helper()
 	d.consume(func(*message.Message, run) error {
-		if d.mended.Load() {
+		if d.fixed.Load() {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
-	d.put(all...)
-	d.finished(all)
+	d.publishMessages(all...)
+	d.awaitEnds(all)
 }
 
 // open opens the DLQ as a process of its own would; kill cuts its connections.
@@ -56,8 +56,8 @@ func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
 
-// lie returns the ids of what lies in the DLQ, in its order.
-func lie(t *testing.T, q deadletter.Queue) (ids []string) {
+// idsInDLQ returns the ids of what lies in the DLQ, in its order.
+func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		ids = append(ids, m.ID)
@@ -91,8 +91,8 @@ func replayKilled(d *failingService) {
 	d.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	all := ids(n)
-	d.die(all...)
-	d.mended.Store(true)
+	d.makeDeadLetters(all...)
+	d.fixed.Store(true)
 	killed := 0
 	var task string
 	for done := false; !done; {
@@ -131,7 +131,7 @@ func replayKilled(d *failingService) {
 	}
 	d.await("commit of all messages", func() bool { return len(d.done) == n })
 	q, _ := d.openDead()
-	if left := lie(d.T, q); len(left) > 0 {
+	if left := idsInDLQ(d.T, q); len(left) > 0 {
 		d.Errorf("%d messages still lie in the DLQ: %q", len(left), left[:min(5, len(left))])
 	}
 	if err := q.Close(); err != nil {
@@ -161,14 +161,14 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			all := ids(n)
 			var spared atomic.Bool
 			d.consume(func(*message.Message, run) error {
-				if d.mended.Load() && spared.CompareAndSwap(false, true) { // the canary
+				if d.fixed.Load() && spared.CompareAndSwap(false, true) { // the canary
 					return nil
 				}
-				return errDeclined
+				return errHandler
 			})
-			d.put(all...)
-			d.finished(all)
-			d.mended.Store(true)
+			d.publishMessages(all...)
+			d.awaitEnds(all)
+			d.fixed.Store(true)
 			q, _ := d.openDead()
 			defer q.Close()
 			first, err := deadletter.Run(t.Context(), q, deadletter.Replay{
@@ -186,7 +186,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 				return runs >= n+int(first.Counts.Replayed) && len(d.done) == 1
 			})
 			d.awaitReady(d.queue+".dlq", n-1)
-			left := lie(t, q)
+			left := idsInDLQ(t, q)
 			slices.Sort(left)
 			if left = slices.Compact(left); len(left) != n-1 {
 				t.Errorf("%d messages lie in the DLQ, want all but the first", len(left))

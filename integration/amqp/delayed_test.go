@@ -24,7 +24,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 		"a queue":     func(elsewhere string) (string, string) { return "", elsewhere },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, r, nil)
+			l := newFixture(t, r, nil)
 			l.declared()
 			elsewhere := unique(t)
 			if err := l.raw.ExchangeDeclare(elsewhere, amqp091.ExchangeFanout, false, true, false, false, nil); err != nil {
@@ -43,7 +43,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 			}
 			l.craft(".retry.200ms", exchange, key, st)
 			l.consume(func(*message.Message, run) error { return nil })
-			l.finished([]string{"later"})
+			l.awaitEnds([]string{"later"})
 			l.wantFinding(amqp.HeaderExchange, "is not where the topology publishes; the message goes to its own handler")
 			if n := l.ready(elsewhere); n > 0 {
 				t.Errorf("%d messages were published elsewhere", n)
@@ -64,7 +64,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 	t.Parallel()
 	topic := unique(t)
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.queue = topic + "_g"
 		l.cfg.Topology = amqp.PubSub("g")
 		l.cfg.Policy = steps(3, time.Second)

@@ -32,20 +32,20 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 		"dlq":      {".dlq", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, r, nil)
+			l := newFixture(t, r, nil)
 			l.consume(func(msg *message.Message, r run) error {
 				switch {
 				case strings.HasPrefix(msg.UUID, "bad"):
-					return redeliver.Permanent(errDeclined)
+					return redeliver.Permanent(errHandler)
 				case r.attempt == 1:
-					return errDeclined
+					return errHandler
 				default:
 					return nil
 				}
 			})
 			l.awaitChange("consuming", 1)
-			l.put("before", "bad-before")
-			l.finished([]string{"before", "bad-before"})
+			l.publishMessages("before", "bad-before")
+			l.awaitEnds([]string{"before", "bad-before"})
 			if _, err := l.raw.QueueDelete(l.queue+c.suffix, false, false, false); err != nil {
 				t.Fatal(err)
 			}
@@ -53,11 +53,11 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 				l.awaitChange("disconnected", 1)
 				l.awaitChange("consuming", 2)
 			}
-			l.put("after", "bad-after")
-			l.finished([]string{"after", "bad-after"})
+			l.publishMessages("after", "bad-after")
+			l.awaitEnds([]string{"after", "bad-after"})
 			l.awaitReady(l.queue+".dlq", map[bool]int{true: 1, false: 2}[name == "dlq"])
 			l.awaitReady(l.queue+".retry.suspects", 0)
-			l.nothingEarly()
+			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := l.duplicates(); n > 0 || len(l.runs["after"]) != 2 {
@@ -74,7 +74,7 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 // there again.
 func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Topology = amqp.ExistingQueue()
 		l.declareQueue(nil)
 	})
@@ -89,8 +89,8 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 	l.declareQueue(nil)
 	l.awaitChange("consuming", 2)
-	l.put("after")
-	l.finished([]string{"after"})
+	l.publishMessages("after")
+	l.awaitEnds([]string{"after"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.count("disconnected"); n != 1 {
@@ -103,7 +103,7 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 func TestPublishToMissingExchange(t *testing.T) {
 	t.Parallel()
 	const missing = "there-is-no-such-exchange"
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Topology = amqp.ExistingQueue()
 		l.cfg.Topology.Exchange = func(topic string) string { return strings.TrimPrefix(topic, l.queue) }
 		l.declareQueue(nil)
@@ -115,12 +115,12 @@ func TestPublishToMissingExchange(t *testing.T) {
 		if err := l.client.Publisher().Publish(missing, message.NewMessage(msg.UUID, nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+missing+"'") {
 			t.Errorf("publishing to a missing exchange says: %v", err)
 		}
-		return errDeclined
+		return errHandler
 	})
 	all := ids(300)
-	l.put(all...)
-	l.finished(all)
-	l.nothingEarly()
+	l.publishMessages(all...)
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -143,7 +143,7 @@ func TestPublishToMissingExchange(t *testing.T) {
 // is a suspect, but not before it is due.
 func TestSuspectsAreNotEarly(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
 	})
 	l.declared()
@@ -169,8 +169,8 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 		l.awaitReady(retry, 1)
 	}
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished([]string{"held"})
-	l.nothingEarly()
+	l.awaitEnds([]string{"held"})
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if runs := l.runs["held"]; len(runs) != 1 || runs[0].attempt != 2 {
@@ -180,16 +180,16 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 
 // Closing while the broker does not answer must still end.
 func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
-	l := newLab(t, r, func(l *lab) { l.cfg.DrainTimeout = time.Second })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.DrainTimeout = time.Second })
 	fail := make(chan struct{})
 	l.consume(func(*message.Message, run) error {
 		<-fail
-		return errDeclined
+		return errHandler
 	})
 	l.awaitChange("consuming", 1)
-	l.put("m")
+	l.publishMessages("m")
 	l.await("handler", func() bool { return len(l.runs["m"]) == 1 })
-	memoryAlarm.ring(t, r)
+	memoryAlarm.raise(t, r)
 	close(fail)
 	l.awaitChange("blocked", 1)
 	if _, err := l.raw.QueueDelete(l.queue+".retry", false, false, false); err != nil {
@@ -210,7 +210,7 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	t.Run("level", func(t *testing.T) {
-		l := newLab(t, r, nil)
+		l := newFixture(t, r, nil)
 		publish := func(id string) error {
 			msg := message.NewMessage(id, nil)
 			delay.Message(msg, delay.For(time.Second))
@@ -230,10 +230,10 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 		}
 		// Only now: a subscriber would declare it anew, too.
 		l.consume(func(*message.Message, run) error { return nil })
-		l.finished([]string{"second"})
+		l.awaitEnds([]string{"second"})
 	})
 	t.Run("exchange", func(t *testing.T) {
-		l := newLab(t, r, func(l *lab) {
+		l := newFixture(t, r, func(l *fixture) {
 			l.cfg.Topology = amqp.PubSub("g")
 			l.cfg.Topology.Queue = func(topic string) string { return topic }
 		})

@@ -20,12 +20,12 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, b, func(l *lab) {
+			l := newFixture(t, b, func(l *fixture) {
 				l.cfg.Policy, l.cfg.DLQ = steps(1, 100*time.Millisecond), deadletter.Config{Discard: true}
 				l.cfg.ManagementURL = b.Management()
 			})
-			l.consume(func(*message.Message, run) error { return errDeclined })
-			l.put("a", "b")
+			l.consume(func(*message.Message, run) error { return errHandler })
+			l.publishMessages("a", "b")
 			var discarded []redeliver.Discarded
 			l.await("two messages discarded", func() bool {
 				discarded = nil

@@ -37,11 +37,11 @@ const keyHeader = "kit-key"
 type harness struct {
 	url            string
 	admin          *admin
-	declares, uses *wire    // an attempt to declare or delete may end its connection, with all that others do on it
-	refused        sync.Map // names of queues, or their beginnings, that take nothing
-	single         sync.Map // names of queues with a single active consumer
-	exchanges      sync.Map // origins that are none of the queues
-	unlimited      sync.Map // channels from before the limit of the size of messages was lowered, by origin
+	declares, uses *reconnectingConn // an attempt to declare or delete may end its connection, with all that others do on it
+	refused        sync.Map          // names of queues, or their beginnings, that take nothing
+	single         sync.Map          // names of queues with a single active consumer
+	exchanges      sync.Map          // origins that are none of the queues
+	unlimited      sync.Map          // channels from before the limit of the size of messages was lowered, by origin
 }
 
 // newHarness wants a virtual host of its own: whenever a test ends it lists all queues that are there.
@@ -53,7 +53,7 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 
 func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harness) {
 	t.Helper()
-	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
+	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &reconnectingConn{url: b.URL()}, uses: &reconnectingConn{url: b.URL()}}
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return h, adaptertest.Harness{
@@ -122,7 +122,7 @@ func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
 		h.oneAtATime(t, cfg.Group)
 	}
-	line := &line{refused: &h.refused}
+	line := &cuttableDialer{refused: &h.refused}
 	c, err := amqp.Open(context.Background(), amqp.Config{
 		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: marshaler{}, AMQP: amqp091.Config{Dial: line.dial},
@@ -160,7 +160,7 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 
 type service struct {
 	*amqp.Client
-	line *line
+	line *cuttableDialer
 }
 
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
@@ -250,7 +250,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		msgs := h.look(t, group+".dlq")
+		msgs := h.readDLQ(t, group+".dlq")
 		if len(msgs) >= n {
 			return msgs
 		}
@@ -262,7 +262,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	}
 }
 
-func (h *harness) look(t testing.TB, queue string) (msgs []adaptertest.Message) {
+func (h *harness) readDLQ(t testing.TB, queue string) (msgs []adaptertest.Message) {
 	t.Helper()
 	ch := h.uses.channel(t)
 	defer ch.Close()

@@ -22,7 +22,7 @@ import (
 // was not, and with one slot no retry ran any more.
 func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.MaxRetriesInFlight = 1
 		l.cfg.ConsumerTimeout = 24 * time.Second   // handed back after half of that: then the level's TTL is over
 		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count what it was handed back
@@ -48,7 +48,7 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.putTo(l.queue+".retry.200ms", "m")
 	l.awaitUnackedIn(l.queue+".retry", 1)
 	release()
-	l.finished([]string{"suspect", "m"})
+	l.awaitEnds([]string{"suspect", "m"})
 }
 
 // A level is deleted and declared again, by somebody else, before its reader knows.
@@ -56,12 +56,12 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 // to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ4(t), func(l *lab) { l.cfg.Policy = steps(3, time.Second) })
+	l := newFixture(t, brokers.RequireRabbitMQ4(t), func(l *fixture) { l.cfg.Policy = steps(3, time.Second) })
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)
 	before := ids(20)
-	l.put(before...)
-	l.finished(before)
+	l.publishMessages(before...)
+	l.awaitEnds(before)
 	args := amqp091.Table{
 		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueMessageTTLArg: int64(11_000), amqp091.QueueOverflowArg: "reject-publish",
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue + ".retry", "x-dead-letter-strategy": "at-least-once",
@@ -73,9 +73,9 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	if _, err := l.raw.QueueDeclare(level, true, false, false, false, args); err != nil {
 		t.Fatal(err)
 	}
-	l.put("a", "b", "c")
-	l.finished([]string{"a", "b", "c"})
-	l.nothingEarly()
+	l.publishMessages("a", "b", "c")
+	l.awaitEnds([]string{"a", "b", "c"})
+	l.checkNothingEarly()
 }
 
 // A level is deleted, and we are the first to know: we declare it again when the
@@ -83,7 +83,7 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 // times.
 func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	publish := func(id string) error {
 		msg := message.NewMessage(id, nil)
 		delay.Message(msg, delay.For(300*time.Millisecond))
@@ -97,7 +97,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	for i := range 5 {
 		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 			id := fmt.Sprintf("after-%d-%d", i, n)
 			err := publish(id)
 			if err == nil {
-				l.finished([]string{id})
+				l.awaitEnds([]string{id})
 				break
 			}
 			select {
@@ -127,7 +127,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 // more than the connection has is refused; it was tried again for ever.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.AMQP.ChannelMax = 20
 	})
 	var ends []context.CancelFunc

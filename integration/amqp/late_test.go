@@ -35,7 +35,7 @@ func (c *ackConn) Write(b []byte) (int, error) {
 }
 
 // watchAcks has every connection of a lab call acks before it writes one.
-func (l *lab) watchAcks(acks func(net.Conn)) {
+func (l *fixture) watchAcks(acks func(net.Conn)) {
 	l.cfg.AMQP.Dial = func(network, address string) (net.Conn, error) {
 		conn, err := net.DialTimeout(network, address, 10*time.Second)
 		if err != nil {
@@ -50,10 +50,10 @@ func (l *lab) watchAcks(acks func(net.Conn)) {
 func TestASuspectsAckComesFirst(t *testing.T) {
 	t.Parallel()
 	var armed, arrived atomic.Bool
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.watchAcks(func(net.Conn) {
 			if armed.Load() {
-				shortly(300 * time.Millisecond) // for others to begin
+				waitFor(300 * time.Millisecond) // for others to begin
 				arrived.Store(true)
 			}
 		})
@@ -70,11 +70,11 @@ func TestASuspectsAckComesFirst(t *testing.T) {
 	})
 	l.putTo(l.queue+".retry.suspects", "suspect")
 	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
-	l.put("next")
+	l.publishMessages("next")
 	l.awaitReady(l.queue, 0) // it is on its way to us
 	armed.Store(true)
 	close(finish)
-	l.finished([]string{"suspect", "next"})
+	l.awaitEnds([]string{"suspect", "next"})
 }
 
 // The connection is lost with a suspect's ack, again and again, while the process
@@ -83,7 +83,7 @@ func TestALostAckChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const drops = 5 // more than MaxCrashes
 	var acks atomic.Int32
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.watchAcks(func(conn net.Conn) {
 			if acks.Add(1) <= drops {
 				_ = conn.Close()
@@ -113,7 +113,7 @@ func TestClosingLosesNoAck(t *testing.T) {
 
 func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = steps(3, 30*time.Second)
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = n, 2*n
 		l.cfg.DrainTimeout = time.Minute // a broker may stand still for longer than the default of ten seconds
@@ -146,15 +146,15 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	l.await("runs", func() bool { return len(l.runs) == n })
 	closed := make(chan error)
 	go func() { closed <- l.client.Close(context.Background()) }()
-	shortly(200 * time.Millisecond) // the acks are due at the end, not before
+	waitFor(200 * time.Millisecond) // the acks are due at the end, not before
 	close(finish)
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished(ids(2 * n))
-	l.nothingEarly()
+	l.awaitEnds(ids(2 * n))
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if again := l.duplicates(); again > 0 {

@@ -28,8 +28,8 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			line := &line{refused: new(sync.Map)}
-			l := newLab(t, r, func(l *lab) {
+			line := &cuttableDialer{refused: new(sync.Map)}
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.AMQP.Dial, l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = line.dial, time.Second, time.Second
 				l.declareQueue(limited(version))
 			})
@@ -37,16 +37,16 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			line.refused.Store(l.queue+".", true) // levels, retry and DLQ
 			l.consume(func(msg *message.Message, r run) error {
 				if msg.UUID == "failing" && r.attempt == 1 {
-					return errDeclined
+					return errHandler
 				}
 				return nil
 			})
-			l.put("failing")
+			l.publishMessages("failing")
 			l.awaitChange("intake paused", 1)
 			all := ids(50)
-			l.put(all...)
+			l.publishMessages(all...)
 			// Thirty hand-backs, if it were still handed back every half of ConsumerTimeout.
-			shortly(12 * time.Second)
+			waitFor(12 * time.Second)
 			l.mu.Lock()
 			for _, id := range all {
 				if len(l.runs[id]) > 0 {
@@ -56,7 +56,7 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			l.mu.Unlock()
 			line.refused.Clear()
 			all = append(all, "failing")
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
@@ -72,7 +72,7 @@ func TestAnOutageDropsNothing(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) {
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = time.Second, time.Second
 				l.cfg.Policy.Outage = redeliver.DefaultOutage()
 				l.cfg.Policy.Outage.MaxPause = 2 * time.Second
@@ -85,15 +85,15 @@ func TestAnOutageDropsNothing(t *testing.T) {
 				case <-over:
 					return nil
 				default:
-					return errDeclined
+					return errHandler
 				}
 			})
 			all := ids(200)
-			l.put(all...)
+			l.publishMessages(all...)
 			l.awaitChange(string(redeliver.ChangeOutage), 1)
-			shortly(12 * time.Second) // as above
+			waitFor(12 * time.Second) // as above
 			close(over)
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {

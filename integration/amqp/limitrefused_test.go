@@ -54,7 +54,7 @@ func TestALowDeliveryLimitIsRefused(t *testing.T) {
 			for _, asked := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", name, version, asked), func(t *testing.T) {
 					t.Parallel()
-					l := newLab(t, r, func(l *lab) {
+					l := newFixture(t, r, func(l *fixture) {
 						l.cfg.Policy, l.cfg.Key = redeliver.Policy{Order: row.order}, amqp.KeyHeader(keyHeader)
 						l.declareQueue(row.args)
 						if asked {

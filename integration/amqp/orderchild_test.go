@@ -94,9 +94,9 @@ func orderChild(raw string) error {
 	}, []string{cfg.Queue}, func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		note("begin", d.MessageId, st.Attempt())
-		shortly(time.Duration(mathrand.IntN(6)) * time.Millisecond)
+		waitFor(time.Duration(mathrand.IntN(6)) * time.Millisecond)
 		if cfg.fails(d.MessageId, st.Attempt()) {
-			return errDeclined
+			return errHandler
 		}
 		note("settled", d.MessageId, st.Attempt())
 		return nil

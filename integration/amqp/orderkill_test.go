@@ -85,7 +85,7 @@ func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 
 func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 	const processes, kills, n = 2, 8, orderKeys * orderEach
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
 		l.cfg.Key = keyOf
 	})
@@ -122,7 +122,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 				round = append(round, orderAt(written))
 				written++
 			}
-			l.put(round...)
+			l.publishMessages(round...)
 		}
 		if killed < kills && len(j.settled) >= (killed+1)*n/(kills+2) {
 			for range random.IntN(5) { // in whatever state
@@ -158,13 +158,13 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 
 // deadInOrder reads the DLQ: the letters of a key stand in the order of the queue. A
 // kill may have written one twice. It returns how many there are.
-func (l *lab) deadInOrder(keys int) int {
+func (l *fixture) deadInOrder(keys int) int {
 	l.Helper()
 	letters := make(map[int][]int) // by key, the first of each
 	n := l.ready(l.queue + ".dlq")
 	for range n {
 		var key, m int
-		id := l.take(l.queue + ".dlq").MessageId
+		id := l.getMessage(l.queue + ".dlq").MessageId
 		if _, err := fmt.Sscanf(id, "key-%d/%d", &key, &m); err != nil {
 			l.Fatalf("%q: %v", id, err)
 		}

@@ -65,13 +65,13 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	own := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
 	t.Parallel()
 	node := own()
-	l := newLab(t, node, func(l *lab) {
+	l := newFixture(t, node, func(l *fixture) {
 		l.declareQueue(amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}) // it does not dead-letter
 	})
 	l.declared()
 	l.write(l.queue, amqp091.Publishing{MessageId: "large", DeliveryMode: amqp091.Persistent, Body: make([]byte, 2*maxMessage+1)}) // two parts are equal
 	neighbours := ids(20)
-	l.put(neighbours...)
+	l.publishMessages(neighbours...)
 	lowerLimit(t, node)
 	l.open() // its channels know the limit
 	err := l.client.Publisher().Publish(l.queue,
@@ -81,11 +81,11 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	}
 	l.consume(func(msg *message.Message, r run) error {
 		if msg.UUID == "large" || r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	l.finished(append([]string{"large", "before", "behind"}, neighbours...))
+	l.awaitEnds(append([]string{"large", "before", "behind"}, neighbours...))
 	l.mu.Lock()
 	if n := l.count("intake paused"); n > 0 || len(l.dead) != 1 || len(l.dead["large"]) != 1 {
 		t.Errorf("paused %d times, dead letters %v, want none and the large one", n, l.deadIDs())

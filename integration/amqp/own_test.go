@@ -48,9 +48,9 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 		"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
 		"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
 	}))
-	isImpatient(t, r) // with all of its virtual hosts
+	setConsumerTimeout(t, r) // with all of its virtual hosts
 	t.Run("with a short consumer timeout", beside(map[string]func(*testing.T, *brokers.Rabbit){
-		"timeout behind slow handlers": liesBehind,
+		"timeout behind slow handlers": staysBehindSlowHandler,
 		"held for a long delay":        heldLong, "a handler that runs longer": runsLonger,
 	}))
 }

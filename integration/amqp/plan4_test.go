@@ -14,7 +14,7 @@ import (
 func TestPlanOnRabbitMQ4(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)
-	p := newPlanned(t, r, "orders")
+	p := newPlannedQueue(t, r, "orders")
 	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
 	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often")
 	p.policy(t, "ours", "^orders$", fields{"dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"})

@@ -35,40 +35,40 @@ func TestPlan(t *testing.T) {
 // A fault of the broker's side is refused by Plan and by Subscribe in the same words, and nothing is created.
 func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
-		arrange func(t *testing.T, p *planned)
+		arrange func(t *testing.T, p *plannedQueue)
 		want    []string
 	}{
 		"limit-by-argument": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5})
 			},
 			[]string{"queue limit-by-argument is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange"},
 		},
 		"limit-by-policy": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum"})
 				p.policy(t, "limit", "^limit-by-policy$", fields{"delivery-limit": 5})
 			},
 			[]string{`queue limit-by-policy is delivery-limit=5 by policy "limit": drops`},
 		},
 		"limit-to-nowhere": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere"})
 			},
 			[]string{"queue limit-to-nowhere is delivery-limit=5 by argument: drops a message that comes back more often: its dead letters go to queue nowhere, which does not exist"},
 		},
 		"stream": {
-			func(t *testing.T, p *planned) { p.declareQueue(t, p.queue, fields{"x-queue-type": "stream"}) },
+			func(t *testing.T, p *plannedQueue) { p.declareQueue(t, p.queue, fields{"x-queue-type": "stream"}) },
 			[]string{"queue stream is stream: must be a quorum or a classic queue"},
 		},
 		"auto-delete": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.put(t, fields{"durable": true, "auto_delete": true, "arguments": fields{}}, "queues", p.r.VHost(), p.queue)
 			},
 			[]string{"queue auto-delete is auto-delete: must not be deleted with its last consumer"},
 		},
 		"exclusive": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				conn, err := amqp091.Dial(r.URL())
 				if err != nil {
 					t.Fatal(err)
@@ -87,7 +87,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 		// RabbitMQ compares TTLs when a queue is declared, but not the strategy:
 		// that one would lose what waits without a word.
 		"other-arguments": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue+".retry.1s", fields{
 					"x-queue-type": "quorum", "x-message-ttl": 5000, "x-overflow": "reject-publish", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": p.queue + ".retry",
 				})
@@ -99,7 +99,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"policies": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.policy(t, "bound", `^policies\.dlq$`, fields{"max-length": 10})
 				p.policy(t, "life", `^policies\.retry$`, fields{"message-ttl": 1000, "expires": 60_000})
 				p.policy(t, "spill", `^policies\.retry\.1s$`, fields{"overflow": "drop-head"})
@@ -114,7 +114,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"missing": {
-			func(_ *testing.T, p *planned) {
+			func(_ *testing.T, p *plannedQueue) {
 				p.config.Topology, p.config.NoProvisioning = amqp.ExistingQueue(), true
 			},
 			[]string{
@@ -123,14 +123,14 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"long": {
-			func(_ *testing.T, p *planned) {
+			func(_ *testing.T, p *plannedQueue) {
 				p.config.Policy.Timeout, p.config.ConsumerTimeout = time.Minute, 30*time.Second
 			},
 			[]string{"Policy.Timeout is 1m0s: must be at most ConsumerTimeout, which is 30s"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			row.arrange(t, p)
 			before := p.queues(t, p.queue)
 			c := p.open(t)
@@ -175,7 +175,7 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "are moved by the broker to into-ours.dlq before redeliver decides"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			p.declareQueue(t, name, row.arguments)
 			if row.policy != nil {
 				p.policy(t, name, "^"+name+"$", row.policy)
@@ -188,7 +188,7 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 
 // Messages whose way back is missing are in the queue and not among the ready ones.
 func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "stuck")
+	p := newPlannedQueue(t, r, "stuck")
 	p.declare(t)
 	p.delete(t, "queues", p.r.VHost(), "stuck.retry")
 	p.publish(t, "stuck.retry.1s")
@@ -205,7 +205,7 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 
 // Levels and shards that the policy no longer has are reported, with the number of waiting messages.
 func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "changed")
+	p := newPlannedQueue(t, r, "changed")
 	now := p.config
 	p.config.Policy, p.config.Shards = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}, 2
 	p.declare(t)
@@ -236,7 +236,7 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 // A policy that dead-letters every queue elsewhere is not refused, because the
 // argument of ours comes first: what waits comes back all the same.
 func ourDeadLetteringComesFirst(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "argument")
+	p := newPlannedQueue(t, r, "argument")
 	p.policy(t, "all", "^argument", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
 	p.declare(t)
 	p.publish(t, "argument.retry.1s")

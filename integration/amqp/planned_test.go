@@ -14,9 +14,9 @@ import (
 
 type fields = map[string]any
 
-// planned is a queue on a broker whose policies a test may change, and the
+// plannedQueue is a queue on a broker whose policies a test may change, and the
 // configuration that reads it.
-type planned struct {
+type plannedQueue struct {
 	*admin
 	queue  string
 	config amqp.Config
@@ -24,8 +24,8 @@ type planned struct {
 	users  map[string]bool // that it has made
 }
 
-func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
-	p := &planned{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000), users: make(map[string]bool)}
+func newPlannedQueue(t *testing.T, r *brokers.Rabbit, name string) *plannedQueue {
+	p := &plannedQueue{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000), users: make(map[string]bool)}
 	p.config = amqp.Config{
 		URLs: []string{r.URL()}, ManagementURL: r.Management(),
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}},
@@ -39,7 +39,7 @@ func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
 	return p
 }
 
-func (p *planned) open(t *testing.T) *amqp.Client {
+func (p *plannedQueue) open(t *testing.T) *amqp.Client {
 	t.Helper()
 	c, err := amqp.Open(context.Background(), p.config)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *planned) open(t *testing.T) *amqp.Client {
 }
 
 // declare makes the queues that a subscription needs, and reads nothing.
-func (p *planned) declare(t *testing.T) {
+func (p *plannedQueue) declare(t *testing.T) {
 	t.Helper()
 	if err := p.open(t).Subscriber().SubscribeInitialize(p.queue); err != nil {
 		t.Fatal(err)
@@ -63,13 +63,13 @@ func (p *planned) declare(t *testing.T) {
 
 // eventually plans until the plan has a note: the broker counts its queues every
 // few seconds.
-func (p *planned) eventually(t *testing.T, want string) *amqp.Plan {
+func (p *plannedQueue) eventually(t *testing.T, want string) *amqp.Plan {
 	t.Helper()
 	return p.until(t, "it has a note "+want, func(plan *amqp.Plan) bool { return has(plan.Notes, want) })
 }
 
 // until plans until the plan is as it should be.
-func (p *planned) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
+func (p *plannedQueue) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
 	t.Helper()
 	c, deadline := p.open(t), time.After(maxWait)
 	for {

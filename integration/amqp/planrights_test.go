@@ -14,7 +14,7 @@ import (
 // and what AMQP tells is still refused.
 func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	t.Parallel()
-	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-alone")
+	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-alone")
 	p.config.ManagementURL = ""
 	before := p.queues(t, p.queue)
 	plan, err := p.open(t).Plan(context.Background(), p.queue)
@@ -50,7 +50,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 		"plan-stranger": strings.Replace(r.Management(), "guest:guest", "guest:s3cret", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			p.config.ManagementURL = url
 			c := p.open(t)
 			_, err := c.Plan(context.Background(), name)
@@ -70,7 +70,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 
 // The tag monitoring shows queues and policies, but no feature flags.
 func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "watched")
+	p := newPlannedQueue(t, r, "watched")
 	p.user(t, "monitor", "monitoring")
 	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", p.r.VHost(), "monitor")
 	p.policy(t, "watched", "^watched$", fields{"message-ttl": 60_000})

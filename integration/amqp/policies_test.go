@@ -26,7 +26,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.ManagementURL = r.Management() })
 			l.consume(func(*message.Message, run) error { return nil })
 			told := make(chan redeliver.SubscriptionChanged, 100)
 			cfg := l.cfg
@@ -68,7 +68,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.ManagementURL = r.Management() })
 			was := l.cfg
 			was.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{200 * time.Millisecond, 10 * time.Minute, time.Hour}}
 			older, err := amqp.Open(t.Context(), was)

@@ -110,7 +110,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newProxy(t, to.Host, nil)
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		at := *to
 		at.Host = p.address()
 		l.cfg.URLs = []string{at.String()}
@@ -120,8 +120,8 @@ func TestHalfOpenConnections(t *testing.T) {
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)
 	before := ids(20)
-	l.put(before...)
-	l.finished(before)
+	l.publishMessages(before...)
+	l.awaitEnds(before)
 	p.freeze()
 	msgs := make([]*message.Message, 200)
 	for i := range msgs {
@@ -132,7 +132,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 	l.awaitChange("disconnected", 1)
 	l.awaitChange("consuming", 2)
-	l.put("after")
-	l.finished([]string{"after"})
-	l.nothingEarly()
+	l.publishMessages("after")
+	l.awaitEnds([]string{"after"})
+	l.checkNothingEarly()
 }

@@ -21,7 +21,7 @@ import (
 // takes, is on its way at the same time.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	p := l.client.Publisher()
 	missing := l.queue + "-missing"
@@ -50,7 +50,7 @@ func TestUnroutable(t *testing.T) {
 // counts as written, because nobody knows which it was.
 func TestSameIdentityOneReturned(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	p := l.client.Publisher()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -78,7 +78,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 // A full queue refuses, and the error says so.
 func TestFullQueueRefuses(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.declareQueue(amqp091.Table{"x-max-length": int32(5), "x-overflow": "reject-publish"})
 	})
 	var errs []error
@@ -99,7 +99,7 @@ func TestFullQueueRefuses(t *testing.T) {
 // held a part of the window and waited for the rest.
 func TestPublishMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	const calls, each = 8, 3000
 	var wg sync.WaitGroup
@@ -124,9 +124,9 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 	const wait = 1500 * time.Millisecond
 	r := brokers.RequireRabbitMQ(t)
 	topic := unique(t)
-	var groups []*lab
+	var groups []*fixture
 	for _, group := range []string{"billing", "shipping"} {
-		groups = append(groups, newLab(t, r, func(l *lab) {
+		groups = append(groups, newFixture(t, r, func(l *fixture) {
 			l.queue = topic + "_" + group
 			l.cfg.Topology = amqp.PubSub(group)
 			l.cfg.Policy = steps(3, time.Second)
@@ -146,7 +146,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 			}
 		}()
 	}
-	inTime(t, 5*time.Second, func() (late time.Duration) {
+	retryWhileLate(t, 5*time.Second, func() (late time.Duration) {
 		msg := message.NewMessage(rand.Text(), []byte("x"))
 		delay.Message(msg, delay.For(wait))
 		begun := time.Now()

@@ -31,7 +31,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 			for _, asked := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", kind, version, asked), func(t *testing.T) {
 					t.Parallel()
-					l := newLab(t, r, func(l *lab) {
+					l := newFixture(t, r, func(l *fixture) {
 						l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 						if asked {
 							l.cfg.ManagementURL = r.Management()
@@ -69,7 +69,7 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s on %s", kind, version), func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, r, func(l *lab) {
+				l := newFixture(t, r, func(l *fixture) {
 					l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 					if args != nil {
 						l.declareQueue(args)
@@ -91,7 +91,7 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 				}
 				l.cfg.Policy.Order = redeliver.KeyOrder
 				l.cfg.ManagementURL = r.Management()
-				p := &planned{queue: l.queue, config: l.cfg}
+				p := &plannedQueue{queue: l.queue, config: l.cfg}
 				p.eventually(t, l.queue+" has a single active consumer")
 			})
 		}

@@ -24,14 +24,14 @@ const stall = 3 * time.Second
 // closed before, and what it kept was lost: up to 117 of 150 acked messages came back.
 func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newLab(t, r, func(l *lab) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, time.Second })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, time.Second })
 	l.declared()
 	all := ids(n)
 	slow := make(map[string]bool) // every second one, so the others are acked one by one
 	for i := 0; i < n; i += 2 {
 		slow[all[i]] = true
 	}
-	l.put(all...)
+	l.publishMessages(all...)
 	finish := make(chan struct{})
 	l.consume(func(msg *message.Message, _ run) error {
 		<-finish
@@ -43,7 +43,7 @@ func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	l.await("runs", func() bool { return len(l.runs) == n })
 	closed := make(chan error)
 	go func() { closed <- l.client.Close(context.Background()) }()
-	shortly(200 * time.Millisecond) // for the consumer's end, which a busy disk would hold up
+	waitFor(200 * time.Millisecond) // for the consumer's end, which a busy disk would hold up
 	stallLog(t, r)
 	close(finish)
 	if err := <-closed; err != nil {
@@ -51,7 +51,7 @@ func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	}
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished(all)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	again := 0
@@ -77,7 +77,7 @@ func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	for _, stays := range []int{0, 2} {
 		const n = 600
 		var once sync.Once
-		l := newLab(t, r, func(l *lab) {
+		l := newFixture(t, r, func(l *fixture) {
 			l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			l.watchAcks(func(net.Conn) { once.Do(func() { stallLog(t, r) }) })
 		})

@@ -32,13 +32,13 @@ func onBoth(t *testing.T, test func(*testing.T, *brokers.Rabbit)) {
 // failsOnce is a handler whose first attempts fail.
 func failsOnce(_ *message.Message, r run) error {
 	if r.attempt == 1 {
-		return errDeclined
+		return errHandler
 	}
 	return nil
 }
 
 // close ends the client of the lab; open makes another one, as in another process.
-func (l *lab) close() {
+func (l *fixture) close() {
 	l.Helper()
 	if err := l.client.Close(context.Background()); err != nil {
 		l.Fatal(err)
@@ -47,7 +47,7 @@ func (l *lab) close() {
 
 // planned returns when each of so many messages waits for its retry, and when they are
 // due, ascending.
-func (l *lab) planned(n int) []time.Time {
+func (l *fixture) planned(n int) []time.Time {
 	l.Helper()
 	waiting := make(map[string]time.Time)
 	l.await("retries", func() bool {
@@ -61,9 +61,9 @@ func (l *lab) planned(n int) []time.Time {
 	return slices.SortedFunc(maps.Values(waiting), time.Time.Compare)
 }
 
-// takes has somebody take the messages of a queue and die, again and again. A
+// deliverAndDie has somebody take the messages of a queue and die, again and again. A
 // broker that counts up to a limit moves them on by itself.
-func (l *lab) takes(queue string, n, times int) {
+func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.Helper()
 	for range times {
 		l.redial()
@@ -86,7 +86,7 @@ func (l *lab) takes(queue string, n, times int) {
 func TestRestartsWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
-		for name, c := range map[string]restarts{
+		for name, c := range map[string]restartTest{
 			"to the end":        {3 * time.Second, 5, true},
 			"until long before": {5 * time.Second, 5, false},
 			"25 times":          {8 * time.Second, 25, false},
@@ -109,19 +109,19 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 	t.Parallel()
 	const restarts, each = 20, 15
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy, l.cfg.MaxRetriesInFlight = redeliver.Policy{}, 5
 	})
 	l.declared()
 	handle := func(_ *message.Message, r run) error {
 		if r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		<-time.After(20 * time.Millisecond)
 		return nil
 	}
 	all := ids(2 * restarts * each)
-	l.put(all...)
+	l.publishMessages(all...)
 	l.consume(handle)
 	due := l.planned(len(all))
 	for i := range restarts {
@@ -133,28 +133,28 @@ func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 		l.open()
 		l.consume(handle)
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.noSuspects()
+	l.checkNoSuspects()
 }
 
-// restarts are those while messages wait on a level.
-type restarts struct {
+// restartTest are those while messages wait on a level.
+type restartTest struct {
 	level time.Duration
 	times int
 	due   bool // it is when they are read again
 }
 
 // try is false where the restarts took longer than the messages waited.
-func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
+func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	t.Helper()
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(c.level), Levels: []time.Duration{c.level, c.level + time.Second}}
 	})
 	l.consume(failsOnce)
 	all := ids(20)
-	l.put(all...)
+	l.publishMessages(all...)
 	due := l.planned(len(all))
 	l.close()
 	waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(c.level))
@@ -164,7 +164,7 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 	}
 	over := func() bool { return !time.Now().Before(last) }
 	for l.ready(waits) != len(all) && !over() {
-		shortly(20 * time.Millisecond) // until the broker has back what the client had
+		waitFor(20 * time.Millisecond) // until the broker has back what the client had
 	}
 	if over() {
 		if c.level > 30*time.Second {
@@ -172,7 +172,7 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 		}
 		return false
 	}
-	if l.takes(waits, len(all), c.times); over() {
+	if l.deliverAndDie(waits, len(all), c.times); over() {
 		return false
 	}
 	if c.due {
@@ -180,8 +180,8 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 	}
 	l.open()
 	l.consume(failsOnce)
-	l.finished(all)
-	l.nothingEarly()
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range all {
@@ -189,12 +189,12 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 			t.Errorf("%s: runs are %+v, want two", id, runs)
 		}
 	}
-	l.noSuspects()
+	l.checkNoSuspects()
 	return true
 }
 
-// noSuspects fails the test when a message became one. The caller holds mu.
-func (l *lab) noSuspects() {
+// checkNoSuspects fails the test when a message became one. The caller holds mu.
+func (l *fixture) checkNoSuspects() {
 	l.Helper()
 	for _, e := range l.events {
 		if h, ok := e.(redeliver.Hopped); ok && strings.HasSuffix(h.To, ".suspects") {
@@ -208,7 +208,7 @@ func (l *lab) noSuspects() {
 // until the handler was done.
 func TestClosingGivesBackAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = steps(3, time.Second)
 		l.cfg.DrainTimeout = 10 * time.Minute
 		l.cfg.MaxInFlight, l.cfg.Prefetch, l.cfg.MaxRetriesInFlight = 1, 2, 10
@@ -220,15 +220,15 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 			<-slow
 			return msg.Context().Err()
 		case r.attempt == 1 && msg.UUID != "prefetched":
-			return errDeclined
+			return errHandler
 		default:
 			return nil
 		}
 	}
 	l.consume(handler)
-	l.put("retried")
+	l.publishMessages("retried")
 	l.await("second run", func() bool { return len(l.runs["retried"]) == 2 })
-	l.put("waits", "new", "prefetched")
+	l.publishMessages("waits", "new", "prefetched")
 	l.await("run", func() bool { return len(l.runs["new"]) == 1 })
 	l.planned(2)
 	first := l.client
@@ -242,8 +242,8 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 	})
 	t.Cleanup(func() { close(slow) })
 	l.consume(handler)
-	l.finished([]string{"waits", "prefetched"})
-	l.nothingEarly()
+	l.awaitEnds([]string{"waits", "prefetched"})
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.done) != 2 || l.duplicates() > 0 {
@@ -259,13 +259,13 @@ func TestMixedWaits(t *testing.T) {
 	t.Parallel()
 	const level, longer = 6 * time.Second, 11500 * time.Millisecond
 	// Behind the others it was their due time, at least.
-	inTime(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
+	retryWhileLate(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
 }
 
 // mixedWaits is by how much those are late, at most, that are due at the level's end.
 func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration) {
 	t.Helper()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{2 * time.Second, level}}
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 4, 4
 	})
@@ -274,20 +274,20 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 			return nil
 		}
 		if strings.HasPrefix(msg.UUID, "longer") {
-			return redeliver.RetryAfter(errDeclined, longer)
+			return redeliver.RetryAfter(errHandler, longer)
 		}
-		return errDeclined
+		return errHandler
 	})
 	var all, usual []string
 	for i := range 16 {
 		all = append(all, fmt.Sprintf("longer-%d", i))
 		usual = append(usual, fmt.Sprintf("usual-%d", i))
 	}
-	l.put(all...)
+	l.publishMessages(all...)
 	l.planned(len(all))
-	l.put(usual...)
-	l.finished(append(all, usual...))
-	l.nothingEarly()
+	l.publishMessages(usual...)
+	l.awaitEnds(append(all, usual...))
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range usual {
@@ -304,7 +304,7 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 func TestAClockThatIsAhead(t *testing.T) {
 	t.Parallel()
 	const level, ahead = 2 * time.Second, 5 * time.Second
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
 	})
 	l.declared()
@@ -316,9 +316,9 @@ func TestAClockThatIsAhead(t *testing.T) {
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
 	l.craft(".retry.2s", "", l.queue, st)
-	l.finished([]string{"ahead"})
+	l.awaitEnds([]string{"ahead"})
 	if waited := time.Since(now); waited < level+ahead {
 		t.Errorf("it ran after %v, want %v at least", waited, level+ahead)
 	}
-	l.nothingEarly()
+	l.checkNothingEarly()
 }

@@ -28,7 +28,7 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, row.rabbit, func(l *lab) {
+			l := newFixture(t, row.rabbit, func(l *fixture) {
 				l.cfg.Policy = steps(3, time.Minute)
 				l.cfg.RetryPrefetch, l.cfg.RetryBytes = 200, 1<<20
 			})
@@ -55,8 +55,8 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 			if held := l.awaitUnackedIn(level, row.least); held > row.most {
 				t.Errorf("%d are held, want %d at most", held, row.most)
 			}
-			l.finished(all)
-			l.nothingEarly()
+			l.awaitEnds(all)
+			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := l.duplicates(); n > 0 {

@@ -21,7 +21,7 @@ import (
 
 // consumeBatch is open for a service of batches in SQS's own form.
 func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself

@@ -34,7 +34,7 @@ func TestDeadLetterQueue(t *testing.T) {
 func deadLetters(endpoint string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 		t.Helper()
-		w := &wire{h: &harness{}, cut: make(chan struct{})}
+		w := &cuttableTransport{h: &harness{}, cut: make(chan struct{})}
 		own := anyAWS()
 		own.HTTPClient = &http.Client{Transport: w}
 		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
@@ -59,16 +59,16 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 				_, _ = api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
 			}
 		})
-		return keyed{q}, service{c, w}.Kill
+		return keyedQueue{q}, service{c, w}.Kill
 	}
 }
 
-// keyed shows the keys that the kit knows: a FIFO queue's groups have names of the harness's.
-type keyed struct{ deadletter.Queue }
+// keyedQueue shows the keys that the kit knows: a FIFO queue's groups have names of the harness's.
+type keyedQueue struct{ deadletter.Queue }
 
-func (k keyed) Unwrap() deadletter.Queue { return k.Queue }
+func (k keyedQueue) Unwrap() deadletter.Queue { return k.Queue }
 
-func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+func (k keyedQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := k.Queue.Scan(ctx, from)
 	return keyedScan{s}, err
 }

@@ -192,25 +192,25 @@ func (h *harness) url(t testing.TB, queue string) string {
 // request that meets the end is one that failed.
 var connections = &http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: 50 * time.Second}
 
-// wire is the way of one service to the server, which can be cut, and refuses what the harness says.
-type wire struct {
+// cuttableTransport is the way of one service to the server, which can be cut, and refuses what the harness says.
+type cuttableTransport struct {
 	h    *harness
 	cut  chan struct{}
 	once sync.Once
 
 	mu sync.Mutex
-	// inHand is the queue URLs by the receipt handles of messages that the service received and did not end. It is nil for a
+	// held is the queue URLs by the receipt handles of messages that the service received and did not end. It is nil for a
 	// runner of a DLQ: others wait for the end of its leases, which are short.
-	inHand map[string]string
+	held map[string]string
 }
 
-func newWire(h *harness) *wire {
-	return &wire{h: h, cut: make(chan struct{}), inHand: map[string]string{}}
+func newCuttableTransport(h *harness) *cuttableTransport {
+	return &cuttableTransport{h: h, cut: make(chan struct{}), held: map[string]string{}}
 }
 
 var errCut = errors.New("the connection is cut")
 
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *cuttableTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-w.cut:
 		return nil, errCut
@@ -258,7 +258,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-w.cut:
 		// A receive goes on, also when the service cancels it because of errCut: the server may still hand out messages, which
 		// release then shows again.
-		if w.inHand == nil || !isReceive(req) {
+		if w.held == nil || !isReceive(req) {
 			cancel(errCut)
 		}
 		return nil, errCut
@@ -271,7 +271,7 @@ func isReceive(req *http.Request) bool {
 
 // follow records the receipt handles of a receive, and removes those that a request deleted, gave back, or hid for longer
 // than the visibility timeout.
-func (w *wire) follow(req *http.Request, sent, answer []byte) {
+func (w *cuttableTransport) follow(req *http.Request, sent, answer []byte) {
 	type entry struct {
 		Receipt string `json:"ReceiptHandle"`
 		Seconds int    `json:"VisibilityTimeout"`
@@ -285,7 +285,7 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 	action := req.Header.Get("X-Amz-Target")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inHand == nil {
+	if w.held == nil {
 		return
 	}
 	switch {
@@ -295,26 +295,26 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 		}
 		_ = json.Unmarshal(answer, &out)
 		for _, m := range out.Messages {
-			w.inHand[m.Receipt] = in.URL
+			w.held[m.Receipt] = in.URL
 		}
 	case strings.Contains(action, ".DeleteMessage"), strings.Contains(action, ".ChangeMessageVisibility"):
 		for _, e := range append(in.Entries, in.entry) {
 			if e.Seconds == 0 || e.Seconds > int(hidden/time.Second) {
-				delete(w.inHand, e.Receipt)
+				delete(w.held, e.Receipt)
 			}
 		}
 	}
 }
 
 // release ends the visibility timeout of what a killed service has in hand, as time would.
-func (w *wire) release() {
+func (w *cuttableTransport) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for receipt, url := range w.inHand {
+	for receipt, url := range w.held {
 		// An error means that the message is deleted or another's.
 		_, _ = w.h.api.ChangeMessageVisibility(context.Background(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &url, ReceiptHandle: &receipt})
 	}
-	clear(w.inHand)
+	clear(w.held)
 }
 
 // refuses returns SQS's answer to a request that writes to a place that takes nothing, or a message that is too large.
@@ -355,7 +355,7 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself
@@ -380,7 +380,7 @@ func (h *harness) keys() [][]byte {
 
 type service struct {
 	*sqs.Client
-	wire *wire
+	wire *cuttableTransport
 }
 
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }

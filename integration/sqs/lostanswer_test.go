@@ -56,7 +56,7 @@ func TestAKilledServiceHidesNothing(t *testing.T) {
 	h := harnessOn(endpoint, false)
 	origin, _ := h.origin(t, 0)
 	url := h.url(t, origin)
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }

@@ -47,7 +47,7 @@ func TestWatermillSuite(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				return ending{client.Publisher(), end}, endingSubscriber{client.Subscriber(), end}
+				return suffixPublisher{client.Publisher(), end}, suffixSubscriber{client.Subscriber(), end}
 			}
 			tests.TestPubSub(t, tests.Features{
 				ConsumerGroups: false, ExactlyOnceDelivery: false, Persistent: true,
@@ -73,28 +73,28 @@ func visibility(t *testing.T) time.Duration {
 	return hidden
 }
 
-// ending is a publisher for topics that are the beginnings of queues' names: the suite puts more behind those that it is
+// suffixPublisher is a publisher for topics that are the beginnings of queues' names: the suite puts more behind those that it is
 // given, and a FIFO queue's must end as it does.
-type ending struct {
+type suffixPublisher struct {
 	*sqs.Publisher
 	end string
 }
 
-func (e ending) Publish(topic string, messages ...*message.Message) error {
+func (e suffixPublisher) Publish(topic string, messages ...*message.Message) error {
 	return e.Publisher.Publish(topic+e.end, messages...)
 }
 
-// endingSubscriber is the same for a subscriber.
-type endingSubscriber struct {
+// suffixSubscriber is the same for a subscriber.
+type suffixSubscriber struct {
 	*sqs.Subscriber
 	end string
 }
 
-func (e endingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (e suffixSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return e.Subscriber.Subscribe(ctx, topic+e.end)
 }
 
-func (e endingSubscriber) SubscribeInitialize(topic string) error {
+func (e suffixSubscriber) SubscribeInitialize(topic string) error {
 	return e.Subscriber.SubscribeInitialize(topic + e.end)
 }
 

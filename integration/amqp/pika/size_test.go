@@ -50,7 +50,7 @@ func filled(queue, id string, size int, others headers) wire {
 // of everything under way: ours are shortened, and what leaves no room for them
 // goes to the DLQ with all that it had.
 func TestHeadersNearTheFrame(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		var mu sync.Mutex
 		runs := make(map[string]int)
 		b.blind = true
@@ -72,13 +72,13 @@ func TestHeadersNearTheFrame(t *testing.T) {
 		}
 		msgs["all"] = filled(b.queue, "all", most, headers{"CC": array(text(b.queue + ".cc")), "redeliver-id": text("theirs"), "redeliver-amqp-cc": text("x")})
 		b.peer.put(t, msgs["all"])
-		letters := b.letters(len(msgs), byBody)
+		letters := b.deadLetters(len(msgs), byBody)
 		retried, told := 0, 0 // the largest of each
 		for _, id := range slices.Sorted(maps.Keys(letters)) {
 			letter := letters[id]
 			ours := state(&letter)
 			restored(&letter)
-			differ(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
+			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
 			if reason, n := ours[redeliver.HeaderReason], runs[id]; strings.HasPrefix(id, "after") {
 				if n != 3 || reason != "exhausted" || len(ours[redeliver.HeaderError]) != redeliver.MaxErrorText {
 					t.Errorf("%s ran %d times and is in the DLQ with %v", id, n, ours)
@@ -96,8 +96,8 @@ func TestHeadersNearTheFrame(t *testing.T) {
 				t.Errorf("headers of %s bytes ran %d times, want %d", id, runs[id], want)
 			}
 		}
-		b.holds(b.queue+".cc", 1)
-		b.calm()
+		b.wantMessages(b.queue+".cc", 1)
+		b.checkNoFaults()
 	})
 }
 
@@ -127,7 +127,7 @@ func restored(letter *wire) {
 // A dead letter can be looked at and put back: what the broker adds then fits
 // too, as long as the message's own headers leave 64 bytes of the frame.
 func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
 		b.start(b.config(policy))
 		n := 0
@@ -149,7 +149,7 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
@@ -157,7 +157,7 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 // message that it can read must stay readable with our headers beside it, and with the user's redeliver- headers
 // in a table.
 func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
 		b.start(b.config(policy))
 		many := func(n int) headers {
@@ -184,14 +184,14 @@ func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 		for id, h := range msgs {
 			b.peer.put(t, wire{Key: b.queue, Body: []byte(id), Props: props{"delivery_mode": 2, "message_id": id}, Headers: h})
 		}
-		for id, letter := range b.letters(len(msgs), byBody) {
+		for id, letter := range b.deadLetters(len(msgs), byBody) {
 			ours := state(&letter)
 			restored(&letter)
-			differ(t, "the dead letter "+id, letter.Headers, msgs[id])
+			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id])
 			if want := map[string]string{"deep": "exhausted", "array": "exhausted", "8100": "exhausted", "8170": "unschedulable"}[id]; want != "" && ours[redeliver.HeaderReason] != want {
 				t.Errorf("%s is in the DLQ with %v, want it %s", id, ours, want)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }

@@ -39,7 +39,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, b *bench) {
+			onBoth(t, func(t *testing.T, b *fixture) {
 				theirs, topology := setUp(b.rabbit.URL(), b.queue)
 				ctx, cancel := context.WithTimeout(context.Background(), fidelity.MaxWait)
 				defer cancel()

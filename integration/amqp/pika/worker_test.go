@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 }
 
 // onBoth runs a test on each RabbitMQ, with a queue of its own.
-func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+func onBoth(t *testing.T, test func(t *testing.T, b *fixture)) {
 	t.Helper()
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			test(t, &bench{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
+			test(t, &fixture{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
 		})
 	}
 }
@@ -60,8 +60,8 @@ func channel(t *testing.T, url string) *amqp091.Channel {
 	return ch
 }
 
-// bench is one test's broker, queue and clients.
-type bench struct {
+// fixture is one test's broker, queue and clients.
+type fixture struct {
 	*testing.T
 	version string // RabbitMQ's, the first number
 	rabbit  *brokers.Rabbit
@@ -83,7 +83,7 @@ var policy = redeliver.Policy{
 }
 
 // config is what a worker of this test has.
-func (b *bench) config(p redeliver.Policy) amqp.Config {
+func (b *fixture) config(p redeliver.Policy) amqp.Config {
 	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond}
 	cfg.AMQP.Dial = func(network, addr string) (net.Conn, error) {
 		b.dials.Add(1)
@@ -94,7 +94,7 @@ func (b *bench) config(p redeliver.Policy) amqp.Config {
 
 // start runs a worker whose handler copies what it sees to the queue ".seen" and
 // fails. It returns the end of it.
-func (b *bench) start(cfg amqp.Config) (stop func()) {
+func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	b.Helper()
 	b.declare(b.queue+".seen", nil)
 	client, err := amqp.Open(context.Background(), cfg)
@@ -117,7 +117,7 @@ func (b *bench) start(cfg amqp.Config) (stop func()) {
 }
 
 // copy publishes what the handler sees. Properties that the broker would act upon are written into headers.
-func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
+func (b *fixture) copy(ch *amqp091.Channel, msg *message.Message) error {
 	d := amqp.DeliveryFromContext(msg.Context())
 	st, _ := redeliver.FromContext(msg.Context())
 	h := amqp091.Table{
@@ -151,15 +151,15 @@ func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
 	return nil
 }
 
-func (b *bench) declare(queue string, args amqp091.Table) {
+func (b *fixture) declare(queue string, args amqp091.Table) {
 	b.Helper()
 	if _, err := b.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// calm fails the test where a connection was lost or a write failed.
-func (b *bench) calm() {
+// checkNoFaults fails the test where a connection was lost or a write failed.
+func (b *fixture) checkNoFaults() {
 	b.Helper()
 	b.events.Calm(b.T)
 	if n := b.dials.Load(); n != 2 {
@@ -168,16 +168,16 @@ func (b *bench) calm() {
 }
 
 // user makes a user of the broker who may do everything in the virtual host.
-func (b *bench) user(name string) {
+func (b *fixture) user(name string) {
 	b.Helper()
 	b.put("/api/users/"+name, `{"password":"`+name+`","tags":""}`)
 	b.put("/api/permissions/%2F/"+name, `{"configure":".*","write":".*","read":".*"}`)
-	b.Cleanup(func() { b.ask(http.MethodDelete, "/api/users/"+name, "") })
+	b.Cleanup(func() { b.callAPI(http.MethodDelete, "/api/users/"+name, "") })
 }
 
-func (b *bench) put(path, body string) { b.ask(http.MethodPut, path, body) }
+func (b *fixture) put(path, body string) { b.callAPI(http.MethodPut, path, body) }
 
-func (b *bench) ask(method, path, body string) {
+func (b *fixture) callAPI(method, path, body string) {
 	b.Helper()
 	req, err := http.NewRequest(method, b.rabbit.Management()+path, strings.NewReader(body))
 	if err != nil {

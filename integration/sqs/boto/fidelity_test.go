@@ -53,7 +53,7 @@ func bodies() []string {
 
 // The handler sees at every attempt, and boto3 reads in the DLQ, what boto3 sent.
 func TestEveryAttributeIsKept(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		var msgs []wire
 		for _, body := range bodies() {
@@ -70,10 +70,10 @@ func TestEveryAttributeIsKept(t *testing.T) {
 
 // unchanged compares messages with what the handler saw at each of three
 // attempts and with what is in the DLQ.
-func (b *bench) unchanged(msgs []wire) {
+func (b *fixture) unchanged(msgs []wire) {
 	b.Helper()
-	dead := b.letters(len(msgs))
-	sights := b.sights()
+	dead := b.deadLetters(len(msgs))
+	sights := b.observations()
 	for _, m := range msgs {
 		name := fmt.Sprintf("%q", redeliver.Cut(m.Body, 40))
 		all := sights[m.Body]
@@ -81,7 +81,7 @@ func (b *bench) unchanged(msgs []wire) {
 			b.Errorf("%s ran %d times, want 3", name, len(all))
 		}
 		for i, s := range all {
-			same(b.T, name+", as the handler saw it", s.wire, m)
+			wantSame(b.T, name+", as the handler saw it", s.wire, m)
 			if s.attempt != i+1 || s.id != m.ID || s.payload != m.Body {
 				b.Errorf("%s: run %d is attempt %d of %s, want %s; its payload is its body: %t", name, i+1, s.attempt, s.id, m.ID, s.payload == m.Body)
 			}
@@ -92,7 +92,7 @@ func (b *bench) unchanged(msgs []wire) {
 			continue
 		}
 		ours := state(b.T, &letter)
-		same(b.T, name+", in the DLQ", letter, m)
+		wantSame(b.T, name+", in the DLQ", letter, m)
 		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" ||
 			ours[redeliver.HeaderError] != fidelity.ErrDeclined.Error() || ours[redeliver.HeaderID] != m.ID {
 			b.Errorf("%s is in the DLQ with %q", name, ours)
@@ -105,7 +105,7 @@ func (b *bench) unchanged(msgs []wire) {
 func TestTenAttributesAreKept(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.start(b.config(policy))
 				var msgs []wire
 				for _, last := range []attribute{binary(every()...), str("zz grüße <&>"), number("1"), str("x").as("custom"), binary(0).as("b.c")} {
@@ -126,7 +126,7 @@ func TestTenAttributesAreKept(t *testing.T) {
 // The id is Watermill's, or the MessageId of the first delivery; it is the same at
 // every attempt and in the DLQ, and the user's attribute stays what it was.
 func TestIDs(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		msgs := b.peer.put(t, b.queue,
 			wire{Body: "uuid", Attributes: attributes{"_watermill_message_uuid": str("u-1")}},
@@ -134,23 +134,23 @@ func TestIDs(t *testing.T) {
 			wire{Body: "a number", Attributes: attributes{"_watermill_message_uuid": number("7")}},
 			wire{Body: "none"},
 		)
-		dead := b.letters(len(msgs))
+		dead := b.deadLetters(len(msgs))
 		for _, m := range msgs {
 			want := map[string]string{"uuid": "u-1"}[m.Body]
 			if want == "" {
 				want = m.ID
 			}
-			for _, s := range b.sights()[m.Body] {
-				if s.id != want && (m.Body == "uuid" || m.Body == "none") || s.uuid != s.id || s.id != b.sights()[m.Body][0].id {
+			for _, s := range b.observations()[m.Body] {
+				if s.id != want && (m.Body == "uuid" || m.Body == "none") || s.uuid != s.id || s.id != b.observations()[m.Body][0].id {
 					t.Errorf("%s: attempt %d is %q with UUID %q, want %q", m.Body, s.attempt, s.id, s.uuid, want)
 				}
-				same(t, m.Body, s.wire, m)
+				wantSame(t, m.Body, s.wire, m)
 			}
 			letter := dead[m.Body]
-			if ours := state(t, &letter); ours[redeliver.HeaderID] != b.sights()[m.Body][0].id {
+			if ours := state(t, &letter); ours[redeliver.HeaderID] != b.observations()[m.Body][0].id {
 				t.Errorf("%s is %q in the DLQ", m.Body, ours[redeliver.HeaderID])
 			}
-			same(t, m.Body+", in the DLQ", letter, m)
+			wantSame(t, m.Body+", in the DLQ", letter, m)
 		}
 		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))

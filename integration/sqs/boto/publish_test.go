@@ -24,7 +24,7 @@ import (
 )
 
 // open is a client that reads nothing.
-func (b *bench) open(cfg sqs.Config) *sqs.Client {
+func (b *fixture) open(cfg sqs.Config) *sqs.Client {
 	b.Helper()
 	client, err := sqs.Open(b.Context(), cfg)
 	if err != nil {
@@ -42,7 +42,7 @@ func (b *bench) open(cfg sqs.Config) *sqs.Client {
 func TestWhatIsPublished(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				cfg := b.config(policy)
 				cfg.GroupID = func(_ string, msg *message.Message) string { return "of-" + msg.Metadata["a"] }
 				client := b.open(cfg)
@@ -60,7 +60,7 @@ func TestWhatIsPublished(t *testing.T) {
 							t.Errorf("the deduplication id is %q, want the UUID %q", got.Dedup, msg.UUID)
 						}
 					}
-					same(t, "what was published", got, want)
+					wantSame(t, "what was published", got, want)
 				}
 				b.events.Calm(b.T)
 			}, elasticMQ(t), moto(t))
@@ -71,7 +71,7 @@ func TestWhatIsPublished(t *testing.T) {
 // Content that Watermill's messages may have and SQS's may not travels encoded, and our handler sees it as it
 // was, at every attempt.
 func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		many := message.Metadata{}
 		for i := range 40 {
@@ -133,7 +133,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 
 // A message that is too large is refused with its id, its size and its queue, and nothing leaves.
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
 		for name, msg := range map[string]*message.Message{
 			"too large":               {Payload: []byte(strings.Repeat("x", b.server.limit))},
@@ -155,7 +155,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 
 // A delayed publish comes when it is due, and the handler sees the first attempt.
 func TestADelayedPublish(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		ran := make(chan time.Time, 10)
 		b.handler = func(*message.Message) error {
 			ran <- time.Now()
@@ -172,7 +172,7 @@ func TestADelayedPublish(t *testing.T) {
 		if waited := fidelity.Within(t, ran).Sub(begin); waited < 2300*time.Millisecond {
 			t.Errorf("it ran after %v", waited)
 		}
-		s := b.sights()["later"][0]
+		s := b.observations()["later"][0]
 		if s.attempt != 1 || s.id != "m" || s.metadata["a"] != "b" {
 			t.Errorf("the handler saw attempt %d of %s with %v", s.attempt, s.id, s.metadata)
 		}
@@ -182,7 +182,7 @@ func TestADelayedPublish(t *testing.T) {
 
 // SQS delays no single message of a FIFO queue.
 func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
-	on(t, fifo, func(t *testing.T, b *bench) {
+	on(t, fifo, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
 		msg := message.NewMessage("m", []byte("later"))
 		delay.Message(msg, delay.For(time.Second))
@@ -195,7 +195,7 @@ func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 // redeliver reads what watermill-aws publishes, at every attempt the same, and watermill-aws reads what
 // redeliver publishes.
 func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 		there := []func(*awssqs.Options){func(o *awssqs.Options) { o.BaseEndpoint = aws.String(b.server.url) }}
 		pub, err := wsqs.NewPublisher(wsqs.PublisherConfig{AWSConfig: cfg, OptFns: there}, watermill.NopLogger{})
@@ -209,8 +209,8 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.start(b.config(policy))
-		b.letters(1)
-		all := b.sights()["payload"]
+		b.deadLetters(1)
+		all := b.observations()["payload"]
 		if len(all) != 3 {
 			t.Errorf("it ran %d times, want 3", len(all))
 		}
@@ -249,11 +249,11 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 // The handler's Metadata has the text of every attribute, so that code that was
 // written for watermill-aws finds what it looks for.
 func TestMetadataOfAttributes(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		b.peer.put(t, b.queue, wire{Body: "m", Attributes: attributes{"text": str("t"), "number": number("5"), "binary": binary(0, 0xff)}})
-		b.letters(1)
-		got := b.sights()["m"][0].metadata
+		b.deadLetters(1)
+		got := b.observations()["m"][0].metadata
 		if got["text"] != "t" || got["number"] != "5" || hex.EncodeToString([]byte(got["binary"])) != "00ff" {
 			t.Errorf("the metadata is %q", got)
 		}

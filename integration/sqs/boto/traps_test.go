@@ -18,13 +18,13 @@ import (
 // An attribute of our name that is not of this queue is the user's: it is kept
 // through all attempts and in the DLQ, reported, and not believed.
 func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		// A real one, of another queue: a service has copied it onward.
-		other := &bench{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
+		other := &fixture{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
 		other.peer.create(t, other.queue, nil)
 		stop := other.start(other.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		other.peer.put(t, other.queue, wire{Body: "x"})
-		actual := other.letters(1)["x"].Attributes[stateAttribute]
+		actual := other.deadLetters(1)["x"].Attributes[stateAttribute]
 		stop()
 		if actual.Value == "" {
 			t.Fatal("a dead letter has no state")
@@ -43,20 +43,20 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 		delete(full, "zz-last")
 		full[stateAttribute] = actual
 		msgs = b.peer.put(t, b.queue, append(msgs, wire{Body: "beside nine", Attributes: full})...)
-		dead := b.letters(len(msgs))
+		dead := b.deadLetters(len(msgs))
 		for _, m := range msgs {
-			all := b.sights()[m.Body]
+			all := b.observations()[m.Body]
 			if len(all) != 3 {
 				t.Errorf("%s ran %d times, want 3", m.Body, len(all))
 			}
 			for _, s := range all {
-				same(t, m.Body, s.wire, m)
+				wantSame(t, m.Body, s.wire, m)
 			}
 			letter := dead[m.Body]
 			if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderOrigin] != b.queue {
 				t.Errorf("%s is in the DLQ with %v", m.Body, ours)
 			}
-			same(t, m.Body+", in the DLQ", letter, m)
+			wantSame(t, m.Body+", in the DLQ", letter, m)
 		}
 		if found := b.events.Ignored(); len(found) == 0 {
 			t.Error("nothing was reported")
@@ -70,24 +70,24 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.start(b.config(policy))
 				m := wire{Body: "again", Attributes: ten()}
 				if kind == fifo {
 					m.Group, m.Dedup = "g", fidelity.Unique("dedup")
 				}
 				m = b.peer.put(t, b.queue, m)[0]
-				letter := b.letters(1)["again"]
+				letter := b.deadLetters(1)["again"]
 				letter.Dedup = map[string]string{fifo: fidelity.Unique("dedup")}[kind]
-				before := len(b.sights()["again"])
+				before := len(b.observations()["again"])
 				b.peer.put(t, b.queue, letter)
-				letter = b.letters(1)["again"]
-				all := b.sights()["again"][before:]
+				letter = b.deadLetters(1)["again"]
+				all := b.observations()["again"][before:]
 				if len(all) != 1 {
 					t.Errorf("it ran %d times after the redrive, want once more", len(all))
 				}
 				for _, s := range all {
-					same(t, "after the redrive", s.wire, m)
+					wantSame(t, "after the redrive", s.wire, m)
 					if s.id != m.ID {
 						t.Errorf("after the redrive it is %s, want %s", s.id, m.ID)
 					}
@@ -95,7 +95,7 @@ func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 				if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" {
 					t.Errorf("it is in the DLQ with %v", ours)
 				}
-				same(t, "in the DLQ again", letter, m)
+				wantSame(t, "in the DLQ again", letter, m)
 			}, elasticMQ(t))
 		})
 	}
@@ -103,13 +103,13 @@ func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 
 // The queue is named by its name, its URL or its ARN; the origin is its name.
 func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
-	for what, topic := range map[string]func(b *bench) string{
-		"name": func(b *bench) string { return b.queue },
-		"URL":  func(b *bench) string { return b.server.url + "/000000000000/" + b.queue },
-		"ARN":  func(b *bench) string { return b.peer.settings(b.T, b.queue)["QueueArn"] },
+	for what, topic := range map[string]func(b *fixture) string{
+		"name": func(b *fixture) string { return b.queue },
+		"URL":  func(b *fixture) string { return b.server.url + "/000000000000/" + b.queue },
+		"ARN":  func(b *fixture) string { return b.peer.settings(b.T, b.queue)["QueueArn"] },
 	} {
 		t.Run(what, func(t *testing.T) {
-			on(t, standard, func(t *testing.T, b *bench) {
+			on(t, standard, func(t *testing.T, b *fixture) {
 				b.topic = topic(b)
 				b.handler = func(msg *message.Message) error {
 					st, _ := redeliver.FromContext(msg.Context())
@@ -119,7 +119,7 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 				if err := b.client.Publisher().Publish(b.topic, message.NewMessage("m", []byte("x"))); err != nil {
 					t.Fatalf("publishing to %s: %v", b.topic, err)
 				}
-				letter := b.letters(1)["x"]
+				letter := b.deadLetters(1)["x"]
 				if ours := state(t, &letter); ours[redeliver.HeaderError] != b.queue || ours[redeliver.HeaderOrigin] != b.queue {
 					t.Errorf("%s: in the DLQ with %v", b.topic, ours)
 				}
@@ -134,7 +134,7 @@ func TestWhatIsCreated(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
 			// ElasticMQ reports no retention.
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.queue = fidelity.Unique("created") + kind
 				client := b.open(b.config(policy))
 				if err := client.Subscriber().SubscribeInitialize(b.queue); err != nil {
@@ -177,7 +177,7 @@ func TestQueuesThatAreRefused(t *testing.T) {
 		"a minute's retention": {standard, map[string]string{"MessageRetentionPeriod": "60"}, "", 0, "MessageRetentionPeriod", []server{moto(t)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, c.kind, func(t *testing.T, b *bench) {
+			on(t, c.kind, func(t *testing.T, b *fixture) {
 				stem := fidelity.Unique("refused")
 				settings := map[string]string{}
 				maps.Copy(settings, c.settings)

@@ -60,7 +60,7 @@ func moto(t *testing.T) server {
 // on runs a test on servers, with a queue of its own. The adapter's requests go
 // through a proxy that refuses what AWS documents as refused, because neither
 // server looks at all of it.
-func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ...server) {
+func on(t *testing.T, kind string, test func(t *testing.T, b *fixture), servers ...server) {
 	t.Helper()
 	t.Parallel()
 	for _, s := range servers {
@@ -72,7 +72,7 @@ func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ..
 			}
 			t.Cleanup(p.Close)
 			p.SetLimit(s.limit)
-			b := &bench{T: t, server: s, proxy: p, queue: fidelity.Unique("fidelity") + kind, peer: newPeer(t, s.url)}
+			b := &fixture{T: t, server: s, proxy: p, queue: fidelity.Unique("fidelity") + kind, peer: newPeer(t, s.url)}
 			b.peer.create(t, b.queue, map[string]string{"VisibilityTimeout": "20"})
 			test(t, b)
 			if wrong := p.Violations(); len(wrong) > 0 {
@@ -87,8 +87,8 @@ const (
 	fifo     = ".fifo"
 )
 
-// bench is one test's server, queue and clients.
-type bench struct {
+// fixture is one test's server, queue and clients.
+type fixture struct {
 	*testing.T
 	server server
 	proxy  *proxy.Proxy
@@ -98,13 +98,13 @@ type bench struct {
 
 	events  fidelity.Events
 	mu      sync.Mutex
-	runs    []sight
+	runs    []observation
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *sqs.Client
 }
 
 // beside is the name of a queue beside the test's.
-func (b *bench) beside(suffix string) string {
+func (b *fixture) beside(suffix string) string {
 	stem, isFIFO := strings.CutSuffix(b.queue, fifo)
 	if isFIFO {
 		return stem + suffix + fifo
@@ -113,7 +113,7 @@ func (b *bench) beside(suffix string) string {
 }
 
 // trace is a trace header of AWS's, and none on moto, which forgets it where it came in a batch.
-func (b *bench) trace() string {
+func (b *fixture) trace() string {
 	if b.server.name == "moto" {
 		return ""
 	}
@@ -124,7 +124,7 @@ func (b *bench) trace() string {
 var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
 
 // config is what a worker of this test has.
-func (b *bench) config(p redeliver.Policy) sqs.Config {
+func (b *fixture) config(p redeliver.Policy) sqs.Config {
 	return sqs.Config{
 		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
 		Endpoint: b.proxy.URL(), Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond,
@@ -133,8 +133,8 @@ func (b *bench) config(p redeliver.Policy) sqs.Config {
 	}
 }
 
-// sight is what a handler saw at one attempt.
-type sight struct {
+// observation is what a handler saw at one attempt.
+type observation struct {
 	wire
 	sdk      types.Message
 	id, uuid string
@@ -145,7 +145,7 @@ type sight struct {
 
 // start runs a worker whose handler notes what it sees and fails. It returns the
 // end of it.
-func (b *bench) start(cfg sqs.Config) (stop func()) {
+func (b *fixture) start(cfg sqs.Config) (stop func()) {
 	b.Helper()
 	client, err := sqs.Open(context.Background(), cfg)
 	if err != nil {
@@ -153,7 +153,7 @@ func (b *bench) start(cfg sqs.Config) (stop func()) {
 	}
 	b.client = client
 	return fidelity.Consume(b.T, cmp.Or(b.topic, b.queue), client.Subscriber(), client.Close, func(msg *message.Message) error {
-		b.note(msg)
+		b.record(msg)
 		if b.handler != nil {
 			return b.handler(msg)
 		}
@@ -161,15 +161,15 @@ func (b *bench) start(cfg sqs.Config) (stop func()) {
 	})
 }
 
-// note keeps what the handler sees.
-func (b *bench) note(msg *message.Message) {
+// record keeps what the handler sees.
+func (b *fixture) record(msg *message.Message) {
 	m := sqs.MessageFromContext(msg.Context())
 	st, ok := redeliver.FromContext(msg.Context())
 	if m == nil || !ok {
 		b.Error("the handler has neither SQS's message nor a state")
 		return
 	}
-	s := sight{
+	s := observation{
 		wire: wire{Body: aws.ToString(m.Body), ID: aws.ToString(m.MessageId), Attributes: attributes{}}, sdk: *m,
 		id: st.ID, uuid: msg.UUID, payload: string(msg.Payload), attempt: st.Attempt(), metadata: maps.Clone(msg.Metadata),
 	}
@@ -187,19 +187,19 @@ func (b *bench) note(msg *message.Message) {
 	b.runs = append(b.runs, s)
 }
 
-// sights are what the handler saw so far of each message, by body.
-func (b *bench) sights() map[string][]sight {
+// observations are what the handler saw so far of each message, by body.
+func (b *fixture) observations() map[string][]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := make(map[string][]sight)
+	found := make(map[string][]observation)
 	for _, s := range b.runs {
 		found[s.Body] = append(found[s.Body], s)
 	}
 	return found
 }
 
-// letters takes n dead letters, by body.
-func (b *bench) letters(n int) map[string]wire {
+// deadLetters takes n dead letters, by body.
+func (b *fixture) deadLetters(n int) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
 	for _, m := range b.peer.Take(b.T, b.beside("-dlq"), n) {
@@ -211,8 +211,8 @@ func (b *bench) letters(n int) map[string]wire {
 	return found
 }
 
-// same compares all that is the user's.
-func same(t *testing.T, what string, got, want wire) {
+// wantSame compares all that is the user's.
+func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Body != want.Body {
 		t.Errorf("%s has a body of %d bytes, %.40q, want %d bytes, %.40q", what, len(got.Body), got.Body, len(want.Body), want.Body)

@@ -35,7 +35,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 			}
 			t.Run(action+"/"+fault.String(), func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, "")
+				l := newFixture(t, "")
 				good, once, always := numbered("good", 12), numbered("once", 12), numbered("always", 12)
 				l.send(slices.Concat(good, once, always)...)
 				rule := l.proxy.Add(proxy.Rule{
@@ -52,9 +52,9 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				if got := slices.Compact(slices.Clone(dead)); !slices.Equal(got, sorted(always)) {
 					t.Errorf("in the DLQ are %q, want %q", got, always)
 				}
-				l.holds(0)
+				l.awaitDepth(0)
 				if action != "ChangeMessageVisibility" { // those who have no need to extend anything ask for nothing
-					ctx, cancel := context.WithTimeout(t.Context(), longest)
+					ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 					defer cancel()
 					if err := rule.Await(ctx, 3); err != nil {
 						t.Error(err)
@@ -65,7 +65,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				// An answer that was not read leaves doubt whether a copy is there: it is written again, and both run. A machine
 				// that stands still for longer than SendTimeout does that to any write, which is reported.
 				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.FalseFailure)
-				late := l.late()
+				late := l.lateLocked()
 				for _, body := range slices.Concat(good, once, always) {
 					want := map[string]int{"good": 1, "once": 2, "always": 3}[strings.Fields(body)[0]]
 					if n := len(l.runs[body]); n < want || n > want && !doubt && !late[body] {
@@ -100,7 +100,7 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, c.end)
+			l := newFixture(t, c.end)
 			cfg := l.config()
 			l.send(c.body)
 			outage := l.proxy.Add(proxy.Rule{Fault: proxy.ServerError, Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
@@ -137,7 +137,7 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 			} else if dead := l.dead(1); !slices.Equal(dead, []string{c.body}) {
 				t.Errorf("in the DLQ are %q", dead)
 			}
-			l.holds(0)
+			l.awaitDepth(0)
 		})
 	}
 }
@@ -146,7 +146,7 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 // context ends, and what it answers is not written.
 func TestALostReceiptEndsTheHandler(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	cfg := l.config()
 	cfg.VisibilityTimeout = 2 * time.Second
 	l.send("slow 1")
@@ -162,7 +162,7 @@ func TestALostReceiptEndsTheHandler(t *testing.T) {
 		select {
 		case <-msg.Context().Done():
 			ended <- context.Cause(msg.Context())
-		case <-time.After(longest):
+		case <-time.After(maxWait):
 			ended <- errors.New("the context did not end")
 		}
 		return errRule
@@ -171,7 +171,7 @@ func TestALostReceiptEndsTheHandler(t *testing.T) {
 		t.Errorf("the handler's context: %v", cause)
 	}
 	l.committed([]string{"slow 1"})
-	l.holds(0)
+	l.awaitDepth(0)
 	if n, _ := l.depth(); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
@@ -183,7 +183,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 	for _, end := range []string{"", ".fifo"} {
 		t.Run("queue"+end, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, end)
+			l := newFixture(t, end)
 			cfg := l.config()
 			l.send("slow 1")
 			slow := func(*message.Message) error {
@@ -193,7 +193,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 			l.work(cfg, slow)
 			l.work(cfg, slow)
 			l.committed([]string{"slow 1"})
-			l.holds(0)
+			l.awaitDepth(0)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := len(l.runs["slow 1"]); n != 1 {
@@ -207,11 +207,11 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 // ones, nothing is lost, and no event tells a key.
 func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	bodies := append(numbered("good", 5), numbered("once", 5)...)
 	l.work(l.config(), nil)
 	expired := l.proxy.Add(proxy.Rule{Fault: proxy.ExpiredCredentials})
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	l.send(bodies...)
 	if err := expired.Await(ctx, 5); err != nil {
@@ -219,7 +219,7 @@ func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	}
 	expired.Remove()
 	l.committed(bodies)
-	l.holds(0)
+	l.awaitDepth(0)
 }
 
 // At start there is nobody to wait for: a queue that cannot be had is an error, in
@@ -229,7 +229,7 @@ func TestWhatFailsAtStartIsSaid(t *testing.T) {
 	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
 		t.Run(fault.String(), func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, "")
+			l := newFixture(t, "")
 			l.proxy.Add(proxy.Rule{Fault: fault})
 			client, err := sqs.Open(t.Context(), l.config())
 			if err == nil {
@@ -247,22 +247,22 @@ func TestWhatFailsAtStartIsSaid(t *testing.T) {
 // message stays where it is, and is buried when the right is there.
 func TestADLQThatRefuses(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	refused := l.proxy.Add(proxy.Rule{Fault: proxy.Refused, Queue: l.queue + "-dlq", Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
 	bodies := numbered("always", 3)
 	l.send(bodies...)
 	l.work(l.config(), nil)
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if err := refused.Await(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
-	l.holds(len(bodies)) // one that is on its way to its next attempt is there twice for a moment
+	l.awaitDepth(len(bodies)) // one that is on its way to its next attempt is there twice for a moment
 	refused.Remove()
 	if dead := l.dead(len(bodies)); !slices.Equal(dead, bodies) {
 		t.Errorf("in the DLQ are %q", dead)
 	}
-	l.holds(0)
+	l.awaitDepth(0)
 }
 
 // A queue has a RedrivePolicy of its owner's. The retries, each of which is another
@@ -270,7 +270,7 @@ func TestADLQThatRefuses(t *testing.T) {
 // DLQ.
 func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	owners, err := l.plain.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(l.queue + "-owners")})
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	if dead := l.dead(len(always)); !slices.Equal(slices.Compact(dead), always) {
 		t.Errorf("in our DLQ are %q", dead)
 	}
-	l.holds(0)
+	l.awaitDepth(0)
 	out, err := l.plain.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: owners.QueueUrl})
 	if err != nil || len(out.Messages) > 0 {
 		t.Errorf("in the owner's DLQ are %d (%v)", len(out.Messages), err)

@@ -35,9 +35,9 @@ func bad(code, format string, args ...any) *problem {
 	return &problem{http.StatusBadRequest, code, fmt.Sprintf(format, args...)}
 }
 
-// documented is why SQS would refuse the call as a whole, or nil. A bad entry of a batch is refused with its batch here,
+// checkDocumented is why SQS would refuse the call as a whole, or nil. A bad entry of a batch is refused with its batch here,
 // where SQS does the others: nothing of ours should send one.
-func (c *Call) documented(limit int) *problem {
+func (c *Call) checkDocumented(limit int) *problem {
 	if c.batch {
 		if p := c.badBatch(); p != nil {
 			return p

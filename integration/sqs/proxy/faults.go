@@ -107,8 +107,8 @@ func (a *Active) Await(ctx context.Context, n int) error {
 	}
 }
 
-// takes reports whether a call meets the rule, and counts it. The proxy's lock is held.
-func (a *Active) takes(c *Call, rng *rand.Rand) bool {
+// matchLocked reports whether a call meets the rule, and counts it. The proxy's lock is held.
+func (a *Active) matchLocked(c *Call, rng *rand.Rand) bool {
 	r := &a.rule
 	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||
 		(r.Fault == Partial || r.Fault == FalseFailure) && !c.batch || r.Match != nil && !r.Match(c) {

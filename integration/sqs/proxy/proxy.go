@@ -115,7 +115,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := parse(r.Header, body)
 	rule, limit := p.meet(c)
-	if problem := c.documented(limit); problem != nil {
+	if problem := c.checkDocumented(limit); problem != nil {
 		p.mu.Lock()
 		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, problem.code, problem.message))
 		p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Proxy) meet(c *Call) (*Active, int) {
 	defer p.mu.Unlock()
 	p.counts[c.Action]++
 	for _, a := range p.rules {
-		if a.takes(c, p.rng) {
+		if a.matchLocked(c, p.rng) {
 			return a, p.limit
 		}
 	}

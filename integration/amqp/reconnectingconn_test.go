@@ -11,14 +11,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// wire is a connection that is made anew when a broker has ended it.
-type wire struct {
+// reconnectingConn is a connection that is made anew when a broker has ended it.
+type reconnectingConn struct {
 	url  string
 	mu   sync.Mutex
 	conn *amqp091.Connection
 }
 
-func (w *wire) channel(t testing.TB) *amqp091.Channel {
+func (w *reconnectingConn) channel(t testing.TB) *amqp091.Channel {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *wire) channel(t testing.TB) *amqp091.Channel {
 
 // do declares or deletes something. A broker that stands still for 5 s has elected no leader for a quorum queue, and
 // ends the connection, for all that is done on it: then it is asked again.
-func (w *wire) do(t testing.TB, what func(*amqp091.Channel) error) error {
+func (w *reconnectingConn) do(t testing.TB, what func(*amqp091.Channel) error) error {
 	t.Helper()
 	for tries := 5; ; tries-- {
 		ch := w.channel(t)
@@ -55,7 +55,7 @@ func (w *wire) do(t testing.TB, what func(*amqp091.Channel) error) error {
 }
 
 // delete deletes queues, whether they are there or not.
-func (w *wire) delete(t testing.TB, queues ...string) error {
+func (w *reconnectingConn) delete(t testing.TB, queues ...string) error {
 	t.Helper()
 	return w.do(t, func(ch *amqp091.Channel) error {
 		for _, q := range queues {
@@ -67,7 +67,7 @@ func (w *wire) delete(t testing.TB, queues ...string) error {
 	})
 }
 
-func (w *wire) close() {
+func (w *reconnectingConn) close() {
 	if w.conn != nil {
 		_ = w.conn.Close()
 	}

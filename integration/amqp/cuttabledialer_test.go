@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// line makes connections, cuts them for good, or cuts one on which something is published to a queue that takes nothing.
-type line struct {
+// cuttableDialer makes connections, cuts them for good, or cuts one on which something is published to a queue that takes nothing.
+type cuttableDialer struct {
 	refused *sync.Map
 
 	mu    sync.Mutex
@@ -18,7 +18,7 @@ type line struct {
 	dead  bool
 }
 
-func (l *line) dial(network, addr string) (net.Conn, error) {
+func (l *cuttableDialer) dial(network, addr string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
@@ -32,7 +32,7 @@ func (l *line) dial(network, addr string) (net.Conn, error) {
 	return &conn{Conn: c, line: l}, nil
 }
 
-func (l *line) cut() {
+func (l *cuttableDialer) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dead = true
@@ -42,7 +42,7 @@ func (l *line) cut() {
 }
 
 // drop closes the connections; new ones may be made.
-func (l *line) drop() {
+func (l *cuttableDialer) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
@@ -54,7 +54,7 @@ func (l *line) drop() {
 // conn reads what it writes. The client calls Write under a lock of its own.
 type conn struct {
 	net.Conn
-	line *line
+	line *cuttableDialer
 	tail []byte
 }
 
