@@ -24,24 +24,23 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// A consumer in a process of its own, which a message may kill: this binary,
-// started again with childEnv set.
+// A consumer runs in its own process, which a message may kill: this binary, started again with childEnv set.
 const childEnv = "REDELIVER_TEST_AMQP_CHILD"
 
-// childConfig is what the parent tells its child, by that variable.
+// childConfig is the configuration of a child, in childEnv.
 type childConfig struct {
 	URL         string          `json:"url"`
 	Queue       string          `json:"queue"`
 	Prefetch    int             `json:"prefetch"`
 	MaxInFlight int             `json:"in_flight"`
-	Takes       time.Duration   `json:"takes"`  // each handler
-	Killer      string          `json:"killer"` // the message that kills the process
+	Takes       time.Duration   `json:"takes"`  // of each handler
+	Killer      string          `json:"killer"` // the id of the message that kills the process
 	Exit        bool            `json:"exit"`   // by os.Exit, not SIGKILL
 	Order       redeliver.Order `json:"order"`
-	KillsAt     int             `json:"kills_at"` // which attempt; before that it fails
+	KillsAt     int             `json:"kills_at"` // at which attempt; before that it fails
 }
 
-// childEvent is a line that a child prints: an event.
+// childEvent is a line of a child's output.
 type childEvent struct {
 	What     string           `json:"what"` // run, commit, dead, suspect
 	ID       string           `json:"id"`
@@ -69,15 +68,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// atOnce is how many tests run side by side where go test was not told. Most of
-// their time they wait, so processors are no bound for them.
+// atOnce is how many tests run in parallel by default, because they mostly wait.
 const atOnce = 8
 
 func sideBySide() {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
 	if !told {
-		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is what it takes
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is always valid
 	}
 }
 
@@ -92,7 +90,7 @@ func child(raw string) error {
 	say := func(s childEvent) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = out.Encode(s) // a parent that is gone does not matter
+		_ = out.Encode(s) // the parent may have ended
 	}
 	policy := steps(3, 200*time.Millisecond)
 	policy.Order = cfg.Order
@@ -152,13 +150,13 @@ func child(raw string) error {
 	return client.Close(context.Background())
 }
 
-// process is a child that runs.
+// process is a running child.
 type process struct {
 	cmd  *exec.Cmd
-	over chan struct{} // closed when it has ended, and all it said was heard
+	over chan struct{} // closed when it has ended and its output is read
 }
 
-// start starts a child and passes its output to hear, one line at a time.
+// start starts a child and passes its output to hear, line by line.
 func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
@@ -182,23 +180,23 @@ func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			var s childEvent
-			if json.Unmarshal(lines.Bytes(), &s) == nil { // the last line may be cut by its death
+			if json.Unmarshal(lines.Bytes(), &s) == nil { // a kill may cut the last line
 				hear(s)
 			}
 		}
-		_ = cmd.Wait() // that it was killed is no news
+		_ = cmd.Wait() // its kill is expected
 		if complaints.Len() > 0 {
 			t.Logf("a child said: %s", complaints.String())
 		}
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be gone already
+		_ = cmd.Process.Kill() // it may have ended
 		<-p.over
 	})
 	return p
 }
 
-// stop asks a child to end and waits until it has.
+// stop asks a child to end and waits for it.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -211,5 +209,5 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// lastDigit is the key of messages whose id ends with a digit.
+// lastDigit uses the last character of a message's id as its key.
 func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-1:] }

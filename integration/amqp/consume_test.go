@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// runConsume runs amqp.Consume with a lab's configuration until end is called, or
-// the test is over, and returns what it returned.
+// runConsume runs amqp.Consume with the fixture's configuration until end is called or the test ends. end returns
+// Consume's result.
 func (l *fixture) runConsume(h func(context.Context, amqp091.Delivery) error) (end func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
@@ -41,7 +41,7 @@ func (l *fixture) runConsume(h func(context.Context, amqp091.Delivery) error) (e
 	return end
 }
 
-// native is a lab whose messages are consumed without Watermill.
+// native returns a fixture without Watermill.
 func native(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
 	return newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = steps(2, 200*time.Millisecond)
@@ -51,8 +51,7 @@ func native(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
 	})
 }
 
-// Every answer that a handler can give, by its error, by the delivery's own
-// methods, or by none, on both brokers.
+// A handler may answer by its error, by the delivery's methods, or not at all, on both brokers.
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	for name, r := range brokers.RequireRabbitMQs(t) {
@@ -63,7 +62,7 @@ func TestConsume(t *testing.T) {
 func consumes(t *testing.T, r *brokers.Rabbit) {
 	l := native(t, r, func(l *fixture) { l.cfg.Policy.Timeout = 2 * time.Second })
 	answers := map[string]struct {
-		reason redeliver.Reason // "" where it is committed
+		reason redeliver.Reason // "" if it is committed
 		runs   int
 		answer func(ctx context.Context, d amqp091.Delivery, attempt int) error
 	}{
@@ -110,7 +109,7 @@ func consumes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A retry gets the delivery that the first attempt got.
+// A retry gets the same delivery as the first attempt.
 func TestConsumeKeepsTheDelivery(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
@@ -135,7 +134,7 @@ func TestConsumeKeepsTheDelivery(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d runs", len(got))
 	}
-	for i := range got { // which are the channel's
+	for i := range got { // these belong to the channel
 		got[i].Acknowledger, got[i].DeliveryTag = nil, 0
 	}
 	if !reflect.DeepEqual(got[0], got[1]) || string(got[0].Body) != "order" || got[0].RoutingKey != l.queue {
@@ -143,8 +142,8 @@ func TestConsumeKeepsTheDelivery(t *testing.T) {
 	}
 }
 
-// When ctx ends, what runs may finish; what does not in time comes back, with no
-// attempt counted. Consume returns nil.
+// When ctx ends, running handlers may finish. A message whose handler does not comes back, with no attempt counted.
+// Consume returns nil.
 func TestConsumeEnds(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.DrainTimeout = time.Second })
@@ -182,7 +181,7 @@ func TestConsumeEnds(t *testing.T) {
 	l.awaitEnds([]string{"quick", "hangs"})
 }
 
-// Connections are closed under a handler that fails now and then: nothing is lost.
+// Connections are closed while a handler fails now and then: nothing is lost.
 func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 	l := native(t, r, nil)
 	l.runConsume(func(ctx context.Context, d amqp091.Delivery) error {
@@ -209,7 +208,7 @@ func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Consume returns the errors of Open and of the broker, with nothing left behind.
+// Consume returns the errors of Open and of the broker, and leaves nothing behind.
 func TestConsumeCannotBegin(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.NoProvisioning = true })
@@ -220,8 +219,7 @@ func TestConsumeCannotBegin(t *testing.T) {
 	}
 }
 
-// Where one of several queues cannot be read, none is: what lies in the others is not
-// fetched, and what is wrong with each is in one error.
+// If one of several queues cannot be read, none is. One error has the problems of each.
 func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)

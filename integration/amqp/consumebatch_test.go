@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumeBatch is open for a service of batches in the client's own form.
+// consumeBatch opens a service that handles batches in the client's own form.
 func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 	line := &cuttableDialer{refused: &h.refused}
 	return func(ctx context.Context) error {
@@ -26,16 +26,14 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.Bat
 	}, line.cut
 }
 
-// Every answer that a delivery of a batch can be given, by the batch's methods or by
-// its own, which were written for a loop of their own. Every attempt gets the
-// delivery as it came.
+// A delivery of a batch may be answered by the batch's methods or by its own. Every attempt gets the same delivery.
 func TestConsumeBatch(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
 	answers := map[string]struct {
-		reason redeliver.Reason // "" where it is committed
+		reason redeliver.Reason // "" if it is committed
 		runs   int
-		answer func(m *amqp.BatchMessage) bool // whether it says that it counts
+		answer func(m *amqp.BatchMessage) bool // reports whether the answer counts
 	}{
 		"says nothing": {"", 1, func(*amqp.BatchMessage) bool { return true }},
 		"acks":         {"", 1, func(m *amqp.BatchMessage) bool { return m.Ack() }},

@@ -14,11 +14,11 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// crashLog follows children over their deaths.
+// crashLog records the events of several children.
 type crashLog struct {
 	*fixture
-	commits  map[string]int // guarded by lab.mu, like all here
-	attempts map[string]int // the most that a commit was charged
+	commits  map[string]int // guarded by fixture.mu, like all fields
+	attempts map[string]int // the most charges at a commit
 	dlq      map[string][]childEvent
 	suspects map[string]bool
 	ran      int
@@ -47,12 +47,11 @@ func (w *crashLog) hear(s childEvent) {
 	})
 }
 
-// countedEvery is how old the broker's account of a quorum queue may be, and some more: it is made every 5 s.
+// countedEvery is a bound for the age of the broker's statistics of a quorum queue, which it updates every 5 s.
 const countedEvery = 6 * time.Second
 
-// One message kills its process, with 100 others prefetched, on a quorum queue
-// or on a classic one, and the broker drops connections on the way: it ends in
-// the DLQ, alone, and nobody else is charged.
+// One message kills its process with 100 others prefetched, on a quorum or a classic queue, and the broker drops
+// connections meanwhile. Only that message goes to the DLQ, and no other is charged.
 func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	const drops, apart = 10, 50 // runs
 	l := newFixture(t, r, func(l *fixture) {
@@ -108,7 +107,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 			<-dropped
 			l.redial()
 			for begun := time.Now(); over && time.Since(begun) < countedEvery; waitFor(100 * time.Millisecond) {
-				for _, q := range queues { // kills have left copies, of the killer, too
+				for _, q := range queues { // kills have left copies, of the killer too
 					over = over && l.awaitUnacked(q, 0, p.over)
 				}
 			}
@@ -129,7 +128,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || slices.ContainsFunc(g, func(s childEvent) bool { return s.Reason != redeliver.ReasonCrashed }) {
 		t.Errorf("dead letters are %v, want %s, crashed", w.dlq, killer)
 	}
-	// A process that dies while its confirm is on the way leaves a copy, at most one of the killer.
+	// A process that dies before a confirm arrives leaves a copy, at most one of the killer.
 	if n := l.ready(l.queue + ".dlq"); n < 1 || n > starts {
 		t.Errorf("%d dead letters after %d processes", n, starts)
 	}
@@ -143,8 +142,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 }
 
-// Five restarts in order are no crashes, and make no suspects. The broker counts the messages that they hand
-// back like a crash.
+// Five graceful restarts are no crashes and make no suspects, although the broker counts the returned messages like a
+// crash.
 func TestGracefulRestarts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]childConfig{
@@ -190,8 +189,8 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	}
 }
 
-// A suspect that is being fetched when the subscriber closes is not charged: it
-// went back with the channel, which counted as a crash.
+// A suspect that is being fetched when the subscriber closes is not charged. Its return with the channel counted as a
+// crash.
 func TestClosingChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -226,8 +225,8 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// A suspect whose connection is lost, again and again, while its process lives, has not crashed: its handler's
-// context ends at once, and the message comes back uncharged.
+// A suspect that loses its connection several times while its process lives has not crashed. Its handler's context
+// ends at once, and the message comes back uncharged.
 func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 	const drops = 5 // more than MaxCrashes
 	l := newFixture(t, r, nil)

@@ -13,11 +13,11 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// crashesHeader is how often the message of a note has killed its process.
+// crashesHeader is how often a message has killed its process.
 const crashesHeader = "redeliver-amqp-crashes"
 
-// A suspect that has its turn leaves the crashes of the other keys' suspects noted as they were: it took their notes away, and
-// they killed for ever. Where all messages stand in one line the others were settled, and their notes go.
+// A suspect that has its turn does not change the crash counts of other keys' suspects. It deleted their counts, and
+// they killed forever. With Blocking the others were settled, and their counts are deleted.
 func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -36,7 +36,7 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 				l.makeSuspects()
 				l.consume(func(*message.Message, run) error { return nil })
 				l.awaitEnds([]string{"m-3", "m-4"})
-				if err := l.client.Close(t.Context()); err != nil { // it reads the notes until then
+				if err := l.client.Close(t.Context()); err != nil { // until then it reads the counts
 					t.Fatal(err)
 				}
 				l.awaitReady(place, want)
@@ -51,8 +51,8 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 	}
 }
 
-// The queue of notes is deleted before a suspect has its first turn, and while it
-// waits for another one: it is declared anew, and all goes on.
+// The queue of crash counts is deleted before a suspect's first turn, and while it waits for another one. It is
+// declared again, and everything continues.
 func TestTheQueueOfNotesDeletedUnderUs(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

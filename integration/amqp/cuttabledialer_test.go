@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// cuttableDialer makes connections, cuts them for good, or cuts one on which something is published to a queue that takes nothing.
+// cuttableDialer makes connections and can cut them for good. It also cuts a connection that publishes to a refused
+// queue.
 type cuttableDialer struct {
 	refused *sync.Map
 
@@ -41,7 +42,7 @@ func (l *cuttableDialer) cut() {
 	}
 }
 
-// drop closes the connections; new ones may be made.
+// drop closes the connections; new ones can be made.
 func (l *cuttableDialer) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,14 +52,14 @@ func (l *cuttableDialer) drop() {
 	l.conns = nil
 }
 
-// conn reads what it writes. The client calls Write under a lock of its own.
+// conn reads the data that it writes. The client calls Write under a lock.
 type conn struct {
 	net.Conn
 	line *cuttableDialer
 	tail []byte
 }
 
-// publish begins a basic.publish to the default exchange; the queue's name follows, its length before it.
+// publish is the start of a basic.publish to the default exchange, before the length and the name of the queue.
 var publish = []byte{0, 60, 0, 40, 0, 0, 0}
 
 const longest = len("\x00\x3c\x00\x28\x00\x00\x00\xff") + 255

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// failingService is a lab whose handler fails everything until it is fixed.
+// failingService is a fixture whose handler fails everything until it is fixed.
 type failingService struct {
 	*fixture
 	fixed atomic.Bool
@@ -50,13 +50,13 @@ func (d *failingService) makeDeadLetters(all ...string) {
 	d.awaitEnds(all)
 }
 
-// open opens the DLQ as a process of its own would; kill cuts its connections.
+// openDead opens the DLQ as a separate process would; kill cuts its connections.
 func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	d.Helper()
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
 
-// idsInDLQ returns the ids of what lies in the DLQ, in its order.
+// idsInDLQ returns the ids of the messages in the DLQ, in order.
 func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
@@ -68,9 +68,9 @@ func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// A replay of 1,000 dead letters (2,000 with REDELIVER_SOAK) whose runner is killed again and again, wherever it is: its connections are cut, and
-// nothing is released. Every message ends committed, none is left in the DLQ or anywhere between, and the kills have
-// left no more duplicates than a window each.
+// The runner of a replay of 1,000 dead letters (2,000 with REDELIVER_SOAK) is killed several times at random: its
+// connections are cut, and nothing is released. Every message is committed, none stays in the DLQ or elsewhere, and
+// each kill leaves at most one window of duplicates.
 func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -82,7 +82,7 @@ func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 }
 
 func replayKilled(d *failingService) {
-	const window, kills = 25, 6 // a kill is at most 5 windows behind the one before
+	const window, kills = 25, 6 // a kill comes at most 5 windows after the previous one
 	n := 1000
 	if brokers.Soak() {
 		n = 2000
@@ -119,7 +119,7 @@ func replayKilled(d *failingService) {
 		}
 		done = err == nil && got.Status == deadletter.StatusDone
 		if errors.Is(err, deadletter.ErrHeld) {
-			<-time.After(50 * time.Millisecond) // until the broker knows that the one before is gone
+			<-time.After(50 * time.Millisecond) // until the broker has noticed the previous one's end
 		}
 		if err := q.Close(); err != nil {
 			d.Log(err)
@@ -149,8 +149,8 @@ func replayKilled(d *failingService) {
 	}
 }
 
-// A replay whose canary has succeeded, and whose other messages come back: it sees that in the midst of the DLQ, and
-// stops, and nothing is lost by looking to the end and back.
+// The canary of a replay succeeds, and its other messages come back. It notices that halfway and stops, and loses
+// nothing by reading to the end and back.
 func TestAReplayStopsInItsMidst(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -173,7 +173,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			defer q.Close()
 			first, err := deadletter.Run(t.Context(), q, deadletter.Replay{
 				Who: "ann", Why: "test", Window: 20, Rate: 60, Canary: []int{1}, Watch: time.Second,
-				Filter: deadletter.Filter{IDs: all[:200]}, // the others are passed, and stay
+				Filter: deadletter.Filter{IDs: all[:200]}, // the others are skipped and stay
 			})
 			if err != nil || first.Status != deadletter.StatusStopped || first.Counts.Replayed < 10 || first.Counts.Replayed >= 200 {
 				t.Fatalf("the replay ended as %s with %+v: %v", first.Status, first.Counts, err)

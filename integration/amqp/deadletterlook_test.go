@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Looks that go to the end leave the order as it was, one waits for another, and none takes anything from a replay.
+// Complete scans keep the order, wait for each other, and take nothing from a replay.
 func TestLooksDoNotDisturb(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -69,7 +69,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got := idsInDLQ(t, second) // what the half has passed is behind the rest now
+	got := idsInDLQ(t, second) // messages that the incomplete scan passed are at the end now
 	if slices.Sort(got); !slices.Equal(got, all) {
 		t.Fatalf("after half a look %d messages: %q", len(got), got[:min(5, len(got))])
 	}
@@ -107,7 +107,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	}
 }
 
-// A slow replay has messages in hand for longer than the broker lets it: it hands them back in time and goes on.
+// A slow replay holds messages for longer than the broker allows. It returns them in time and continues.
 func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
@@ -152,7 +152,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
 }
 
-// The rights that the documentation names are enough for a runner, and for nothing else.
+// The documented rights are enough for a runner, and for nothing else.
 func TestARunnerNeedsTheseRights(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// fillByBroker makes a DLQ that RabbitMQ fills by itself for the lab's queue, and opens it.
+// fillByBroker makes a DLQ that RabbitMQ itself fills for the fixture's queue, and opens it.
 func (d *failingService) fillByBroker(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"
@@ -51,8 +51,8 @@ func (d *failingService) reject(queue string, p amqp091.Publishing) {
 	}
 }
 
-// RabbitMQ's own dead letters: origin and reason are filled in, a message of another queue is refused, and one that is
-// replayed comes back as it was, without what the broker wrote of its death.
+// RabbitMQ's own dead letters have origin and reason. A message of another queue is refused. A replayed one comes
+// back unchanged, without RabbitMQ's headers.
 func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -117,7 +117,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	}
 }
 
-// RabbitMQ carries a producer's headers along. So a producer could choose the error of a dead letter, keep it from every
+// RabbitMQ keeps a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
 // replay, and claim that its headers could not be read.
 func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	t.Parallel()
@@ -170,8 +170,8 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	}
 }
 
-// A queue that takes a message away after six deliveries: looks are refused in time, further ones are refused without
-// looking, and the message is there for the replay.
+// A queue removes a message after six deliveries. Scans are refused in time and without reading, so that the message
+// stays for the replay.
 func TestALookEndsNoMessage(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
-// A message that looks like a delayed publish, but names another exchange than its topic's, or another queue, is
-// no instruction: it goes to its own handler, and is reported.
+// A message that looks like a delayed publish but names another exchange or queue goes to its own handler, and is
+// reported.
 func TestADelayedPublishToElsewhere(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -59,8 +59,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 	}
 }
 
-// The exchange is deleted while a delayed publish waits: it is declared anew, and
-// the queue bound to it.
+// The exchange is deleted while a delayed publish waits. It is declared again, and the queue bound to it.
 func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 	t.Parallel()
 	topic := unique(t)
@@ -92,7 +91,7 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 		t.Fatal("it was published to nobody")
 	}
 	l.await("commit", func() bool { return l.done["later"] == 1 })
-	// The queue is bound as it was.
+	// The queue is bound again.
 	if err := l.client.Publisher().Publish(topic, message.NewMessage("now", nil)); err != nil {
 		t.Error(err)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A queue is deleted under a subscription: it is declared anew and all goes on.
+// A queue is deleted during a subscription. It is declared again, and everything continues.
 func TestQueueDeletedUnderUs(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	for name, c := range map[string]struct {
 		suffix string
-		read   bool // by the subscription, which loses its consumer
+		read   bool // the subscription reads it and loses its consumer
 	}{
 		"queue":    {"", true},
 		"retry":    {".retry", true},
@@ -70,8 +70,7 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 	}
 }
 
-// A user's queue that is deleted is not ours to declare: it is missed until it is
-// there again.
+// A user's queue that is deleted is not declared by redeliver, which waits until it exists again.
 func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -98,8 +97,7 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 }
 
-// A publisher's exchange does not exist: that closes its channel, with a clear
-// error, and disturbs no retry.
+// A publish to a missing exchange closes its channel with a clear error, and disturbs no retry.
 func TestPublishToMissingExchange(t *testing.T) {
 	t.Parallel()
 	const missing = "there-is-no-such-exchange"
@@ -139,8 +137,8 @@ func TestPublishToMissingExchange(t *testing.T) {
 	}
 }
 
-// A message of another publisher on the queue of retries is delivered as new, and one that came back there often
-// is a suspect, but not before it is due.
+// Another publisher's message on the retry queue is delivered as new. One that comes back often is a suspect, but not
+// before it is due.
 func TestSuspectsAreNotEarly(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -158,7 +156,7 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.awaitReady(retry, 1)
-	for range 3 { // as when the process that held it died
+	for range 3 { // as if the process that held it had died
 		d, ok, err := l.raw.Get(retry, false)
 		if err != nil || !ok {
 			t.Fatalf("no message: %v", err)
@@ -178,7 +176,7 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 	}
 }
 
-// Closing while the broker does not answer must still end.
+// Closing ends while the broker does not answer.
 func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	l := newFixture(t, r, func(l *fixture) { l.cfg.DrainTimeout = time.Second })
 	fail := make(chan struct{})
@@ -196,7 +194,7 @@ func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 		t.Fatal(err)
 	}
 	l.awaitChange("disconnected", 1)
-	l.awaitChange("consuming", 2) // declaring goes on, although publishing does not
+	l.awaitChange("consuming", 2) // declarations work although publishing is blocked
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := l.client.Close(ctx); err != nil {
@@ -204,8 +202,8 @@ func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// The queue that a publisher once declared is gone: the next publish says so, and the one after it declares it
-// anew.
+// The queue that a publisher declared is deleted. The next publish reports it, and the one after it declares the
+// queue again.
 func TestPublisherDeclaresAgain(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -228,7 +226,7 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 		if err := publish("second"); err != nil {
 			t.Errorf("publishing again says: %v", err)
 		}
-		// Only now: a subscriber would declare it anew, too.
+		// Not earlier: a subscriber would declare it too.
 		l.consume(func(*message.Message, run) error { return nil })
 		l.awaitEnds([]string{"second"})
 	})
@@ -248,7 +246,7 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("refused", nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+l.queue+"'") {
 			t.Errorf("publishing to an exchange that is gone says: %v", err)
 		}
-		// It is declared; what was bound to it is not, and that is said.
+		// The exchange is declared, but nothing is bound to it, and the error says so.
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("second", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of exchange "+l.queue) {
 			t.Errorf("publishing again says: %v", err)
 		}

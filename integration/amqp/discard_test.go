@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// With Discard there is no DLQ, and no queue of ours dead-letters to one. A message that is not retried is reported,
+// With Discard there is no DLQ, and no redeliver queue dead-letters to one. A message that is not retried is reported
 // and acked.
 func TestDiscardMakesNoDLQ(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// 3,000 messages (5,000 with REDELIVER_SOAK), every fifth fails once, and the broker closes all connections
-// again and again meanwhile.
+// The broker closes all connections again and again under 3,000 messages (5,000 with REDELIVER_SOAK), of which every
+// fifth fails once.
 func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	const inFlight = 20
 	n := 3000
@@ -54,8 +54,8 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// At each closing: what was in hand, ran, and whose ack or confirm was not
-	// through: at most the prefetch of both queues.
+	// At each closing: unacked messages, and those whose ack or confirm was lost. That is at most the prefetch of
+	// both queues.
 	duplicates, most := l.duplicates(), closings*3*inFlight
 	if duplicates == 0 {
 		t.Error("nothing was in hand when the connections were closed; the test proves nothing")
@@ -67,7 +67,7 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	if len(l.dead) > 0 {
 		t.Errorf("dead-lettered: %v", l.deadIDs())
 	}
-	// The changes alternate: one event for each change, not for each try.
+	// The changes alternate: there is one event for each change, not for each try.
 	var told []string
 	for _, c := range l.changes() {
 		if c == "consuming" || c == "disconnected" {
@@ -84,8 +84,8 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A handler acks after its channel is gone. On the new channel the same tag
-// belongs to another message, which must stay unacked.
+// A handler acks after its channel has ended. On the new channel the same tag belongs to another message, which must
+// stay unacked.
 func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	l := newFixture(t, r, func(l *fixture) { l.cfg.DrainTimeout = 100 * time.Millisecond })
 	l.declared()
@@ -121,8 +121,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	next("other") // tag 2
 	<-slow.Context().Done()
 	slow.Ack()
-	// If it had settled "other", the ack would be sent at once; it is in the
-	// queue when nobody reads it any more.
+	// If it had settled "other", the ack would be sent at once, and "other" would not be in the queue at the end.
 	l.publishMessages("last")
 	next("last").Ack()
 	l.await("commit", func() bool { return l.done["last"] == 1 })
@@ -146,8 +145,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// alarm has the command that sets an alarm of the node, and the one that ends it. A broker in alarm takes
-// messages of nobody.
+// alarm has the commands that set and clear an alarm of the node. A broker in alarm accepts no messages.
 type alarm struct{ on, off string }
 
 var (
@@ -155,7 +153,7 @@ var (
 	diskAlarm   = alarm{`rabbit_disk_monitor:set_disk_free_limit("900000000000000").`, `rabbit_disk_monitor:set_disk_free_limit("50MB").`}
 )
 
-// raise sets off an alarm, which ends with the test or when off is called.
+// raise sets an alarm, which ends with the test or when off is called.
 func (a alarm) raise(t *testing.T, r *brokers.Rabbit) (off func()) {
 	t.Helper()
 	tell := func(expr string) {
@@ -172,8 +170,8 @@ func (a alarm) raise(t *testing.T, r *brokers.Rabbit) (off func()) {
 func inMemoryAlarm(t *testing.T, r *brokers.Rabbit) { blockedBy(t, r, memoryAlarm) }
 func inDiskAlarm(t *testing.T, r *brokers.Rabbit)   { blockedBy(t, r, diskAlarm) }
 
-// A broker in alarm does not say what may be written to it: a subscriber does not
-// wait for that, reads what there is, and acks it.
+// A broker in alarm does not report rights to write. A subscriber does not wait for that, and reads and acks
+// messages.
 func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	l := newFixture(t, r, func(l *fixture) { l.cfg.DialTimeout = 2 * maxWait })
 	l.declared()
@@ -186,8 +184,8 @@ func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	l.awaitReady(l.queue, 0)
 }
 
-// Handlers fail while the broker is in alarm: their messages are neither lost
-// nor doubled, and run again when the alarm is over. Acks go on meanwhile.
+// Handlers fail while the broker is in alarm. Their messages are neither lost nor duplicated, and run again after the
+// alarm. Acks go on meanwhile.
 func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.SendTimeout = 500 * time.Millisecond
@@ -211,8 +209,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l.awaitChange("blocked", 1)
 	l.awaitChange("intake paused", 1)
 	close(succeed)
-	// Of each of the 40 is reported that it is not written, and the 20 that succeeded are acked. The one that has not begun
-	// goes back.
+	// All 40 are reported as not written, and the 20 that succeeded are acked. The one that has not begun goes back.
 	l.await("20 commits and 40 reports", func() bool {
 		reported := make(map[string]bool)
 		for _, e := range l.events {

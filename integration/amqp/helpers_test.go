@@ -24,13 +24,13 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// errHandler is what handlers here fail with.
+// errHandler is the error of the handlers here.
 var errHandler = errors.New("card declined")
 
 const maxWait = 4 * time.Minute
 
-// fixture is one test: a queue of its own on a broker, a client of the adapter, a
-// plain connection beside it, and a journal of what happened.
+// fixture is the environment of one test: a queue on a broker, a client of the adapter, a plain connection, and a
+// journal.
 type fixture struct {
 	*testing.T
 	rabbit *brokers.Rabbit
@@ -43,9 +43,9 @@ type fixture struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 	runs    map[string][]run
-	done    map[string]int // commits
+	done    map[string]int // number of commits by id
 	dead    map[string][]redeliver.DeadLettered
-	events  []redeliver.Event // but for those of single attempts
+	events  []redeliver.Event // except those of single attempts
 	early   []string
 }
 
@@ -53,17 +53,17 @@ type fixture struct {
 type run struct {
 	attempt     int
 	redelivered bool
-	late        time.Duration // after it was due; 0 for a first delivery
+	late        time.Duration // after its due time; 0 for a first delivery
 }
 
-// newFixture opens a client; change may alter its configuration. Everything is
-// gone at the test's end, goroutines included.
+// newFixture opens a client; change may alter its configuration. Everything is released at the end of the test,
+// including goroutines.
 func newFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
 	t.Helper()
 	l := &fixture{
 		T: t, rabbit: r, queue: unique(t), wire: &reconnectingConn{url: r.URL()}, changed: make(chan struct{}),
 		runs: make(map[string][]run), done: make(map[string]int), dead: make(map[string][]redeliver.DeadLettered),
-		// A broker that stands still for seconds, as those of a busy machine do, takes that long to shake hands, too.
+		// A broker on a busy machine may stall for seconds, also in a handshake.
 		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond), DialTimeout: time.Minute},
 	}
 	l.cfg.Sink = redeliver.SinkFunc(l.event)
@@ -78,7 +78,7 @@ func newFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture
 	return l
 }
 
-// steps is a policy with one delay and no jitter.
+// steps returns a policy with one delay and no jitter.
 func steps(retries int, d time.Duration) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
 }
@@ -102,7 +102,7 @@ func (l *fixture) open() {
 	})
 }
 
-// redial makes the plain connection anew.
+// redial replaces the plain connection.
 func (l *fixture) redial() {
 	l.Helper()
 	conn, err := amqp091.Dial(l.rabbit.URL())
@@ -124,7 +124,7 @@ func (l *fixture) deleteQueues() {
 	l.delete(names...)
 }
 
-// delete deletes the queue of the test or those beside it.
+// delete deletes the test's queue or those beside it.
 func (l *fixture) delete(suffixes ...string) {
 	queues := make([]string, len(suffixes))
 	for i, suffix := range suffixes {
@@ -135,13 +135,13 @@ func (l *fixture) delete(suffixes ...string) {
 	}
 }
 
-// watched are the tests that look for their goroutines at the end.
+// watched has the tests that check their goroutines at the end.
 var watched sync.Map
 
-// watchGoroutines fails the test when the adapter or its client leave any. They differ from those of other
-// tests, which run at the same time, by a label that a goroutine has from the one that started it.
+// watchGoroutines fails the test if the adapter or its client leaves goroutines. A label, which a goroutine inherits,
+// distinguishes them from those of parallel tests.
 func (l *fixture) watchGoroutines() {
-	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two labs
+	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two fixtures
 		return
 	}
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", l.Name())))
@@ -200,7 +200,7 @@ func (l *fixture) event(e redeliver.Event) {
 	})
 }
 
-// await returns when ok, which reads the journal, says so.
+// await waits until ok, which reads the journal, returns true.
 func (l *fixture) await(what string, ok func() bool) {
 	l.Helper()
 	over := time.After(maxWait)
@@ -222,7 +222,7 @@ func (l *fixture) await(what string, ok func() bool) {
 	}
 }
 
-// changes are the subscription's changes so far. The caller holds mu.
+// changes returns the subscription's changes so far. The caller holds mu.
 func (l *fixture) changes() (all []string) {
 	for _, e := range l.events {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
@@ -232,7 +232,7 @@ func (l *fixture) changes() (all []string) {
 	return all
 }
 
-// count is how often a change was reported. The caller holds mu.
+// count returns how often a change was reported. The caller holds mu.
 func (l *fixture) count(change string) (n int) {
 	for _, c := range l.changes() {
 		if c == change {
@@ -242,13 +242,13 @@ func (l *fixture) count(change string) (n int) {
 	return n
 }
 
-// awaitChange returns when a change was reported n times.
+// awaitChange waits until a change was reported n times.
 func (l *fixture) awaitChange(change string, n int) {
 	l.Helper()
 	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })
 }
 
-// consume subscribes and runs h for every message, behind middleware.Retry.
+// consume subscribes and runs h for every message, with middleware.Retry.
 func (l *fixture) consume(h func(*message.Message, run) error) {
 	l.Helper()
 	l.consumeWith(l.client.Subscriber(), h)
@@ -276,7 +276,7 @@ func (l *fixture) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run
 	}()
 }
 
-// recordRun notes a run of a handler.
+// recordRun records a run of a handler.
 func (l *fixture) recordRun(msg *message.Message) run {
 	now := time.Now()
 	st, _ := redeliver.FromContext(msg.Context())
@@ -293,7 +293,7 @@ func (l *fixture) recordRun(msg *message.Message) run {
 	return r
 }
 
-// publishMessages publishes by the plain connection and waits for the confirms.
+// publishMessages publishes over the plain connection and waits for the confirms.
 func (l *fixture) publishMessages(ids ...string) {
 	l.Helper()
 	l.putTo(l.queue, ids...)
@@ -308,7 +308,7 @@ func (l *fixture) putTo(queue string, ids ...string) {
 	l.write(queue, all...)
 }
 
-// write publishes to a queue as put does.
+// write publishes to a queue as publishMessages does.
 func (l *fixture) write(queue string, all ...amqp091.Publishing) {
 	l.Helper()
 	if err := l.raw.Confirm(false); err != nil {
@@ -325,7 +325,7 @@ func ids(n int) []string {
 	return all
 }
 
-// declared subscribes and ends that at once: the queues are there then.
+// declared subscribes and unsubscribes at once, so that the queues exist.
 func (l *fixture) declared() {
 	l.Helper()
 	if err := l.client.Subscriber().SubscribeInitialize(l.queue); err != nil {
@@ -333,7 +333,7 @@ func (l *fixture) declared() {
 	}
 }
 
-// ready is how many messages lie ready in a queue, by the broker's account.
+// ready returns how many messages are ready in a queue.
 func (l *fixture) ready(queue string) int {
 	l.Helper()
 	q, err := l.raw.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -343,7 +343,7 @@ func (l *fixture) ready(queue string) int {
 	return q.Messages
 }
 
-// awaitReady returns when a queue has n ready messages.
+// awaitReady waits until a queue has n ready messages.
 func (l *fixture) awaitReady(queue string, n int) {
 	l.Helper()
 	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
@@ -357,7 +357,7 @@ func (l *fixture) awaitReady(queue string, n int) {
 	}
 }
 
-// duplicates are the runs above one for each attempt. The caller holds mu.
+// duplicates returns the number of runs beyond one for each attempt. The caller holds mu.
 func (l *fixture) duplicates() (n int) {
 	for _, runs := range l.runs {
 		seen := make(map[int]bool)
@@ -371,7 +371,7 @@ func (l *fixture) duplicates() (n int) {
 	return n
 }
 
-// checkNothingEarly fails the test when a retry ran before its time.
+// checkNothingEarly fails the test if a retry ran early.
 func (l *fixture) checkNothingEarly() {
 	l.Helper()
 	l.mu.Lock()
@@ -381,7 +381,7 @@ func (l *fixture) checkNothingEarly() {
 	}
 }
 
-// awaitEnds returns when all ids are committed or dead-lettered.
+// awaitEnds waits until all ids are committed or dead-lettered.
 func (l *fixture) awaitEnds(all []string) {
 	l.Helper()
 	l.await("end of all messages", func() bool {
@@ -397,21 +397,20 @@ func (l *fixture) awaitEnds(all []string) {
 	})
 }
 
-// deadIDs are the ids of dead letters. The caller holds mu.
+// deadIDs returns the ids of dead letters. The caller holds mu.
 func (l *fixture) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
 
-// waitFor ends after d: the time that a handler takes.
+// waitFor waits for the time that a handler takes.
 func waitFor(d time.Duration) { <-time.After(d) }
 
-// awaitUnacked returns when a queue has nothing but n deliveries that are not
-// acked, by the broker's account; false when its consumer is gone before, if one is given.
+// awaitUnacked waits until a queue has exactly n unacked messages and no others. It returns false if gone is closed
+// before.
 func (l *fixture) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 	l.Helper()
 	return l.awaitCounts(queue, fmt.Sprintf("%d unacked and none ready", n), gone, func(unacked, ready int) bool { return unacked == n && ready == 0 })
 }
 
-// awaitUnackedIn returns when the broker counts so many unacked messages in a
-// queue, or more.
+// awaitUnackedIn waits until a queue has at least n unacked messages.
 func (l *fixture) awaitUnackedIn(queue string, n int) (counted int) {
 	l.Helper()
 	l.awaitCounts(queue, fmt.Sprintf("%d unacked", n), nil, func(unacked, _ int) bool {
@@ -421,8 +420,8 @@ func (l *fixture) awaitUnackedIn(queue string, n int) (counted int) {
 	return counted
 }
 
-// awaitCounts returns when the broker's account of a queue is as wanted, which may be
-// some seconds after the queue is; false when gone is closed before.
+// awaitCounts waits until the broker's statistics of a queue are as wanted, which takes some seconds. It returns
+// false if gone is closed before.
 func (l *fixture) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
 	l.Helper()
 	tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)
@@ -446,13 +445,13 @@ func (l *fixture) awaitCounts(queue, want string, gone <-chan struct{}, is func(
 	}
 }
 
-// percentiles are those of some durations.
+// percentiles returns the percentiles of durations.
 func percentiles(all []time.Duration) func(int) time.Duration {
 	slices.Sort(all)
 	return func(p int) time.Duration { return all[(len(all)-1)*p/100].Round(10 * time.Microsecond) }
 }
 
-// getMessage fetches a message of a queue and keeps it.
+// getMessage gets a message of a queue and keeps it unacked.
 func (l *fixture) getMessage(queue string) amqp091.Delivery {
 	l.Helper()
 	d, ok, err := l.raw.Get(queue, false)
@@ -462,7 +461,7 @@ func (l *fixture) getMessage(queue string) amqp091.Delivery {
 	return d
 }
 
-// craft writes a message to a queue of ours as redeliver would.
+// craft writes a message to a redeliver queue as redeliver would.
 func (l *fixture) craft(suffix, exchange, key string, st redeliver.State) {
 	l.Helper()
 	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
@@ -474,7 +473,7 @@ func (l *fixture) craft(suffix, exchange, key string, st redeliver.State) {
 	}
 }
 
-// wantFinding fails the test when headers were not reported for that.
+// wantFinding fails the test if headers were not reported with this problem.
 func (l *fixture) wantFinding(header, problem string) {
 	l.Helper()
 	l.mu.Lock()
@@ -493,7 +492,7 @@ func (l *fixture) wantFinding(header, problem string) {
 	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
 }
 
-// declareQueue declares the queue of the test, durable, as its user would.
+// declareQueue declares the test's queue, durable, as its user would.
 func (l *fixture) declareQueue(args amqp091.Table) {
 	l.Helper()
 	l.declare(l.queue, args)
@@ -511,8 +510,8 @@ func (l *fixture) declare(queue string, args amqp091.Table) {
 	}
 }
 
-// retryWhileLate has something done again, up to 5 times, while it is late by more than may be and nothing else is wrong: on a
-// machine that stands still for seconds anything is late, but not each time.
+// retryWhileLate calls try up to 5 times while it is too late, because anything may be late once on a machine that
+// stalls for seconds.
 func retryWhileLate(t *testing.T, most time.Duration, try func() (late time.Duration)) {
 	t.Helper()
 	for tries := 5; ; tries-- {

@@ -18,15 +18,15 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A message that kills its process keeps its place, is charged there and nobody
-// beside it, and ends in the DLQ; those behind it wait until then.
+// An ordered message that kills its process is charged in its place, alone, and goes to the DLQ. Those behind it wait
+// until then.
 func TestAKillerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
 		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
 			for _, attempt := range []int{1, 2} {
 				if attempt > 1 && kind != "ours" {
-					continue // what differs is not the broker's
+					continue // differences that do not concern the broker
 				}
 				for version, r := range inTurn(t, i+j+attempt) {
 					t.Run(fmt.Sprintf("%s on %s, %s, in attempt %d", order, version, kind, attempt), func(t *testing.T) {
@@ -47,12 +47,12 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		}
 	})
 	l.declared()
-	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message is no step forward
-	all := ids(before + 10)          // the last ones, of each key one, come when the others have ended
+	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message makes no progress
+	all := ids(before + 10)          // the last one of each key is published when the others have ended
 	killer := all[10]
 	l.publishMessages(all[:before]...)
 	w := newCrashLog(l)
-	var ended []string // in the order in which they did
+	var ended []string // in order of their ends
 	hear := func(s childEvent) {
 		w.hear(s)
 		w.update(func() {
@@ -78,7 +78,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 			return over || dead
 		})
 		if over {
-			// Messages that a process had not acked when it died come back, and may not have run yet. They are before these.
+			// Unacked messages of a dead process come back, and may not have run yet. They come before these.
 			l.publishMessages(all[before:]...)
 			w.await("the last ones", func() bool { return len(w.commits) == len(all)-1 })
 			p.stop(t)
@@ -94,7 +94,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed || w.commits[killer] > 0 {
 		t.Errorf("dead letters are %v, want %s alone, crashed", w.dlq, killer)
 	}
-	last := make(map[string]int) // by key: where the last stands that ended for the first time
+	last := make(map[string]int) // by key: the latest message that ended for the first time
 	seen := make(map[string]bool)
 	for _, id := range ended {
 		if seen[id] {
@@ -112,8 +112,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	}
 }
 
-// A suspect in its place is charged neither for lost connections, nor for subscribers
-// that close, however often.
+// An ordered suspect is charged neither for lost connections nor for closed subscribers, however often.
 func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
@@ -177,7 +176,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*fixture, *cut
 	}
 }
 
-// makeSuspects has others take what is in the queue, and die: it is suspect then.
+// makeSuspects delivers all messages of the queue to processes that die, so that they are suspects.
 func (l *fixture) makeSuspects() {
 	l.Helper()
 	for range 5 {

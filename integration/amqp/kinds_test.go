@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Retries and the DLQ work beside every kind of queue that users have.
+// Retries and the DLQ work beside every kind of queue.
 func TestKindsOfQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -61,7 +61,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	})
 	l.publishMessages("m")
 	<-running
-	l.publishMessages("bad") // with a length limit the queue is full now, and the retry must not mind
+	l.publishMessages("bad") // a queue with a length limit is full now, and the retry must still work
 	if _, limited := args["x-max-length"]; limited {
 		var refused error
 		for range 3 { // the limit is soft
@@ -71,7 +71,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 			t.Errorf("publishing to the full queue says: %v", refused)
 		}
 	}
-	go func() { // what was not refused fails once too
+	go func() { // messages that were not refused fail once too
 		for {
 			select {
 			case <-running:
@@ -97,7 +97,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	}
 }
 
-// A queue that cannot work is refused by Subscribe.
+// Subscribe refuses an unsuitable queue.
 func TestRefusedQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -140,13 +140,13 @@ func TestRefusedQueues(t *testing.T) {
 	})
 }
 
-// With a second of jitter, 500 failing messages a second: what waits for the end
-// of its jitter holds up nobody.
+// With a second of jitter and 500 failing messages a second, messages that wait for the end of their jitter delay no
+// others.
 func TestJitterIsInTime(t *testing.T) {
 	retryWhileLate(t, time.Second, func() time.Duration { return jitters(t) })
 }
 
-// jitters is by how much one of a hundred is late.
+// jitters returns by how much the latest percent of messages is late.
 func jitters(t *testing.T) time.Duration {
 	t.Helper()
 	const rate, seconds = 500, 6

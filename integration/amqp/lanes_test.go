@@ -17,15 +17,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A suspect runs for so long that what is ready beside it is handed back, and
-// comes back by another queue. The slot that was kept for it is free again: it
-// was not, and with one slot no retry ran any more.
+// A suspect runs so long that ready messages beside it are returned, and come back through another queue. Their slot
+// was never freed, and with one slot no retry ran any more.
 func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.MaxRetriesInFlight = 1
-		l.cfg.ConsumerTimeout = 24 * time.Second   // handed back after half of that: then the level's TTL is over
-		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count what it was handed back
+		l.cfg.ConsumerTimeout = 24 * time.Second   // returned after half of that, when the level's TTL is over
+		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count the returned messages
 	})
 	l.declared()
 	slow := make(chan struct{})
@@ -51,9 +50,8 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.awaitEnds([]string{"suspect", "m"})
 }
 
-// A level is deleted and declared again, by somebody else, before its reader knows.
-// RabbitMQ 3.10 goes on with the new queue by itself, and sends its first messages
-// to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
+// Another client deletes a level and declares it again before its reader knows. RabbitMQ 3.10 goes on with the new
+// queue and loses its first messages; redeliver waits before it declares, see TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ4(t), func(l *fixture) { l.cfg.Policy = steps(3, time.Second) })
@@ -78,9 +76,8 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	l.checkNothingEarly()
 }
 
-// A level is deleted, and we are the first to know: we declare it again when the
-// broker has told its readers. RabbitMQ 3.10 sent them nothing otherwise, most
-// times.
+// A level is deleted, and redeliver notices it first. It declares the level again when the broker has notified its
+// readers. Otherwise RabbitMQ 3.10 mostly sent them nothing.
 func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -102,8 +99,8 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		// The first is refused, where nobody was faster, and so is what meets the new queue while it has no leader
-		// yet, or loses the connection because the broker has had enough of that.
+		// The first publish is refused, unless another was faster. Later ones may be too, while the new queue has no
+		// leader, or lose the connection.
 		over, tick := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 		for n := 0; ; n++ {
 			id := fmt.Sprintf("after-%d-%d", i, n)
@@ -123,8 +120,8 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	}
 }
 
-// There is a channel for each queue that is read. A subscription that would need
-// more than the connection has is refused; it was tried again for ever.
+// Each queue that is read needs a channel. A subscription that needs more channels than the connection has was
+// retried forever; now it is refused.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -143,7 +140,7 @@ func TestMoreQueuesThanChannels(t *testing.T) {
 	if len(ends) != 4 || last == nil || !strings.Contains(last.Error(), "takes 4 channels") {
 		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
 	}
-	ends[0]() // its channels are free when it is over
+	ends[0]() // its channels are free afterwards
 	for over := time.After(maxWait); last != nil; {
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Of a queue whose leader does not answer it in time the broker says that it is empty and that nobody reads it. Nothing
-// may be done for that reason: a replay ended at once, with nothing replayed, and called itself done.
+// If a queue's leader does not answer in time, the broker reports the queue as empty and without consumers. A replay
+// ended at once as done, with nothing replayed.
 func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	d := newFailingService(t, r, nil)
 	dead := []string{"a", "b", "c"}
@@ -47,7 +47,7 @@ func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// slowConn is a connection to a broker that is that far away.
+// slowConn is a connection to a distant broker.
 type slowConn struct {
 	net.Conn
 	way time.Duration
@@ -58,7 +58,7 @@ func (c slowConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// That an answer takes long says nothing of a leader where every answer does.
+// A slow answer does not mean a missing leader if every answer is slow.
 func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// limited is a queue as many have it that existed before redeliver: RabbitMQ drops a message of it that comes back
-// for the 21st time. RabbitMQ 4 has that limit by default.
+// limited returns the arguments of a queue from which RabbitMQ drops a message at its 21st delivery. RabbitMQ 4 has
+// that limit by default.
 func limited(version string) amqp091.Table {
 	args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}
 	if version == "3.10" {
@@ -22,7 +22,7 @@ func limited(version string) amqp091.Table {
 	return args
 }
 
-// While a message can be written nowhere, its neighbours go back to the broker once, and wait there.
+// While a message cannot be written, its neighbours return to the broker once and wait there.
 func TestAPausedIntakeDropsNothing(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -45,7 +45,7 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			l.awaitChange("intake paused", 1)
 			all := ids(50)
 			l.publishMessages(all...)
-			// Thirty hand-backs, if it were still handed back every half of ConsumerTimeout.
+			// Thirty returns, if messages were still returned every half of ConsumerTimeout.
 			waitFor(12 * time.Second)
 			l.mu.Lock()
 			for _, id := range all {
@@ -66,7 +66,7 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 	}
 }
 
-// While the policy holds messages back because of an outage, they stay with the broker.
+// While the policy holds messages back in an outage, they stay with the broker.
 func TestAnOutageDropsNothing(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A handler runs, and its connection is lost, more often than the broker's limit allows.
+// A handler runs, and its connection is lost more often than the broker's limit allows.
 func TestLostConnectionsDropNothing(t *testing.T) {
 	t.Parallel()
 	const drops = 23
@@ -56,8 +56,8 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 	}
 }
 
-// consumeStuck consumes with handlers that do not heed their context, and returns when so many of them run. Each that begins
-// later is in began. They end when over is closed.
+// consumeStuck consumes with handlers that ignore their context, and returns when all slots are in use. Later
+// handlers are counted in began. They end when over is closed.
 func (l *fixture) consumeStuck(slots int) (began, over chan struct{}) {
 	l.Helper()
 	began, over = make(chan struct{}, 1000), make(chan struct{})
@@ -72,8 +72,8 @@ func (l *fixture) consumeStuck(slots int) (began, over chan struct{}) {
 	return began, over
 }
 
-// Handlers that do not heed their context keep their slots when their channel is lost. Their messages come back, and run when a
-// slot is free: no more handlers run than MaxInFlight says.
+// Handlers that ignore their context keep their slots when their channel ends. Their messages come back and wait for
+// a free slot, so that no more than MaxInFlight handlers run.
 func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	t.Parallel()
 	const slots = 3
@@ -93,7 +93,7 @@ func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	}
 }
 
-// The same while handlers that do not heed their context have all slots: what comes back often is written anew without one.
+// The same while such handlers use all slots: a message that comes back often is rewritten without a slot.
 func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 	t.Parallel()
 	const drops, slots = 50, 2
@@ -111,7 +111,7 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 			began, over := l.consumeStuck(slots)
 			for i := range drops {
 				l.await("consuming", func() bool { return l.count("consuming") > i })
-				waitFor(100 * time.Millisecond) // in which the broker delivers what it has
+				waitFor(100 * time.Millisecond) // time in which the broker delivers its messages
 				line.drop()
 				l.awaitChange("disconnected", i+1)
 			}

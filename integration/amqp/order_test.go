@@ -21,8 +21,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// inTurn gives the n-th variant of a test one RabbitMQ or the other, so that the variants meet both; with
-// REDELIVER_SOAK each meets both.
+// inTurn assigns the n-th variant of a test to one of the RabbitMQs. With REDELIVER_SOAK each variant runs on both.
 func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 	t.Helper()
 	all := brokers.RequireRabbitMQs(t)
@@ -32,25 +31,24 @@ func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 	return all
 }
 
-// singleConsumerArgs are the arguments of queues that have one consumer at a time.
+// singleConsumerArgs are the arguments of queues with a single active consumer.
 var singleConsumerArgs = map[string]amqp091.Table{
 	"ours":    nil, // as redeliver declares it
 	"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(1000)},
 	"classic": {amqp091.SingleActiveConsumerArg: true},
 }
 
-// serviceGroup is several services of one queue, of which some die and some end, and what
-// they made of its messages.
+// serviceGroup is several services of one queue, of which some die and some close, and the results of their messages.
 type serviceGroup struct {
 	*fixture
-	takes time.Duration // a handler, at most
+	takes time.Duration // maximum time of a handler
 	seed  uint64
 	key   func(id string) string
 	all   []string
 
-	settled map[string]bool // guarded by lab.mu, like all here
+	settled map[string]bool // guarded by fixture.mu, like all fields
 	random  *rand.Rand
-	live    *groupService // that ran a handler last
+	live    *groupService // the service that ran a handler last
 	repeats int
 	wrong   []string
 }
@@ -60,13 +58,13 @@ type groupService struct {
 	*serviceGroup
 	client *amqp.Client
 	line   *cuttableDialer
-	over   chan struct{} // closed when Consume has returned, where it is called
+	over   chan struct{} // closed when Consume has returned, if it is used
 	stop   context.CancelFunc
 	dead   bool
-	cut    chan struct{} // closed when nothing of it gets through any more
+	cut    chan struct{} // closed when its connections are cut for good
 }
 
-// startService starts a service, with Consume where native is set.
+// startService starts a service, with Consume if native is set.
 func (tr *serviceGroup) startService(native bool) *groupService {
 	tr.Helper()
 	s := &groupService{serviceGroup: tr, line: &cuttableDialer{refused: new(sync.Map)}, over: make(chan struct{}), cut: make(chan struct{})}
@@ -114,7 +112,7 @@ func (s *groupService) subscribe(cfg amqp.Config) {
 	}()
 }
 
-// event takes note of dead letters: they are settled.
+// event records dead letters as settled.
 func (s *groupService) event(e redeliver.Event) {
 	if e, ok := e.(redeliver.DeadLettered); ok {
 		s.update(func() {
@@ -151,7 +149,7 @@ func (s *groupService) run(id string) error {
 		}
 	})
 	switch {
-	case dead: // it answers nothing that anybody hears
+	case dead: // its answer has no effect
 		<-s.cut
 		return nil
 	case fails:
@@ -161,14 +159,14 @@ func (s *groupService) run(id string) error {
 	}
 }
 
-// kill cuts its connections; what its handlers answer from now on counts for nothing.
+// kill cuts its connections. Later answers of its handlers do not count.
 func (s *groupService) kill() {
 	s.update(func() { s.dead = true })
 	s.line.cut()
 	close(s.cut)
 }
 
-// end ends it in order, if it is still there.
+// end closes it, if it still runs.
 func (s *groupService) end() {
 	s.stop()
 	if s.client != nil {
@@ -177,8 +175,8 @@ func (s *groupService) end() {
 	<-s.over
 }
 
-// With any failures, crashes and shutdowns, no message begins before all that stood before it, or of its key,
-// are settled. That is so on each kind of queue, because the end of a channel hands back what it had in order.
+// With failures, crashes and shutdowns no message begins before all earlier ones, or those of its key, are settled.
+// That holds on each kind of queue, because the end of a channel returns its messages in order.
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
@@ -186,7 +184,7 @@ func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 			for version, r := range inTurn(t, i+j) {
 				t.Run(fmt.Sprintf("%s on %s, %s", order, version, kind), func(t *testing.T) {
 					t.Parallel()
-					keepsOrder(t, r, singleConsumerArgs[kind], order, order == redeliver.PerKey) // the other way around there is no difference
+					keepsOrder(t, r, singleConsumerArgs[kind], order, order == redeliver.PerKey) // the other combinations do not differ
 				})
 			}
 		}
@@ -244,8 +242,8 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 	}
 }
 
-// Messages behind a failing one for half of the consumer timeout are not left there until the broker closes the
-// channel: that ends by itself, all comes back in order, and the failing message goes on as it was.
+// Messages that stay behind a failing one for half of the consumer timeout make the channel end before the broker
+// closes it. All come back in order, and the failing message keeps its state.
 func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

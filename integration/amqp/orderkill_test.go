@@ -18,21 +18,20 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// orderJournal is what the journal says so far.
+// orderJournal is the content of the journal so far.
 type orderJournal struct {
 	file    *os.File
-	rest    string       // of a line
+	rest    string       // incomplete line
 	keys    int          // lines that are kept apart
-	settled map[int]bool // by where a message stands in the queue
+	settled map[int]bool // by position in the queue
 	wrong   []string
 	repeats int
 	runs    int
-	pid     int // that began a message last
+	pid     int // the process that began a message last
 }
 
-// read judges what was written since the last look: no attempt begins before all
-// earlier messages of its key were settled. One that was settled before may run again,
-// its process was killed.
+// read checks the new lines: no attempt begins before all earlier messages of its key are settled. A settled message
+// may run again, because its process was killed.
 func (j *orderJournal) read(t *testing.T) {
 	t.Helper()
 	news, err := io.ReadAll(j.file)
@@ -66,11 +65,11 @@ func (j *orderJournal) read(t *testing.T) {
 	}
 }
 
-// orderAt is the id of the message that stands there in the queue.
+// orderAt returns the id of the message at a position in the queue.
 func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 
-// With any failures, and kills in any state: the messages of a queue, or of a key, begin and are settled one
-// after another, and are dead-lettered in their order. Those that were in hand may run again.
+// With failures and kills at any time, the messages of a queue or key run and are settled one after another, and go
+// to the DLQ in order. Unacked ones may run again.
 func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	for i, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
@@ -125,7 +124,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 			l.publishMessages(round...)
 		}
 		if killed < kills && len(j.settled) >= (killed+1)*n/(kills+2) {
-			for range random.IntN(5) { // in whatever state
+			for range random.IntN(5) { // at any time
 				wait()
 			}
 			victim := slices.IndexFunc(all, func(p *orderProcess) bool { return p.cmd.Process.Pid == j.pid })
@@ -156,11 +155,11 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 	t.Logf("report: seed %d, %d messages, %d runs, %d attempts repeated by %d kills, %d dead letters", cfg.Seed, n, j.runs, j.repeats, kills, l.deadInOrder(j.keys))
 }
 
-// deadInOrder reads the DLQ: the letters of a key stand in the order of the queue. A
-// kill may have written one twice. It returns how many there are.
+// deadInOrder reads the DLQ and checks that the dead letters of a key are in order. A kill may duplicate one. It
+// returns their number.
 func (l *fixture) deadInOrder(keys int) int {
 	l.Helper()
-	letters := make(map[int][]int) // by key, the first of each
+	letters := make(map[int][]int) // by key, the first copy of each
 	n := l.ready(l.queue + ".dlq")
 	for range n {
 		var key, m int

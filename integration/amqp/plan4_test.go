@@ -9,8 +9,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// RabbitMQ 4 gives every quorum queue a delivery limit of 20, and drops what
-// passes it.
+// RabbitMQ 4 gives every quorum queue a delivery limit of 20 and drops messages that exceed it.
 func TestPlanOnRabbitMQ4(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// One virtual host for all: what they put there is for queues of their own names.
+// The tests share a virtual host, because each uses its own queue names.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t).VirtualHost(t)
@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A fault of the broker's side is refused by Plan and by Subscribe in the same words, and nothing is created.
+// Plan and Subscribe refuse a fault of the broker with the same text, and create nothing.
 func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		arrange func(t *testing.T, p *plannedQueue)
@@ -84,8 +84,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 			[]string{"queue exclusive is exclusive: must not"},
 		},
-		// RabbitMQ compares TTLs when a queue is declared, but not the strategy:
-		// that one would lose what waits without a word.
+		// RabbitMQ compares TTLs at a declaration, but not the strategy, which would silently lose waiting messages.
 		"other-arguments": {
 			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue+".retry.1s", fields{
@@ -158,7 +157,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Settings by which the broker itself drops or moves messages, and that are not refused, are reported.
+// Settings by which the broker drops or moves messages, and that are not refused, are reported.
 func planNotes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		arguments fields
@@ -186,7 +185,7 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Messages whose way back is missing are in the queue and not among the ready ones.
+// Messages whose target is missing are in the queue but not ready.
 func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "stuck")
 	p.declare(t)
@@ -203,7 +202,7 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Levels and shards that the policy no longer has are reported, with the number of waiting messages.
+// Levels and shards that the policy no longer has are reported with their number of messages.
 func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "changed")
 	now := p.config
@@ -213,7 +212,7 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
-	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted by itself
+	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // the broker counts each queue separately
 		return has(plan.Notes, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it") &&
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
@@ -233,8 +232,8 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A policy that dead-letters every queue elsewhere is not refused, because the
-// argument of ours comes first: what waits comes back all the same.
+// A policy that dead-letters every queue elsewhere is not refused, because redeliver's argument takes precedence and
+// waiting messages come back.
 func ourDeadLetteringComesFirst(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "argument")
 	p.policy(t, "all", "^argument", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})

@@ -14,14 +14,13 @@ import (
 
 type fields = map[string]any
 
-// plannedQueue is a queue on a broker whose policies a test may change, and the
-// configuration that reads it.
+// plannedQueue is a queue on a broker whose policies a test may change, with the configuration that reads it.
 type plannedQueue struct {
 	*admin
 	queue  string
 	config amqp.Config
 	events chan redeliver.Event
-	users  map[string]bool // that it has made
+	users  map[string]bool // users that it has made
 }
 
 func newPlannedQueue(t *testing.T, r *brokers.Rabbit, name string) *plannedQueue {
@@ -53,7 +52,7 @@ func (p *plannedQueue) open(t *testing.T) *amqp.Client {
 	return c
 }
 
-// declare makes the queues that a subscription needs, and reads nothing.
+// declare declares the queues of a subscription and reads nothing.
 func (p *plannedQueue) declare(t *testing.T) {
 	t.Helper()
 	if err := p.open(t).Subscriber().SubscribeInitialize(p.queue); err != nil {
@@ -61,14 +60,13 @@ func (p *plannedQueue) declare(t *testing.T) {
 	}
 }
 
-// eventually plans until the plan has a note: the broker counts its queues every
-// few seconds.
+// eventually calls Plan until it has a note, because the broker counts its queues every few seconds.
 func (p *plannedQueue) eventually(t *testing.T, want string) *amqp.Plan {
 	t.Helper()
 	return p.until(t, "it has a note "+want, func(plan *amqp.Plan) bool { return has(plan.Notes, want) })
 }
 
-// until plans until the plan is as it should be.
+// until calls Plan until ok accepts it.
 func (p *plannedQueue) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
 	t.Helper()
 	c, deadline := p.open(t), time.After(maxWait)

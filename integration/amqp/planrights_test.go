@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Without a management API nothing is said to be right that was not looked at,
-// and what AMQP tells is still refused.
+// Without a management API nothing unchecked is reported as right, and problems that AMQP shows are still refused.
 func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-alone")
@@ -41,7 +40,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	}
 }
 
-// Plan needs the API that it is given; Subscribe only says that it could not ask.
+// Plan needs the configured API; Subscribe only reports that it does not answer.
 func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Two consumers of a queue with different policies: both say so, and when the other one
-// has gone, that all agree.
+// Two consumers of a queue with different policies both report it, and report when the other one has gone.
 func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -62,7 +61,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	}
 }
 
-// Only a level on which nothing waits, of a policy that no consumer runs, is removed.
+// Only an empty level of a policy that no consumer runs is removed.
 func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -85,7 +84,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 			if err := l.raw.PublishWithContext(t.Context(), "", left[1], false, false, amqp091.Publishing{Body: []byte("waits")}); err != nil {
 				t.Fatal(err)
 			}
-			// what is kept of them, once the broker has counted
+			// the levels that are kept, once the broker has counted
 			keeps := func(begin ...string) {
 				t.Helper()
 				tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)

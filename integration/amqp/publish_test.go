@@ -17,8 +17,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A publish that no queue takes is an error, also when another publish of the same identity, which a queue
-// takes, is on its way at the same time.
+// An unroutable publish is an error, even if a routable publish with the same identity is in flight.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -46,8 +45,8 @@ func TestUnroutable(t *testing.T) {
 	l.awaitReady(l.queue, 50)
 }
 
-// Two publishes of one identity to one place, of which one is returned: neither
-// counts as written, because nobody knows which it was.
+// Of two publishes with one identity to one place, one is returned. Neither counts as written, because it is unknown
+// which one it was.
 func TestSameIdentityOneReturned(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -63,7 +62,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 				mu.Unlock()
 			}
 		})
-		wg.Go(func() { // meanwhile the queue comes
+		wg.Go(func() { // meanwhile the queue is declared
 			if _, err := l.raw.QueueDeclare(l.queue, true, false, false, false, nil); err != nil {
 				t.Error(err)
 			}
@@ -95,8 +94,8 @@ func TestFullQueueRefuses(t *testing.T) {
 	}
 }
 
-// More messages than the window of 1,024 in one call, in many calls at once. Each
-// held a part of the window and waited for the rest.
+// More messages than the 1,024 slots in one call, in many concurrent calls. Each call held a part of the slots and
+// waited for the rest.
 func TestPublishMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -118,7 +117,7 @@ func TestPublishMoreThanTheWindow(t *testing.T) {
 	l.awaitReady(l.queue, calls*each)
 }
 
-// A delayed publish goes through the exchange when it is due, to all its groups.
+// A due delayed publish goes through the exchange to all its groups.
 func TestDelayedPublishReachesAllGroups(t *testing.T) {
 	t.Parallel()
 	const wait = 1500 * time.Millisecond

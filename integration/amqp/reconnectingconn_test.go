@@ -11,7 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// reconnectingConn is a connection that is made anew when a broker has ended it.
+// reconnectingConn is a connection that reconnects after the broker has ended it.
 type reconnectingConn struct {
 	url  string
 	mu   sync.Mutex
@@ -40,8 +40,8 @@ func (w *reconnectingConn) channel(t testing.TB) *amqp091.Channel {
 	}
 }
 
-// do declares or deletes something. A broker that stands still for 5 s has elected no leader for a quorum queue, and
-// ends the connection, for all that is done on it: then it is asked again.
+// do declares or deletes something. If a stalled broker elects no leader for a quorum queue within 5 s, it ends the
+// connection. do then tries again.
 func (w *reconnectingConn) do(t testing.TB, what func(*amqp091.Channel) error) error {
 	t.Helper()
 	for tries := 5; ; tries-- {
@@ -54,7 +54,7 @@ func (w *reconnectingConn) do(t testing.TB, what func(*amqp091.Channel) error) e
 	}
 }
 
-// delete deletes queues, whether they are there or not.
+// delete deletes queues, whether or not they exist.
 func (w *reconnectingConn) delete(t testing.TB, queues ...string) error {
 	t.Helper()
 	return w.do(t, func(ch *amqp091.Channel) error {
@@ -73,8 +73,8 @@ func (w *reconnectingConn) close() {
 	}
 }
 
-// confirmed publishes on a channel that confirms, and returns when the broker has all. One that has stood still for
-// seconds refuses what was written then: that is written again.
+// confirmed publishes on a channel with confirms, and returns when the broker has all messages. It repeats messages
+// that a stalled broker refused.
 func confirmed(t testing.TB, ch *amqp091.Channel, exchange, key string, all ...amqp091.Publishing) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages that wait for an hour come back at once when their level is released, with the state that they had. Another level
-// stays.
+// Messages that wait for an hour come back at once when their level is released, with their state. Another level is
+// unchanged.
 func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -26,7 +26,8 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 			t.Parallel()
 			const n = 600 // more than a window
 			l := newFixture(t, b, func(l *fixture) {
-				// Half an hour above the levels, for a copy that is written late: a level that is longer than the rest of the wait takes none.
+				// Half an hour above the levels, for a copy that is written late: a level above the remaining wait is
+				// not used.
 				l.cfg.Policy = redeliver.Policy{
 					MaxRetries: 2, Backoff: redeliver.Steps(90*time.Minute, 150*time.Minute), Levels: []time.Duration{time.Hour, 2 * time.Hour},
 				}
@@ -68,8 +69,8 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	}
 }
 
-// A release that is killed in any window loses nothing. Each kill leaves at most two windows of duplicates: a quorum queue may
-// not have applied the acks of the window before.
+// A release that is killed in any window loses nothing. Each kill leaves at most two windows of duplicates, because a
+// quorum queue may not have applied the previous window's acks.
 func TestAKilledReleaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -95,7 +96,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 				t.Logf("kill %d after %d messages: %v", kill, released, err)
 			}
 			seen := make(map[string]int)
-			for began := time.Now(); len(seen) < n || l.ready(l.queue+".retry.1h") > 0; { // what a killed release had in hand lies there again a moment later
+			for began := time.Now(); len(seen) < n || l.ready(l.queue+".retry.1h") > 0; { // unacked messages of a killed release come back a moment later
 				if time.Since(began) > maxWait {
 					t.Fatalf("%d of %d messages came back", len(seen), n)
 				}
@@ -122,7 +123,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 	}
 }
 
-// killedRelease cuts the connections of a release when it has moved a window or two: in what comes next.
+// killedRelease cuts the connections of a release after one or two windows, during the next step.
 func (l *fixture) killedRelease(kill int) (int64, error) {
 	l.Helper()
 	line := &cuttableDialer{refused: &sync.Map{}}
@@ -136,7 +137,7 @@ func (l *fixture) killedRelease(kill int) (int64, error) {
 	before, stop := l.ready(l.queue+".retry"), make(chan struct{})
 	var killer sync.WaitGroup
 	killer.Go(func() {
-		// The copies of a window are there before it is acked: the cut comes between the two, or among the acks.
+		// The copies of a window exist before it is acked: the cut comes between the two, or among the acks.
 		for wire := (&reconnectingConn{url: l.rabbit.URL()}); ; {
 			select {
 			case <-stop:
@@ -163,7 +164,7 @@ func (l *fixture) killedRelease(kill int) (int64, error) {
 	return moved, err
 }
 
-// drained takes all messages out of a queue.
+// drained gets all messages of a queue.
 func (l *fixture) drained(queue string) iter.Seq[amqp091.Delivery] {
 	return func(yield func(amqp091.Delivery) bool) {
 		for {

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// useRights has the client be a user of its own, with the rights that patterns give.
+// useRights makes the client use a new user with the given permissions.
 func (p *plannedQueue) useRights(t *testing.T, r *brokers.Rabbit, configure, write, read string) {
 	t.Helper()
 	user := "user-" + p.queue
@@ -29,7 +29,7 @@ func (p *plannedQueue) useRights(t *testing.T, r *brokers.Rabbit, configure, wri
 	p.config.URLs, p.config.ManagementURL = []string{u.String()}, ""
 }
 
-// user makes a user, until the test's end: it is the node's, not the virtual host's.
+// user makes a user of the node, until the test ends.
 func (p *plannedQueue) user(t *testing.T, name, tags string) {
 	t.Helper()
 	p.put(t, fields{"password": "s3cret", "tags": tags}, "users", name)
@@ -39,7 +39,7 @@ func (p *plannedQueue) user(t *testing.T, name, tags string) {
 	}
 }
 
-// wantProblems fails the test unless err is a refusal with these problems and no other.
+// wantProblems fails the test unless err is a refusal with exactly these problems.
 func wantProblems(t *testing.T, what string, err error, want ...string) {
 	t.Helper()
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
@@ -55,8 +55,8 @@ func wantProblems(t *testing.T, what string, err error, want ...string) {
 	}
 }
 
-// Each missing right of the user is one problem, whether the queues are there or not. Subscribe reported it once
-// for every queue, or not at all.
+// Each missing right is one problem, whether or not the queues exist. Subscribe reported it once for every queue, or
+// not at all.
 func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "rights")
 	before := p.queues(t, p.queue)
@@ -84,8 +84,7 @@ func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Delay queues are read since short. Without the right to read them Subscribe fails, and retries do not come
-// late in silence.
+// Without the right to read the delay queues Subscribe fails. Retries were silently late.
 func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "readable")
 	p.declare(t)
@@ -101,7 +100,7 @@ func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// The same for several queues at once: none is read where one may not be.
+// The same for several queues: if one may not be read, none is.
 func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "several")
 	second := newPlannedQueue(t, r, "several-more")
@@ -117,8 +116,7 @@ func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Without a management API AMQP tells the type, and who was deleted with its last
-// consumer, without a consumer.
+// Without a management API, AMQP shows the type, and whether a queue is auto-delete, without a consumer.
 func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		queue fields
@@ -148,8 +146,7 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Where nothing may be created, the plan says what is to be created, beside the
-// error that says it is missing.
+// If nothing may be created, Plan returns the missing queues beside the error.
 func TestThePlanStandsBesideWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-missing")

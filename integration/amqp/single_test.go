@@ -15,9 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Without a single active consumer there is no order: a queue that has none is
-// refused, by Plan and by Subscribe alike, whether the management API is asked or
-// not, and nothing is created.
+// There is no order without a single active consumer. Plan and Subscribe refuse a queue without one, with and without
+// the management API, and create nothing.
 func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -58,7 +57,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	}
 }
 
-// And one that has one is not, whatever else it has; the queue that is created has one.
+// A queue with one is accepted, whatever else it has. A queue that redeliver creates has one.
 func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -75,7 +74,7 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 						l.declareQueue(args)
 					}
 				})
-				for range 2 { // the second time it is there
+				for range 2 { // the second time it exists
 					plan, err := l.client.Plan(t.Context(), l.queue)
 					if err != nil {
 						t.Fatal(err)

@@ -13,8 +13,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Anyone who may write to the default exchange may write to .retry and .dlq. Without keys the state of such a message is
-// believed. With keys it is a new message, and what redeliver has signed keeps its state through levels, DLQ and replay.
+// Anyone who may write to the default exchange may write to .retry and .dlq. Without keys the state of such a message
+// is trusted. With keys it is a new message, and messages signed by redeliver keep their state through levels, DLQ
+// and replay.
 func TestStateKeys(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.StateKeys = [][]byte{[]byte("sixteen bytes and more")} })

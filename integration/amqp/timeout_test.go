@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumerTimeout is how long the broker of these tests lets a message be kept.
+// consumerTimeout is the broker's consumer_timeout in these tests.
 const consumerTimeout = 20 * time.Second
 
 func newTimeoutFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
@@ -28,8 +28,8 @@ func newTimeoutFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *
 	})
 }
 
-// setConsumerTimeout has a broker close the channel of who keeps a message too long, until the test's end. A channel knows what
-// held when it was opened.
+// setConsumerTimeout makes a broker close channels that keep a message too long, until the test ends. A channel has
+// the setting from when it was opened.
 func setConsumerTimeout(t *testing.T, r *brokers.Rabbit) {
 	t.Helper()
 	set := func(what, value string) {
@@ -43,11 +43,11 @@ func setConsumerTimeout(t *testing.T, r *brokers.Rabbit) {
 	}
 	t.Cleanup(func() { set("consumer_timeout", was) })
 	set("consumer_timeout", fmt.Sprint(consumerTimeout.Milliseconds()))
-	set("channel_tick_interval", "1000") // it looks once a minute otherwise
+	set("channel_tick_interval", "1000") // the default is once a minute
 }
 
-// staysBehindSlowHandler has handlers run one after another of which two take longer than the
-// broker waits: what lies behind one is handed back before, and comes again.
+// staysBehindSlowHandler runs handlers one after another, two of which together exceed the broker's timeout. Messages
+// behind one are returned in time and come again.
 func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(*fixture) {})
 	l.declared()
@@ -75,8 +75,7 @@ func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 	l.checkUndisturbed()
 }
 
-// checkUndisturbed fails the test when a channel was lost or a message became a
-// suspect. The caller holds mu.
+// checkUndisturbed fails the test if a channel ended or a message became a suspect. The caller holds mu.
 func (l *fixture) checkUndisturbed() {
 	l.Helper()
 	if c := l.changes(); len(c) != 1 || c[0] != "consuming" {
@@ -89,8 +88,7 @@ func (l *fixture) checkUndisturbed() {
 	}
 }
 
-// heldLong has a wait that is below the smallest level, and longer than the
-// broker lets a message be kept.
+// heldLong has a wait below the smallest level that exceeds the broker's timeout.
 func heldLong(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(l *fixture) {
 		l.cfg.Policy.Levels = []time.Duration{time.Minute}
@@ -120,12 +118,12 @@ func heldLong(t *testing.T, r *brokers.Rabbit) {
 	})
 }
 
-// runsLonger has a handler that keeps its message too long: it loses its channel,
-// the message comes back, and its neighbours lose nothing.
+// runsLonger has a handler that exceeds the timeout. It loses its channel, the message comes back, and its neighbours
+// lose nothing.
 func runsLonger(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(l *fixture) {
 		l.cfg.MaxInFlight = 2
-		l.cfg.Policy.Timeout, l.cfg.ConsumerTimeout = time.Minute, time.Minute // it does not know its broker
+		l.cfg.Policy.Timeout, l.cfg.ConsumerTimeout = time.Minute, time.Minute // unlike its broker's
 	})
 	l.declared()
 	lost := make(chan struct{})

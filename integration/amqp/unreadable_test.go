@@ -26,7 +26,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages that the client cannot read. Each ended the connection, and came back, for ever.
+// unreadables returns headers that the client cannot read. Each ended the connection and came back, forever.
 func unreadables() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8193 {
@@ -43,8 +43,7 @@ func unreadables() map[string]amqp091.Table {
 	}
 }
 
-// almostUnreadable are headers that can be read once: what the broker adds at the next
-// delivery is too much.
+// almostUnreadable returns headers that can be read once: the broker's additions at the next delivery are too much.
 func almostUnreadable() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8192 {
@@ -60,7 +59,7 @@ func almostUnreadable() map[string]amqp091.Table {
 	return map[string]amqp091.Table{"lifted fields": many, name: {header: make([]byte, frame)}}
 }
 
-// Headers that the client cannot read end in the DLQ, and nobody else notices.
+// Messages with headers that the client cannot read go to the DLQ and disturb nothing else.
 func TestHeadersThatTheClientCannotRead(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
@@ -138,7 +137,7 @@ func (l *fixture) publish(suffix, name string, headers amqp091.Table) {
 	})
 }
 
-// wantWhole fails the test when a dead letter is not what was published.
+// wantWhole fails the test if a dead letter differs from the published message.
 func (l *fixture) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 	l.Helper()
 	name := d.MessageId
@@ -170,7 +169,7 @@ func (l *fixture) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 	}
 }
 
-// throughTLS is the broker behind TLS.
+// throughTLS starts a TLS proxy of the broker.
 func throughTLS(t *testing.T, r *brokers.Rabbit) (address, certificate string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -37,7 +37,7 @@ func failsOnce(_ *message.Message, r run) error {
 	return nil
 }
 
-// close ends the client of the lab; open makes another one, as in another process.
+// close closes the fixture's client; open makes another one, as in another process.
 func (l *fixture) close() {
 	l.Helper()
 	if err := l.client.Close(context.Background()); err != nil {
@@ -45,8 +45,7 @@ func (l *fixture) close() {
 	}
 }
 
-// planned returns when each of so many messages waits for its retry, and when they are
-// due, ascending.
+// planned waits until n messages wait for their retry, and returns their sorted due times.
 func (l *fixture) planned(n int) []time.Time {
 	l.Helper()
 	waiting := make(map[string]time.Time)
@@ -61,8 +60,8 @@ func (l *fixture) planned(n int) []time.Time {
 	return slices.SortedFunc(maps.Values(waiting), time.Time.Compare)
 }
 
-// deliverAndDie has somebody take the messages of a queue and die, again and again. A
-// broker that counts up to a limit moves them on by itself.
+// deliverAndDie delivers the messages of a queue to clients that die, several times. A broker with a delivery limit
+// then moves them on by itself.
 func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.Helper()
 	for range times {
@@ -79,10 +78,9 @@ func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.redial()
 }
 
-// Deploys while messages wait: those that read them come and go, and each time
-// the broker counts a delivery. RabbitMQ 4 has enough of that after 20. Nobody is
-// a suspect for it, and nothing is early: the messages that had waited through
-// two restarts ran one by one, and on RabbitMQ 4 some ran before their time.
+// Readers of waiting messages restart, and each time the broker counts a delivery. RabbitMQ 4 allows 20. No message
+// becomes a suspect or is early: those that had waited through two restarts ran one by one, and on RabbitMQ 4 some
+// ran early.
 func TestRestartsWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
@@ -93,7 +91,7 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for !c.try(t, r) { // the machine is slow: what came back when it was due counts
+				for !c.try(t, r) { // the machine was too slow: messages that were returned after they were due count
 					t.Logf("report: %d restarts took longer than %s, once more with twice that", c.times, c.level)
 					if c.level *= 2; c.level > 5*time.Minute {
 						t.Fatalf("%d restarts take longer than messages wait", c.times)
@@ -104,8 +102,8 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 	})
 }
 
-// Deploys beside a backlog of retries that are due, with the default prefetch: no subscriber has more in hand than its slots
-// need, and nobody is a suspect for what each of them hands back.
+// Subscribers with the default prefetch restart beside a backlog of due retries. None holds more messages than its
+// slots need, and the returned ones become no suspects.
 func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 	t.Parallel()
 	const restarts, each = 20, 15
@@ -139,14 +137,14 @@ func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 	l.checkNoSuspects()
 }
 
-// restartTest are those while messages wait on a level.
+// restartTest restarts subscribers while messages wait on a level.
 type restartTest struct {
 	level time.Duration
 	times int
-	due   bool // it is when they are read again
+	due   bool // the messages are due when they are read again
 }
 
-// try is false where the restarts took longer than the messages waited.
+// try returns false if the restarts took longer than the wait.
 func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	t.Helper()
 	l := newFixture(t, r, func(l *fixture) {
@@ -158,13 +156,13 @@ func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	due := l.planned(len(all))
 	l.close()
 	waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(c.level))
-	last := due[0] // by then it is over
+	last := due[0] // by then the wait is over
 	if !c.due {
 		last = last.Add(-c.level / 3) // long before
 	}
 	over := func() bool { return !time.Now().Before(last) }
 	for l.ready(waits) != len(all) && !over() {
-		waitFor(20 * time.Millisecond) // until the broker has back what the client had
+		waitFor(20 * time.Millisecond) // until the broker has the client's messages back
 	}
 	if over() {
 		if c.level > 30*time.Second {
@@ -193,7 +191,7 @@ func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	return true
 }
 
-// checkNoSuspects fails the test when a message became one. The caller holds mu.
+// checkNoSuspects fails the test if a message became a suspect. The caller holds mu.
 func (l *fixture) checkNoSuspects() {
 	l.Helper()
 	for _, e := range l.events {
@@ -203,9 +201,8 @@ func (l *fixture) checkNoSuspects() {
 	}
 }
 
-// A subscriber closes, and a handler of it takes its time: what waits there for
-// its retry, and what was prefetched, goes to the others at once. It lay there
-// until the handler was done.
+// A subscriber closes while a handler runs long. Its waiting and prefetched messages go to others at once. They
+// stayed until the handler ended.
 func TestClosingGivesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -251,18 +248,16 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 	}
 }
 
-// On one level are messages that leave it for a shorter one and others that are
-// due at its end, more than the prefetch: nobody waits for who was there before
-// but waits for longer. Those that moved on stood in the prefetch for a whole
-// level, beginning when they came into it.
+// A level has more messages than the prefetch: some leave it for a shorter one, others are due at its end. No message
+// waits for an earlier one that waits longer. Those that moved on stayed in the prefetch for a whole level.
 func TestMixedWaits(t *testing.T) {
 	t.Parallel()
 	const level, longer = 6 * time.Second, 11500 * time.Millisecond
-	// Behind the others it was their due time, at least.
+	// Behind the others they were late by at least that.
 	retryWhileLate(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
 }
 
-// mixedWaits is by how much those are late, at most, that are due at the level's end.
+// mixedWaits returns the largest lateness of the messages that are due at the level's end.
 func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration) {
 	t.Helper()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -300,7 +295,7 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 	return latest
 }
 
-// A writer's clock is ahead: its retries are late by that, not early.
+// If a writer's clock is ahead, its retries are late by that, not early.
 func TestAClockThatIsAhead(t *testing.T) {
 	t.Parallel()
 	const level, ahead = 2 * time.Second, 5 * time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages on a level are read before they are due, and held: of large messages a few, of small ones as many as
-// RetryPrefetch says. It was as many of any size.
+// Messages on a level are read and held before they are due: a few large ones, or as many small ones as RetryPrefetch
+// allows. Their number did not depend on their size.
 func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -37,7 +37,7 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 			all, later := ids(300), time.Now().Add(45*time.Second) // when all are there and the first have run
 			for i, id := range all {
 				due := time.Now()
-				if i >= 32 { // the first say how large they are
+				if i >= 32 { // the first show their size
 					due = later
 				}
 				p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}, Body: make([]byte, row.size)}

@@ -22,8 +22,7 @@ type observation struct {
 	attempt  int
 }
 
-// observations takes what the handler saw of n messages, by attempt of each; key tells
-// messages apart.
+// observations returns what the handler saw of n messages, for each attempt. key identifies messages.
 func (b *fixture) observations(messages, attempts int, key func(wire) string) map[string][]observation {
 	b.Helper()
 	found := make(map[string][]observation)
@@ -50,7 +49,7 @@ func seen(t *testing.T, m wire) observation {
 		case !ours:
 			s.Headers[name] = v
 		case rest == "attempt":
-			s.attempt, _ = strconv.Atoi(v.text()) // 0 is no attempt, and is noticed
+			s.attempt, _ = strconv.Atoi(v.text()) // 0 is not an attempt, and fails the test
 		case rest == "id":
 			s.id = v.text()
 		case rest == "uuid":
@@ -72,10 +71,10 @@ func seen(t *testing.T, m wire) observation {
 	return s
 }
 
-// byBody tells messages apart whose bodies differ.
+// byBody identifies messages by their bodies.
 func byBody(m wire) string { return string(m.Body) }
 
-// deadLetters takes n dead letters.
+// deadLetters gets n dead letters.
 func (b *fixture) deadLetters(n int, key func(wire) string) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
@@ -85,7 +84,7 @@ func (b *fixture) deadLetters(n int, key func(wire) string) map[string]wire {
 	return found
 }
 
-// wantSame compares all that is on the wire.
+// wantSame compares everything on the wire.
 func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Exchange != want.Exchange || got.Key != want.Key {
@@ -98,7 +97,7 @@ func wantSame(t *testing.T, what string, got, want wire) {
 	}
 }
 
-// reportDifferences reports entries that are not the same.
+// reportDifferences reports entries that differ.
 func reportDifferences[M ~map[string]V, V any](t *testing.T, what string, got, want M) {
 	t.Helper()
 	show := func(m M, name string) string {
@@ -124,7 +123,7 @@ func reportDifferences[M ~map[string]V, V any](t *testing.T, what string, got, w
 	}
 }
 
-// wantDeadLetter is what the DLQ must have of a message, but for redeliver's state.
+// wantDeadLetter returns the expected dead letter of a message, without redeliver's state.
 func (b *fixture) wantDeadLetter(m wire) wire {
 	w := wire{Key: b.queue + ".dlq", Props: maps.Clone(m.Props), Headers: headers{}, Body: m.Body}
 	if w.Props == nil {
@@ -160,8 +159,7 @@ func (b *fixture) wantDeadLetter(m wire) wire {
 	return w
 }
 
-// state takes redeliver's own headers, but for what stands for the original's,
-// off a dead letter.
+// state removes redeliver's own headers from a dead letter, except those that replace the original's.
 func state(m *wire) map[string]string {
 	ours := make(map[string]string)
 	for name, v := range m.Headers {

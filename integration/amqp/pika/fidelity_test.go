@@ -19,8 +19,7 @@ import (
 
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// kinds has a header of every kind of value that AMQP and RabbitMQ know, with
-// its bounds.
+// kinds has a header of every type of AMQP and RabbitMQ, with its limits.
 func kinds() headers {
 	h := headers{
 		"true": raw("t", 1), "false": raw("t", 0), "null": raw("V"),
@@ -49,7 +48,7 @@ func kinds() headers {
 	return h
 }
 
-// The handler sees at every attempt, and pika reads in the DLQ, what pika published.
+// The handler at every attempt, and pika in the DLQ, see what pika published.
 func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -103,8 +102,7 @@ func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 	})
 }
 
-// unchanged compares messages with what the handler saw at each of three
-// attempts and with what is in the DLQ.
+// unchanged compares messages with what the handler saw at each of three attempts and with the DLQ.
 func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]map[string]string) {
 	b.Helper()
 	sights, dead := b.observations(len(msgs), 3, byBody), b.deadLetters(len(msgs), byBody)
@@ -132,7 +130,7 @@ func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]m
 	return sights, states
 }
 
-// The values that users of pika give it.
+// Values as users of pika write them.
 func TestPythonsOwnValuesAreKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -153,7 +151,7 @@ func TestPythonsOwnValuesAreKept(t *testing.T) {
 	})
 }
 
-// Differences that the client library does not show are not kept: an empty text from none, 0 from none, and the
+// Differences that the client library does not show are not kept: an empty text and none, 0 and none, and the
 // reserved property.
 func TestWhatIsNotKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
@@ -168,8 +166,8 @@ func TestWhatIsNotKept(t *testing.T) {
 	})
 }
 
-// The id is Watermill's, or the message id, or a hash; it is the same at every
-// attempt and in the DLQ, and the user's header stays what it was.
+// The id is Watermill's, the message id, or a hash. It is the same at every attempt and in the DLQ, and the user's
+// header is unchanged.
 func TestIDs(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// An impossible publish is refused; the connection, with all that is under way on it, stays.
+// An impossible publish is refused, and the connection stays.
 func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		got := make(chan string, 10)
@@ -52,7 +52,7 @@ func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 	})
 }
 
-// copying marshals messages as their publisher would for the broker alone.
+// copying marshals messages with CC and BCC.
 type copying struct {
 	amqp.DefaultMarshaler
 	headers amqp091.Table
@@ -98,8 +98,7 @@ func TestCopiesOfADelayedPublish(t *testing.T) {
 	})
 }
 
-// Another user's id would be refused when the message is due, again and again.
-// It is refused when it is published.
+// Another user's id would be refused repeatedly when the message is due. So it is refused when it is published.
 func TestADelayedPublishOfAnotherUser(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		cfg := b.config(policy)

@@ -19,14 +19,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// frame is RabbitMQ's frame_max, and most what is left for a content header.
+// frame is RabbitMQ's frame_max, and most what remains for a content header.
 const (
 	frame = 128 << 10
 	most  = frame - 8
 )
 
-// filled is a persistent message with one more header, so long that the content
-// header has size bytes.
+// filled returns a persistent message whose content header has size bytes.
 func filled(queue, id string, size int, others headers) wire {
 	m := wire{Key: queue, Body: []byte(id), Props: props{"delivery_mode": 2, "message_id": id}, Headers: headers{}}
 	maps.Copy(m.Headers, others)
@@ -46,9 +45,8 @@ func filled(queue, id string, size int, others headers) wire {
 	return m
 }
 
-// Headers near the size of a frame never cost a connection, which would be that
-// of everything under way: ours are shortened, and what leaves no room for them
-// goes to the DLQ with all that it had.
+// Headers near the size of a frame never cost a connection. Redeliver's headers are shortened, and a message without
+// room for them goes to the DLQ with all its own.
 func TestHeadersNearTheFrame(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		var mu sync.Mutex
@@ -101,13 +99,13 @@ func TestHeadersNearTheFrame(t *testing.T) {
 	})
 }
 
-// size reads back how large a message was made.
+// size returns the size in a message's id.
 func size(id string) int {
-	n, _ := strconv.Atoi(id) // of those that have another id, 0
+	n, _ := strconv.Atoi(id) // 0 for other ids
 	return n
 }
 
-// restored puts back what stands in the headers of a dead letter.
+// restored restores the original from the headers of a dead letter.
 func restored(letter *wire) {
 	for name, v := range maps.Clone(letter.Headers) {
 		switch {
@@ -124,8 +122,8 @@ func restored(letter *wire) {
 	}
 }
 
-// A dead letter can be looked at and put back: what the broker adds then fits
-// too, as long as the message's own headers leave 64 bytes of the frame.
+// A dead letter can be read and returned: the broker's additions fit too, if the message's own headers leave 64 bytes
+// of the frame.
 func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
@@ -153,9 +151,8 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 	})
 }
 
-// The client library ends the connection over more than 8192 fields of a table, or tables more than 32 deep. A
-// message that it can read must stay readable with our headers beside it, and with the user's redeliver- headers
-// in a table.
+// The client library closes the connection over more than 8192 fields of a table, or tables more than 32 deep. A
+// readable message must stay readable with redeliver's headers, and with the user's redeliver- headers in a table.
 func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true

@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// blocked is a handler that tells that it began and runs until it is cut off.
+// blocked is a handler that reports its start and runs until its context ends.
 func blocked(begun chan<- struct{}) message.NoPublishHandlerFunc {
 	once := sync.OnceFunc(func() { close(begun) })
 	return func(msg *message.Message) error {
@@ -30,10 +30,10 @@ func blocked(begun chan<- struct{}) message.NoPublishHandlerFunc {
 	}
 }
 
-// An expiration that was carried on would end the wait early and empty the DLQ.
+// A copied expiration would end the wait early and empty the DLQ.
 func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
-		var at []time.Time // written by one handler after another
+		var at []time.Time // handlers write it one after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
 			return fidelity.ErrDeclined
@@ -57,12 +57,11 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	})
 }
 
-// The point in the name of a level was once taken for what stands before a shard:
-// nobody knew then on which level a message had waited, and what was left of its
-// wait was called a lie and cut off.
+// The point in a level's name was taken for the separator of a shard. So the level of a message was unknown, and the
+// rest of its wait was cut off as a forgery.
 func TestALevelOfAFractionIsKnown(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
-		var at []time.Time // written by one handler after another
+		var at []time.Time // handlers write it one after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
 			return fidelity.ErrDeclined
@@ -81,9 +80,8 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 	})
 }
 
-// An expiration is a deadline: a message that has passed it does not run, and a
-// retry that would pass it is not waited for. It counts from when the message was
-// first read, where it has no time of its own, and from there on through all hops.
+// An expiration is a deadline. A message that has passed it does not run, and a retry that would pass it is not
+// waited for. Without a timestamp it counts from the first read, and through all hops.
 func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{
@@ -104,7 +102,7 @@ func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
 	})
 }
 
-// The broker closes the channel of who publishes with another user's id.
+// The broker closes the channel of a publisher that uses another user's id.
 func TestAnotherUsersMessage(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		user := fidelity.Unique("user")
@@ -122,8 +120,7 @@ func TestAnotherUsersMessage(t *testing.T) {
 	})
 }
 
-// CC and BCC were obeyed when the message was published; a retry goes nowhere
-// else.
+// CC and BCC took effect when the message was published; a retry goes nowhere else.
 func TestCopiesAreNotSentAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -133,7 +130,7 @@ func TestCopiesAreNotSentAgain(t *testing.T) {
 			"CC": array(text(b.queue + ".cc")), "BCC": array(text(b.queue + ".bcc")),
 		}}
 		b.peer.put(t, m)
-		delete(m.Headers, "BCC") // the broker delivers none
+		delete(m.Headers, "BCC") // the broker removes it
 		b.unchanged([]wire{m})
 		b.wantMessages(b.queue+".cc", 1)
 		b.wantMessages(b.queue+".bcc", 1)
@@ -141,8 +138,7 @@ func TestCopiesAreNotSentAgain(t *testing.T) {
 	})
 }
 
-// A CC that is no array is refused by the broker, so none reaches us; and what
-// is published here with one is refused before it costs the channel.
+// The broker refuses a CC that is not an array. A publish with one is refused before it costs the channel.
 func TestCopiesThatAreNoArray(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -160,8 +156,7 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 	})
 }
 
-// RabbitMQ dead-lettered the message into our queue before: it is shown at the
-// first attempt, and is no cycle.
+// RabbitMQ dead-lettered the message into our queue before. The first attempt sees that, and it is not a cycle.
 func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -188,8 +183,8 @@ func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
 	})
 }
 
-// A client copied an x-death onward that names every queue of ours: for RabbitMQ
-// 3 that would be a cycle, and the message would be dropped.
+// A client copied an x-death that names all redeliver queues. For RabbitMQ 3 that would be a cycle, and it would drop
+// the message.
 func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -220,8 +215,7 @@ func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
 	})
 }
 
-// The broker's count of deliveries is shown where it is read, counts as no
-// attempt and is not carried on.
+// The broker's delivery count is visible where it is read, is not an attempt, and is not copied.
 func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.declare(b.queue, amqp091.Table{"x-queue-type": "quorum"})
@@ -249,7 +243,7 @@ func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
 	})
 }
 
-// A caller that waits for an answer gets it from the third attempt.
+// A caller that waits for a reply gets it from the third attempt.
 func TestADirectReplyGetsThroughRetries(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.handler = func(msg *message.Message) error {
@@ -273,8 +267,7 @@ func TestADirectReplyGetsThroughRetries(t *testing.T) {
 	})
 }
 
-// A service copies our headers onward: they are the user's, reported once and
-// not believed.
+// A service copies redeliver's headers. They belong to the user, are reported once, and are not trusted.
 func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -303,7 +296,7 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 	})
 }
 
-// wantMessages compares what lies in a queue.
+// wantMessages waits until a queue has this many messages.
 func (b *fixture) wantMessages(queue string, want int) {
 	b.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onBoth runs a test on each RabbitMQ, with a queue of its own.
+// onBoth runs a test on each RabbitMQ, with its own queue.
 func onBoth(t *testing.T, test func(t *testing.T, b *fixture)) {
 	t.Helper()
 	t.Parallel()
@@ -42,7 +42,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b *fixture)) {
 	}
 }
 
-// channel is for what a test does without pika.
+// channel opens a channel for what a test does without pika.
 func channel(t *testing.T, url string) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(url)
@@ -63,7 +63,7 @@ func channel(t *testing.T, url string) *amqp091.Channel {
 // fixture is one test's broker, queue and clients.
 type fixture struct {
 	*testing.T
-	version string // RabbitMQ's, the first number
+	version string // major version of RabbitMQ
 	rabbit  *brokers.Rabbit
 	queue   string
 	peer    *peer
@@ -73,7 +73,7 @@ type fixture struct {
 	dials   atomic.Int32
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *amqp.Client
-	blind   bool // the handler copies nothing: a copy has more headers than its original
+	blind   bool // the handler does not copy messages, because a copy has more headers
 }
 
 // policy waits on one level, and then with a hop and a hold.
@@ -82,7 +82,7 @@ var policy = redeliver.Policy{
 	Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 }
 
-// config is what a worker of this test has.
+// config returns the configuration of a worker.
 func (b *fixture) config(p redeliver.Policy) amqp.Config {
 	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond}
 	cfg.AMQP.Dial = func(network, addr string) (net.Conn, error) {
@@ -92,8 +92,7 @@ func (b *fixture) config(p redeliver.Policy) amqp.Config {
 	return cfg
 }
 
-// start runs a worker whose handler copies what it sees to the queue ".seen" and
-// fails. It returns the end of it.
+// start runs a worker whose handler copies its messages to the queue ".seen" and fails. stop ends it.
 func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	b.Helper()
 	b.declare(b.queue+".seen", nil)
@@ -116,7 +115,7 @@ func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	})
 }
 
-// copy publishes what the handler sees. Properties that the broker would act upon are written into headers.
+// copy publishes what the handler sees. Headers carry the properties that would affect the broker.
 func (b *fixture) copy(ch *amqp091.Channel, msg *message.Message) error {
 	d := amqp.DeliveryFromContext(msg.Context())
 	st, _ := redeliver.FromContext(msg.Context())
@@ -126,7 +125,7 @@ func (b *fixture) copy(ch *amqp091.Channel, msg *message.Message) error {
 	}
 	for name, v := range d.Headers {
 		switch name {
-		case "CC", "BCC", "x-death": // RabbitMQ 3 would look at it
+		case "CC", "BCC", "x-death": // RabbitMQ 3 would interpret it
 			h["seen-"+name] = v
 		default:
 			h[name] = v
@@ -158,7 +157,7 @@ func (b *fixture) declare(queue string, args amqp091.Table) {
 	}
 }
 
-// checkNoFaults fails the test where a connection was lost or a write failed.
+// checkNoFaults fails the test if a connection ended or a write failed.
 func (b *fixture) checkNoFaults() {
 	b.Helper()
 	b.events.Calm(b.T)
@@ -167,7 +166,7 @@ func (b *fixture) checkNoFaults() {
 	}
 }
 
-// user makes a user of the broker who may do everything in the virtual host.
+// user makes a user of the broker with all rights in the virtual host.
 func (b *fixture) user(name string) {
 	b.Helper()
 	b.put("/api/users/"+name, `{"password":"`+name+`","tags":""}`)
