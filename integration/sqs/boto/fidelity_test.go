@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// every has every byte once.
+// every returns every byte once.
 func every() []byte {
 	b := make([]byte, 256)
 	for i := range b {
@@ -20,7 +20,7 @@ func every() []byte {
 	return b
 }
 
-// kinds are attributes of every type, with their bounds: nine, the tenth is ours.
+// kinds returns nine attributes of every type, with their limits; the tenth is redeliver's.
 func kinds() attributes {
 	return attributes{
 		"text":                   str("grüße \u2028 <&>\"' ]]> \t\r\n\ufffd\ue000\U0010ffff end "),
@@ -35,15 +35,15 @@ func kinds() attributes {
 	}
 }
 
-// ten are as many attributes as SQS takes.
+// ten returns as many attributes as SQS accepts.
 func ten() attributes {
 	a := kinds()
 	a["zz-last"] = binary(every()...).as("custom")
 	return a
 }
 
-// bodies must come out byte for byte. Some characters that are not valid in XML are in them: SQS takes some of
-// these.
+// bodies returns bodies that must come back byte for byte. They contain characters that are not valid in XML, some of
+// which SQS accepts.
 func bodies() []string {
 	return []string{
 		"plain", " leading and trailing \n", "\r\n\r\t\n", `{"json": "\u0000 is six characters"}`, "<order>&amp;</order>", "]]><![CDATA[ & <", "\u2028\u2029\u0085\u007f\u0080",
@@ -51,7 +51,7 @@ func bodies() []string {
 	}
 }
 
-// The handler sees at every attempt, and boto3 reads in the DLQ, what boto3 sent.
+// The handler at every attempt, and boto3 in the DLQ, see what boto3 sent.
 func TestEveryAttributeIsKept(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -68,8 +68,7 @@ func TestEveryAttributeIsKept(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// unchanged compares messages with what the handler saw at each of three
-// attempts and with what is in the DLQ.
+// unchanged compares messages with what the handler saw at each of three attempts and with the DLQ.
 func (b *fixture) unchanged(msgs []wire) {
 	b.Helper()
 	dead := b.deadLetters(len(msgs))
@@ -100,8 +99,8 @@ func (b *fixture) unchanged(msgs []wire) {
 	}
 }
 
-// A message has as many attributes as SQS takes: the handler sees all of them at
-// every attempt, and nothing of them is lost in the DLQ.
+// A message has as many attributes as SQS accepts. The handler sees all of them at every attempt, and the DLQ has
+// them too.
 func TestTenAttributesAreKept(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -112,7 +111,7 @@ func TestTenAttributesAreKept(t *testing.T) {
 					m := wire{Body: "ten of " + last.Type, Attributes: ten()}
 					m.Attributes["zz-last"] = last
 					if kind == fifo {
-						m.Group, m.Dedup = last.Type, last.Type // each its own
+						m.Group, m.Dedup = last.Type, last.Type // each has its own
 					}
 					msgs = append(msgs, m)
 				}
@@ -123,8 +122,8 @@ func TestTenAttributesAreKept(t *testing.T) {
 	}
 }
 
-// The id is Watermill's, or the MessageId of the first delivery; it is the same at
-// every attempt and in the DLQ, and the user's attribute stays what it was.
+// The id is Watermill's, or the MessageId of the first delivery. It is the same at every attempt and in the DLQ, and
+// the user's attribute is unchanged.
 func TestIDs(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))

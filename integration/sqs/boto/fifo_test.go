@@ -16,13 +16,12 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// inGroup is a message of a group, with a deduplication id of its own.
+// inGroup returns a message of a group, with its own deduplication id.
 func inGroup(group, body string) wire {
 	return wire{Body: body, Attributes: attributes{"a": str("b")}, Group: group, Dedup: fidelity.Unique("dedup")}
 }
 
-// The group and the deduplication id are what they were at every attempt; a dead
-// letter is in the FIFO DLQ, in its group.
+// Group and deduplication id are the same at every attempt. A dead letter is in the FIFO DLQ, in its group.
 func TestGroupAndDeduplicationAreKept(t *testing.T) {
 	on(t, fifo, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -41,8 +40,7 @@ func TestGroupAndDeduplicationAreKept(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A failing head keeps its group behind it: each of the nine runs once, after it
-// and in order. Another group goes on meanwhile.
+// A failing head blocks its group: each of the nine others runs once, after it and in order. Another group continues.
 func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 	on(t, fifo, func(t *testing.T, b *fixture) {
 		ended := make(chan string, 20)
@@ -83,10 +81,9 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A message whose deduplication id has been seen before is gone for five minutes.
-// Neither a retry nor a dead letter may meet that: each of two messages of one
-// deduplication id in different queues, and a dead letter that is sent again and
-// fails again, is in the DLQ.
+// SQS drops a message whose deduplication id it has seen within five minutes. That must not happen to a retry or a
+// dead letter. Two messages with one deduplication id in different queues, and a dead letter that is sent again and
+// fails again, all reach the DLQ.
 func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
 	// moto forgets a deduplication id when its message is deleted, so it proves nothing here.
 	on(t, fifo, func(t *testing.T, b *fixture) {
@@ -96,7 +93,7 @@ func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
 		m.Attributes["_watermill_message_uuid"] = str("u-1")
 		b.peer.put(t, b.queue, m)
 		first := b.deadLetters(1)["again"]
-		m.Dedup = fidelity.Unique("dedup") // the user sends it once more: the same id, the same body
+		m.Dedup = fidelity.Unique("dedup") // the user sends it again with the same id and body
 		b.peer.put(t, b.queue, m)
 		second := b.deadLetters(1)["again"]
 		if first.Dedup == second.Dedup {

@@ -23,7 +23,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// open is a client that reads nothing.
+// open opens a client that reads nothing.
 func (b *fixture) open(cfg sqs.Config) *sqs.Client {
 	b.Helper()
 	client, err := sqs.Open(b.Context(), cfg)
@@ -38,7 +38,7 @@ func (b *fixture) open(cfg sqs.Config) *sqs.Client {
 	return client
 }
 
-// boto3 reads what was published.
+// boto3 reads the published messages.
 func TestWhatIsPublished(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -68,8 +68,7 @@ func TestWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Content that Watermill's messages may have and SQS's may not travels encoded, and our handler sees it as it
-// was, at every attempt.
+// Content that SQS does not accept travels encoded, and the handler gets it unchanged at every attempt.
 func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -127,11 +126,11 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 				t.Errorf("%s was seen %d times, want 3", name, seen[name])
 			}
 		}
-		// Not calm: it is up to the adapter whether it tells of a UUID that it cannot write.
+		// Without the check for faults, because the adapter may report a UUID that it cannot write.
 	}, elasticMQ(t), moto(t))
 }
 
-// A message that is too large is refused with its id, its size and its queue, and nothing leaves.
+// A message that is too large is refused with its id, size and queue, and nothing is sent.
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
@@ -153,7 +152,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A delayed publish comes when it is due, and the handler sees the first attempt.
+// A delayed publish arrives when it is due, and the handler sees the first attempt.
 func TestADelayedPublish(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		ran := make(chan time.Time, 10)
@@ -180,7 +179,7 @@ func TestADelayedPublish(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// SQS delays no single message of a FIFO queue.
+// SQS cannot delay a single message of a FIFO queue.
 func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 	on(t, fifo, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
@@ -192,8 +191,7 @@ func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 	}, elasticMQ(t))
 }
 
-// redeliver reads what watermill-aws publishes, at every attempt the same, and watermill-aws reads what
-// redeliver publishes.
+// redeliver reads messages of watermill-aws, the same at every attempt, and watermill-aws reads redeliver's.
 func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
@@ -221,7 +219,7 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 		}
 
 		client := b.open(b.config(policy))
-		// Another queue: ElasticMQ may still hold a receive of the worker that is gone, and give it what comes next.
+		// Another queue: ElasticMQ may still have a receive of the ended worker, and give it the next message.
 		answers := fidelity.Unique("answers")
 		b.peer.create(t, answers, nil)
 		back := message.NewMessage(watermill.NewUUID(), []byte("answer"))
@@ -246,8 +244,7 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 	}, elasticMQ(t))
 }
 
-// The handler's Metadata has the text of every attribute, so that code that was
-// written for watermill-aws finds what it looks for.
+// The handler's Metadata has the text of every attribute, as code for watermill-aws expects.
 func TestMetadataOfAttributes(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))

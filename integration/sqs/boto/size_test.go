@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// sized is a message whose body and attributes have so many bytes together.
+// sized returns a message with this size of body and attributes together.
 func sized(size int, others attributes) wire {
 	m := wire{Attributes: others}
 	for name, a := range others {
@@ -29,9 +29,8 @@ func sized(size int, others attributes) wire {
 	return m
 }
 
-// A message that leaves no room for our state is retried like any other, and its
-// dead letter has all that it had: what shrinks is our state. Neither server counts
-// body and attributes together; the proxy between does.
+// A message without room for redeliver's state is retried like any other, and its dead letter is complete; only the
+// state shrinks. Neither server counts body and attributes together, but the proxy does.
 func TestMessagesAtTheSizeLimit(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -86,8 +85,7 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 	}
 }
 
-// The limit is the queue's own where it says one. ElasticMQ neither keeps nor
-// reports MaximumMessageSize; moto does.
+// The queue's own limit applies if it reports one. moto reports MaximumMessageSize, ElasticMQ does not.
 func TestTheQueuesOwnLimit(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		const limit = 4096

@@ -15,11 +15,11 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// An attribute of our name that is not of this queue is the user's: it is kept
-// through all attempts and in the DLQ, reported, and not believed.
+// An attribute with redeliver's name that is not of this queue belongs to the user. It is kept at all attempts and in
+// the DLQ, reported, and not trusted.
 func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
-		// A real one, of another queue: a service has copied it onward.
+		// A real state of another queue, copied by a service.
 		other := &fixture{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
 		other.peer.create(t, other.queue, nil)
 		stop := other.start(other.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
@@ -64,9 +64,8 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// AWS's own redrive, from its console, puts a dead letter back into the queue as it
-// is, our attribute included. It runs again, with all that it had, as every dead
-// letter that is sent back does; see the conformance kit.
+// AWS's own redrive puts a dead letter back into the queue unchanged, with redeliver's attribute. It runs again with
+// its state, like every dead letter that is sent back; see the conformance kit.
 func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 	}
 }
 
-// The queue is named by its name, its URL or its ARN; the origin is its name.
+// A topic may be the queue's name, URL or ARN; the origin is its name.
 func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 	for what, topic := range map[string]func(b *fixture) string{
 		"name": func(b *fixture) string { return b.queue },
@@ -128,8 +127,8 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 	}
 }
 
-// The queues that redeliver creates have what a user of SQS looks for: how long a dead letter stays, and SQS's
-// own limit after ours.
+// Queues that redeliver creates have the expected attributes: the retention of dead letters, and SQS's own limit
+// beyond redeliver's.
 func TestWhatIsCreated(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
@@ -158,15 +157,14 @@ func TestWhatIsCreated(t *testing.T) {
 	}
 }
 
-// A queue whose own redrive would cut our retries short, or that loses a message
-// while it waits, is refused at start with what is wrong. moto keeps a redrive to a
-// DLQ of the other kind from being set, as SQS does; ElasticMQ does not, and so can
-// show what happens to one that was there before.
+// A queue is refused at the start, with the reason, if its own redrive would cut retries short or if it loses waiting
+// messages. moto, like SQS, refuses a redrive to a DLQ of the other kind. ElasticMQ does not, so it shows what
+// happens to an existing one.
 func TestQueuesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind     string
 		settings map[string]string
-		dlq      string // the suffix of a DLQ of the user's that the queue has
+		dlq      string // suffix of the user's own DLQ of the queue
 		redrive  int
 		say      string
 		servers  []server

@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	// These tests mostly wait, and go test runs only as many in parallel as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,11 +40,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is one of the two that stand for SQS.
+// server is one of the two servers in the place of SQS.
 type server struct {
 	name  string
 	url   string
-	limit int // the size of a message that a queue of its own takes
+	limit int // the size limit of a queue
 }
 
 func elasticMQ(t *testing.T) server {
@@ -57,9 +57,8 @@ func moto(t *testing.T) server {
 	return server{"moto", brokers.RequireMoto(t), 1 << 20}
 }
 
-// on runs a test on servers, with a queue of its own. The adapter's requests go
-// through a proxy that refuses what AWS documents as refused, because neither
-// server looks at all of it.
+// on runs a test on servers, each with its own queue. The adapter's requests go through a proxy that refuses what AWS
+// documents as refused, because neither server checks all of it.
 func on(t *testing.T, kind string, test func(t *testing.T, b *fixture), servers ...server) {
 	t.Helper()
 	t.Parallel()
@@ -93,7 +92,7 @@ type fixture struct {
 	server server
 	proxy  *proxy.Proxy
 	queue  string
-	topic  string // a worker's configuration; the queue's name where it is empty
+	topic  string // the worker's topic; empty means the queue's name
 	peer   *peer
 
 	events  fidelity.Events
@@ -103,7 +102,7 @@ type fixture struct {
 	client  *sqs.Client
 }
 
-// beside is the name of a queue beside the test's.
+// beside returns the name of a queue beside the test's.
 func (b *fixture) beside(suffix string) string {
 	stem, isFIFO := strings.CutSuffix(b.queue, fifo)
 	if isFIFO {
@@ -112,7 +111,7 @@ func (b *fixture) beside(suffix string) string {
 	return stem + suffix
 }
 
-// trace is a trace header of AWS's, and none on moto, which forgets it where it came in a batch.
+// trace returns an AWS trace header, or "" on moto, which forgets it in batches.
 func (b *fixture) trace() string {
 	if b.server.name == "moto" {
 		return ""
@@ -123,12 +122,12 @@ func (b *fixture) trace() string {
 // policy waits with a hold, and then with a copy that SQS delays, and a hold.
 var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
 
-// config is what a worker of this test has.
+// config returns the configuration of a worker.
 func (b *fixture) config(p redeliver.Policy) sqs.Config {
 	return sqs.Config{
 		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
 		Endpoint: b.proxy.URL(), Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond,
-		WaitTime: time.Second, // a receive that is under way at the end is waited for
+		WaitTime: time.Second, // Close waits for a receive that is under way
 		Pollers:  2,
 	}
 }
@@ -143,8 +142,7 @@ type observation struct {
 	metadata message.Metadata
 }
 
-// start runs a worker whose handler notes what it sees and fails. It returns the
-// end of it.
+// start runs a worker whose handler records its messages and fails. stop ends it.
 func (b *fixture) start(cfg sqs.Config) (stop func()) {
 	b.Helper()
 	client, err := sqs.Open(context.Background(), cfg)
@@ -161,7 +159,7 @@ func (b *fixture) start(cfg sqs.Config) (stop func()) {
 	})
 }
 
-// record keeps what the handler sees.
+// record records what the handler sees.
 func (b *fixture) record(msg *message.Message) {
 	m := sqs.MessageFromContext(msg.Context())
 	st, ok := redeliver.FromContext(msg.Context())
@@ -187,7 +185,7 @@ func (b *fixture) record(msg *message.Message) {
 	b.runs = append(b.runs, s)
 }
 
-// observations are what the handler saw so far of each message, by body.
+// observations returns what the handler saw so far of each message, by body.
 func (b *fixture) observations() map[string][]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,7 +196,7 @@ func (b *fixture) observations() map[string][]observation {
 	return found
 }
 
-// deadLetters takes n dead letters, by body.
+// deadLetters receives n dead letters, by body.
 func (b *fixture) deadLetters(n int) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
@@ -211,7 +209,7 @@ func (b *fixture) deadLetters(n int) map[string]wire {
 	return found
 }
 
-// wantSame compares all that is the user's.
+// wantSame compares the user's part of messages.
 func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Body != want.Body {

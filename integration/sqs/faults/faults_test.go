@@ -21,9 +21,8 @@ import (
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
-// Each answer that SQS gives on a bad day, to each of its actions: everything is handled or in the DLQ in the
-// end, and nothing is left in the queue. The messages that may run again because of it are listed here, and no
-// others do.
+// SQS gives each faulty answer to each of its actions. In the end everything is handled or in the DLQ, and the queue
+// is empty. The test lists the messages that may run again because of a fault; no others do.
 func TestEveryFaultIsSurvived(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility"} {
@@ -43,7 +42,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 					Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, action) },
 				})
 				cfg := l.config()
-				if fault == proxy.Silent { // so long it is waited for
+				if fault == proxy.Silent { // it is awaited that long
 					cfg.SendTimeout = 3 * time.Second
 				}
 				l.work(cfg, nil)
@@ -53,7 +52,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 					t.Errorf("in the DLQ are %q, want %q", got, always)
 				}
 				l.awaitDepth(0)
-				if action != "ChangeMessageVisibility" { // those who have no need to extend anything ask for nothing
+				if action != "ChangeMessageVisibility" { // workers that extend nothing send no request
 					ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 					defer cancel()
 					if err := rule.Await(ctx, 3); err != nil {
@@ -62,8 +61,8 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				// An answer that was not read leaves doubt whether a copy is there: it is written again, and both run. A machine
-				// that stands still for longer than SendTimeout does that to any write, which is reported.
+				// An unread answer leaves it open whether a copy exists. It is written again, and both run. A machine
+				// that stalls for longer than SendTimeout has the same effect on any write, which is reported.
 				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.FalseFailure)
 				late := l.lateLocked()
 				for _, body := range slices.Concat(good, once, always) {
@@ -88,9 +87,8 @@ func sorted(s []string) []string {
 	return s
 }
 
-// When nothing takes a message, only the write is tried again: the handler does not
-// run once more, nothing is given back for it, and its visibility is extended for
-// as long as that takes, here for three times what it is.
+// While a message cannot be written, only the write is repeated. The handler does not run again, nothing is given
+// back, and heartbeats extend the visibility timeout, here to three times its length.
 func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ end, body, say string }{
@@ -142,8 +140,7 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 	}
 }
 
-// A heartbeat that does not get through loses the message to others: the handler's
-// context ends, and what it answers is not written.
+// If heartbeats fail, others get the message: the handler's context ends, and its answer is not written.
 func TestALostReceiptEndsTheHandler(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, "")
@@ -203,8 +200,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 	}
 }
 
-// Credentials expire while nothing else is wrong. It goes on when there are new
-// ones, nothing is lost, and no event tells a key.
+// Credentials expire. Work continues with new ones, nothing is lost, and no event contains a key.
 func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, "")
@@ -222,8 +218,7 @@ func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	l.awaitDepth(0)
 }
 
-// At start there is nobody to wait for: a queue that cannot be had is an error, in
-// bounded time, that names the queue and no key.
+// At the start, an unavailable queue is an error in bounded time that names the queue and no key.
 func TestWhatFailsAtStartIsSaid(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
@@ -243,8 +238,8 @@ func TestWhatFailsAtStartIsSaid(t *testing.T) {
 	}
 }
 
-// Every write of a dead letter is refused, as by a policy that lacks a right: the
-// message stays where it is, and is buried when the right is there.
+// Every write of a dead letter is refused, as with a missing right. The message stays in the queue, and goes to the
+// DLQ when the right is there.
 func TestADLQThatRefuses(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, "")
@@ -257,7 +252,7 @@ func TestADLQThatRefuses(t *testing.T) {
 	if err := refused.Await(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
-	l.awaitDepth(len(bodies)) // one that is on its way to its next attempt is there twice for a moment
+	l.awaitDepth(len(bodies)) // a message that moves to its next attempt briefly exists twice
 	refused.Remove()
 	if dead := l.dead(len(bodies)); !slices.Equal(dead, bodies) {
 		t.Errorf("in the DLQ are %q", dead)
@@ -265,9 +260,8 @@ func TestADLQThatRefuses(t *testing.T) {
 	l.awaitDepth(0)
 }
 
-// A queue has a RedrivePolicy of its owner's. The retries, each of which is another
-// message, do not come near its maxReceiveCount, and what is exhausted is in our
-// DLQ.
+// A queue has its owner's RedrivePolicy. Retries are new messages, so they do not reach its maxReceiveCount, and
+// exhausted messages are in redeliver's DLQ.
 func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, "")
@@ -287,7 +281,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	always, once := numbered("always", 5), numbered("once", 5)
 	l.send(append(always, once...)...)
 	cfg := l.config()
-	cfg.Policy.MaxRetries = 4 // and 5 attempts are more than 3 receives
+	cfg.Policy.MaxRetries = 4 // 5 attempts are more than 3 receives
 	client, err := sqs.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

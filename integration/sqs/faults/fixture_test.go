@@ -1,7 +1,6 @@
 //go:build prove
 
-// Package faults_test proves adapters/sqs on the bad days of SQS, which a proxy
-// plays between it and ElasticMQ.
+// Package faults_test tests adapters/sqs against faults of SQS, which a proxy in front of ElasticMQ simulates.
 package faults_test
 
 import (
@@ -32,7 +31,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	// These tests mostly wait, and go test runs only as many in parallel as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,7 +46,7 @@ const (
 	sessionToken = "FwoGZXIvYXdzEBYaSESSIONTOKEN"
 )
 
-// anyAWS is a client's configuration for servers that take any credentials.
+// anyAWS returns a client configuration for servers that accept any credentials.
 func anyAWS() *aws.Config {
 	return &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", secretKey, sessionToken)}
 }
@@ -55,12 +54,12 @@ func anyAWS() *aws.Config {
 // maxWait bounds the wait for something that must happen.
 const maxWait = 2 * time.Minute
 
-// fixture is a queue on ElasticMQ, of which the adapter sees a proxy that can fail.
+// fixture is a queue on ElasticMQ that the adapter reads through a proxy with faults.
 type fixture struct {
 	*testing.T
 	proxy *proxy.Proxy
 	queue string
-	plain *awssqs.Client // knows nothing of the proxy
+	plain *awssqs.Client // bypasses the proxy
 	url   string
 
 	mu      sync.Mutex
@@ -68,7 +67,7 @@ type fixture struct {
 	runs    map[string][]int  // attempts by body
 	done    map[string]int    // commits by body
 	bodies  map[string]string // by redeliver's id
-	changed chan struct{}     // closed and made anew with every run, commit and event
+	changed chan struct{}     // closed and replaced at every run, commit and event
 }
 
 func newFixture(t *testing.T, end string) *fixture {
@@ -102,8 +101,8 @@ func newFixture(t *testing.T, end string) *fixture {
 	return l
 }
 
-// send puts messages into the queue, around the proxy. Their rule is their body:
-// "once 7" fails at the first attempt, "always 7" at all, any other at none.
+// send puts messages into the queue, bypassing the proxy. The body decides the result: "once 7" fails at the first
+// attempt, "always 7" at every attempt, any other never.
 func (l *fixture) send(bodies ...string) {
 	l.Helper()
 	for _, body := range bodies {
@@ -131,7 +130,7 @@ func (l *fixture) config() sqs.Config {
 	return sqs.Config{
 		AWS: anyAWS(), Endpoint: l.proxy.URL(), Sink: redeliver.SinkFunc(l.event),
 		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
-		// Generous: a busy machine is no fault.
+		// Generous, because a busy machine is not a fault.
 		VisibilityTimeout: 12 * time.Second, WaitTime: time.Second, SendTimeout: 15 * time.Second, DrainTimeout: 2 * time.Second,
 	}
 }
@@ -143,13 +142,13 @@ func (l *fixture) event(e redeliver.Event) {
 	l.notifyLocked()
 }
 
-// notifyLocked tells who waits that something is new. The lock is held.
+// notifyLocked wakes all waiting goroutines.
 func (l *fixture) notifyLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// work runs a worker. handler may be nil: then the body's rule decides.
+// work runs a worker. If handler is nil, the body decides the result.
 func (l *fixture) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop func()) {
 	l.Helper()
 	client, err := sqs.Open(context.Background(), cfg)
@@ -188,7 +187,7 @@ func (l *fixture) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (st
 		}
 	})
 	stop = sync.OnceFunc(func() {
-		_ = router.Close() // a handler that is cut off says nothing about the message
+		_ = router.Close() // a handler that is cut off says nothing about its message
 		if err := client.Close(context.Background()); err != nil {
 			l.Error(err)
 		}
@@ -203,7 +202,7 @@ func (l *fixture) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (st
 	return stop
 }
 
-// until waits for something to become true, which is asked under the lock.
+// until waits until ok, which is called with the lock held, returns true.
 func (l *fixture) until(what string, ok func() bool) {
 	l.Helper()
 	deadline := time.After(maxWait)
@@ -233,7 +232,7 @@ func (l *fixture) committed(bodies []string) {
 	})
 }
 
-// count is how many events are of a kind.
+// count returns the number of events of a kind.
 func count[E redeliver.Event](events []redeliver.Event) int {
 	n := 0
 	for _, e := range events {
@@ -244,7 +243,7 @@ func count[E redeliver.Event](events []redeliver.Event) int {
 	return n
 }
 
-// lateLocked are the bodies of messages of which a write was not answered in time. The lock is held.
+// lateLocked returns the bodies of messages of which a write was not answered in time.
 func (l *fixture) lateLocked() map[string]bool {
 	bodies := make(map[string]bool)
 	for _, e := range l.events {
@@ -255,7 +254,7 @@ func (l *fixture) lateLocked() map[string]bool {
 	return bodies
 }
 
-// awaitDepth waits until so many of the queue are visible, in flight or delayed.
+// awaitDepth waits until the queue has this many visible, in-flight and delayed messages.
 func (l *fixture) awaitDepth(want int) {
 	l.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -293,7 +292,7 @@ func (l *fixture) depth() (n int, detail string) {
 	return n, detail
 }
 
-// dead takes dead letters until there are n different ones and returns their bodies, sorted.
+// dead receives dead letters until there are n different ones and returns their sorted bodies.
 func (l *fixture) dead(n int) []string {
 	l.Helper()
 	dlq := l.beside("-dlq")
@@ -315,7 +314,7 @@ func (l *fixture) dead(n int) []string {
 	return bodies
 }
 
-// beside is the URL of a queue beside the lab's.
+// beside returns the URL of a queue beside the fixture's.
 func (l *fixture) beside(suffix string) string {
 	stem, isFIFO := strings.CutSuffix(l.url, ".fifo")
 	if isFIFO {
@@ -324,7 +323,7 @@ func (l *fixture) beside(suffix string) string {
 	return stem + suffix
 }
 
-// wantNoSecrets looks for the keys in all events and logs.
+// wantNoSecrets searches all events and logs for the keys.
 func (l *fixture) wantNoSecrets() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
