@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 
 GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GREMLINS := $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
-MUTATE ?= . internal/delayqueue internal/engine middleware
+MUTATE ?= . delayqueue internal/engine middleware
 MUTATE_FILES ?=
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis

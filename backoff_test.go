@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // total is the sum of the waits of the first n retries, without jitter.
@@ -232,7 +233,7 @@ type recorder struct{ draw *float64 }
 func (r recorder) Delay(_ int, draw float64) (time.Duration, bool) { *r.draw = draw; return 0, true }
 
 func drawn(id string, attempts int) (draw float64) {
-	redeliver.Policy{MaxRetries: redeliver.MaxAttempts, Backoff: recorder{&draw}}.Decide(redeliver.State{ID: id, Attempts: attempts}, errBoom, now)
+	redeliver.Policy{MaxRetries: limits.MaxAttempts, Backoff: recorder{&draw}}.Decide(redeliver.State{ID: id, Attempts: attempts}, errBoom, now)
 	return draw
 }
 

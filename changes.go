@@ -35,6 +35,8 @@ const (
 	ChangeOutage          Change = "outage"                 // nothing new begins: see Outage
 	ChangeProbing         Change = "probing"                // a probe has succeeded, and others follow it
 	ChangeOutageOver      Change = "outage over"            // all messages run again
+	ChangePaused          Change = "paused"                 // a handler asked for it: see Pause
+	ChangeResumed         Change = "resumed"                // a probe did not ask for another pause; all messages run again
 	ChangeFlood           Change = "flood"                  // too many dead letters: see DeadLetterRate
 	ChangeFloodOver       Change = "flood over"             // all messages run again
 )

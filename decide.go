@@ -3,6 +3,8 @@ package redeliver
 import (
 	"fmt"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Action is what the caller must do with a message.
@@ -30,6 +32,8 @@ type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
+	// Pause is for how long the handler asks that nothing else of the subscription begins. See the function Pause.
+	Pause time.Duration
 	// State is the message's state after the answer, for its headers.
 	State State
 }
@@ -43,7 +47,7 @@ type Decision struct {
 //  1. no error: Commit.
 //  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
 //  3. Permanent: DeadLetter (permanent; rejected after Reject).
-//  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
+//  4. Postpone: as 7. Pause: as 7, for the time of the pause. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: as 7.
 //  7. postponing: Postponed, uncounted, for at most MaxPostponed in all, then DeadLetter (expired).
@@ -67,7 +71,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	was, wasType := s.Error, s.ErrorType
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
-	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
+	s.Attempts = min(max(0, s.Attempts), limits.MaxAttempts)
 
 	if end := finalReason(err); end != "" {
 		s.PostponedSince = time.Time{}
@@ -79,6 +83,10 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	}
 	class := p.classify(s, err)
 	if class.Kind == KindPostpone {
+		if pause, ok := as[*PauseError](err); ok && pause != nil {
+			d.Pause = min(max(0, pause.For), MaxPause)
+			class.Backoff = Fixed(d.Pause)
+		}
 		p.postpone(d, class, now)
 		return
 	}
@@ -138,7 +146,7 @@ func (p *Policy) classify(s *State, err error) Class {
 	switch {
 	case is(err, ErrPermanent):
 		c.Kind = KindPermanent
-	case is(err, ErrPostponed):
+	case is(err, ErrPostponed), is(err, ErrPaused):
 		c.Kind = KindPostpone
 	case is(err, ErrRetryAfter):
 		c.Kind = KindRetry
@@ -151,7 +159,7 @@ func (p *Policy) classify(s *State, err error) Class {
 	if c.MaxRetries == 0 {
 		c.MaxRetries = p.MaxRetries
 	}
-	c.MaxRetries = min(c.MaxRetries, MaxAttempts) // a larger count in a header is ignored
+	c.MaxRetries = min(c.MaxRetries, limits.MaxAttempts) // a larger count in a header is ignored
 	return c
 }
 
@@ -193,7 +201,7 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	}
 	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
 	if left <= 0 {
-		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", appendTime(nil, s.PostponedSince), MaxPostponed))
+		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", limits.AppendTime(nil, s.PostponedSince), MaxPostponed))
 		return
 	}
 	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.
@@ -207,7 +215,7 @@ func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.T
 		d.deadLetterAtLimit(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return
 	}
-	if due := CeilMilli(now.Add(wait)); p.inTime(d, due) {
+	if due := limits.CeilMilli(now.Add(wait)); p.inTime(d, due) {
 		d.Action, d.Delay, d.State.Due = action, wait, due
 	}
 }
@@ -220,7 +228,7 @@ func (p *Policy) inTime(d *Decision, t time.Time) bool {
 	if e == nil {
 		return true
 	}
-	d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", appendTime(nil, t), e.Limit))
+	d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", limits.AppendTime(nil, t), e.Limit))
 	return false
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The attempts are bounded by MaxRetries, Immediate and the end of the backoff. A message never gets more than MaxRetries + 1.
@@ -35,7 +36,7 @@ func TestDecideCountsAttempts(t *testing.T) {
 		"attempt 2001":                   {many, 2000, errBoom, dead(redeliver.ReasonExhausted, 2001)},
 		"negative count in the state":    {plain, -7, errBoom, later(10*s, 1)}, // used to get seven attempts more
 		"most negative count":            {plain, math.MinInt, errBoom, later(10*s, 1)},
-		"largest count":                  {plain, math.MaxInt, errBoom, dead(redeliver.ReasonExhausted, redeliver.MaxAttempts+1)}, // used to overflow and live
+		"largest count":                  {plain, math.MaxInt, errBoom, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)}, // used to overflow and live
 		"negative count, no retries":     {none, -7, errBoom, dead(redeliver.ReasonExhausted, 1)},
 		"no retries":                     {none, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
 		"no retries, a time named":       {none, 0, redeliver.RetryAfter(errBoom, s), dead(redeliver.ReasonExhausted, 1)},
@@ -182,7 +183,7 @@ func TestUnschedulableDeadLettersARetry(t *testing.T) {
 // any of three limits.
 func TestDecideNamesTheLimit(t *testing.T) {
 	fixed := redeliver.Fixed(10 * time.Second)
-	retry := "a retry at " + stamp(redeliver.CeilMilli(now.Add(10*time.Second))) // a due time is rounded up
+	retry := "a retry at " + stamp(limits.CeilMilli(now.Add(10*time.Second))) // a due time is rounded up
 	for name, row := range map[string]struct {
 		policy redeliver.Policy
 		state  redeliver.State
@@ -210,8 +211,8 @@ func TestDecideNamesTheLimit(t *testing.T) {
 			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: boom",
 		},
 		"the failure may be long": {
-			redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errors.New(strings.Repeat("x", 2*redeliver.MaxErrorText)), redeliver.MaxWait+time.Hour),
-			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: " + strings.Repeat("x", redeliver.MaxErrorText-len("a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: ")),
+			redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errors.New(strings.Repeat("x", 2*limits.MaxErrorText)), redeliver.MaxWait+time.Hour),
+			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: " + strings.Repeat("x", limits.MaxErrorText-len("a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: ")),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A decision changes only some fields of the state.
@@ -22,7 +23,7 @@ func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 	}
 	got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(before, fmt.Errorf("charging: %w", errBoom), now).State
 	want := before
-	want.Attempts, want.LastFailed, want.Due = 2, now, redeliver.CeilMilli(now.Add(20*time.Second))
+	want.Attempts, want.LastFailed, want.Due = 2, now, limits.CeilMilli(now.Add(20*time.Second))
 	want.Error, want.ErrorType = "charging: boom", "*errors.errorString"
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("state after the failure\n got %+v\nwant %+v", got, want)
@@ -189,7 +190,7 @@ func TestDecideSurvivesHostileErrors(t *testing.T) {
 			}
 			d := row.policy.Decide(redeliver.State{}, row.err, now)
 			check(t, d, row.want)
-			if !strings.HasPrefix(d.State.Error, row.text) || len(d.State.Error) > redeliver.MaxErrorText {
+			if !strings.HasPrefix(d.State.Error, row.text) || len(d.State.Error) > limits.MaxErrorText {
 				t.Errorf("error text of %d bytes is %.80q, want %q", len(d.State.Error), d.State.Error, row.text)
 			}
 		})

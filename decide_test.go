@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // now has nanoseconds: a time that is cut to the millisecond instead of rounded up is too early.
@@ -128,6 +129,12 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 		"breaker open, handler gave a time": {redeliver.RetryAfter(errBreakerOpen, time.Minute), later(time.Minute, 1)},
 		"breaker open, permanent":           {redeliver.Permanent(errBreakerOpen), dead(redeliver.ReasonPermanent, 1)},
 
+		"pause":                    {redeliver.Pause(errBoom, time.Minute), aside(time.Minute, 0)},
+		"pause, wrapped twice":     {wrap(redeliver.Pause(errBoom, time.Minute)), aside(time.Minute, 0)},
+		"a pause that is too long": {redeliver.Pause(errBoom, 1000*time.Hour), aside(redeliver.MaxPause, 0)},
+		"pause for no time":        {redeliver.Pause(errBoom, -1), aside(redeliver.DefaultExponentialBase, 0)},
+		"permanent of a pause":     {redeliver.Permanent(redeliver.Pause(errBoom, time.Minute)), dead(redeliver.ReasonPermanent, 1)},
+
 		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
 		"crashed":                 {wrap(&redeliver.CrashedError{Times: 3}), dead(redeliver.ReasonCrashed, 0)},
 		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
@@ -136,7 +143,11 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 		"undecodable, a time too": {redeliver.RetryAfter(redeliver.ErrUndecodable, time.Minute), dead(redeliver.ReasonUndecodable, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check(t, redeliver.Policy{Backoff: tenSeconds{}}.Decide(redeliver.State{}, row.err, now), row.want)
+			got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(redeliver.State{}, row.err, now)
+			check(t, got, row.want)
+			if pauses := errors.Is(row.err, redeliver.ErrPaused) && row.want.action == redeliver.Postponed && row.want.delay != redeliver.DefaultExponentialBase; pauses != (got.Pause > 0) {
+				t.Errorf("a pause of %s", got.Pause)
+			}
 		})
 	}
 }
@@ -172,7 +183,7 @@ func TestDecideAsksClassify(t *testing.T) {
 		"fewer retries, one left":             {redeliver.Class{MaxRetries: 3}, errBoom, attempt3, later(30*time.Second, 3)},
 		"fewer retries, none left":            {redeliver.Class{MaxRetries: 2}, errBoom, attempt3, dead(redeliver.ReasonExhausted, 3)},
 		"more retries than the policy":        {redeliver.Class{MaxRetries: 9}, errBoom, 8, later(90*time.Second, 9)},
-		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, redeliver.MaxAttempts, dead(redeliver.ReasonExhausted, redeliver.MaxAttempts+1)},
+		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, limits.MaxAttempts, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)},
 		"no retries does not bound postponed": {redeliver.Class{Kind: redeliver.KindPostpone, MaxRetries: redeliver.NoRetries}, errBoom, 0, aside(10*time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {

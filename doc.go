@@ -14,7 +14,6 @@
 // the error and the time, so the decision about a duplicate is that about the first copy, and a simulation is repeatable.
 //
 // The other exported names are for adapters: headers ([ParseHeaders], [State.Headers],
-// [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]),
-// [ContextKey], and helpers for configurations, texts and times ([Problems], [Cut], [ShortID], [RedactAddress], [CeilMilli]). Write an
-// adapter of your own against package delayqueue, and test it with adapters/adaptertest.
+// [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]), and
+// helpers for configurations and texts ([Problems], [RedactAddress]).
 package redeliver

@@ -18,6 +18,8 @@ var (
 	ErrRetryAfter = errors.New("retry after a given time")
 	// ErrPostponed marks an answer that is no attempt. See [PostponeError].
 	ErrPostponed = errors.New("postponed")
+	// ErrPaused marks an answer that pauses the subscription. See [PauseError].
+	ErrPaused = errors.New("paused")
 	// ErrPanic marks a handler that panicked. See [PanicError].
 	ErrPanic = errors.New("handler panicked")
 	// ErrTimeout marks a handler that exceeded its Timeout. See [TimeoutError].
@@ -124,6 +126,37 @@ func (e *PostponeError) Is(target error) bool { return target == ErrPostponed }
 
 // Unwrap returns the error that is wrapped.
 func (e *PostponeError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// PauseError wraps an error that concerns every message for a while.
+type PauseError struct {
+	Err error
+	For time.Duration
+}
+
+// Pause puts the message aside, as [Postpone] does, and pauses its subscription in this process: no message begins for d, neither
+// a first delivery nor a retry. Then one message at a time runs as a probe. All run again after the first probe whose handler does
+// not ask for another pause. Of several pauses the one that ends last counts. A d above [MaxPause] is cut to that, and a negative
+// one is 0. Pause(nil, d) is nil.
+func Pause(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &PauseError{err, min(max(0, d), MaxPause)}
+}
+
+// MaxPause is the longest pause that a handler can ask for at once.
+const MaxPause = 24 * time.Hour
+
+func (e *PauseError) Error() string        { return textOf(e.Unwrap(), ErrPaused) }
+func (e *PauseError) Is(target error) bool { return target == ErrPaused }
+
+// Unwrap returns the error that is wrapped.
+func (e *PauseError) Unwrap() error {
 	if e == nil {
 		return nil
 	}
@@ -258,7 +291,7 @@ func isOpenBreaker(err error) (yes bool) {
 var plainError = reflect.TypeOf(errors.New(""))
 
 func wrapsBreakerError(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // it unwraps by itself
+	switch e := err.(type) { //nolint:errorlint // it has its own way to unwrap
 	case interface{ Unwrap() error }:
 		return wrapsBreakerError(e.Unwrap())
 	case interface{ Unwrap() []error }:

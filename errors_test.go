@@ -31,6 +31,10 @@ func pairs() map[string]pair {
 			var e *redeliver.PostponeError
 			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
 		}, "boom"},
+		"pause": {redeliver.Pause(errBoom, time.Minute), redeliver.ErrPaused, func(err error) bool {
+			var e *redeliver.PauseError
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom) && e.For == time.Minute
+		}, "boom"},
 		"panic": {&redeliver.PanicError{Value: errBoom, Stack: []byte("x")}, redeliver.ErrPanic, func(err error) bool {
 			var e *redeliver.PanicError
 			return errors.As(err, &e) && errors.Is(e, errBoom) && len(e.Stack) == 1

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // HeaderExpires is the header in which a producer says when its message expires: an RFC 3339 time. From then on no attempt begins,
@@ -34,19 +36,7 @@ func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 // SetExpires sets the time at which a message expires. headers are those of a message to be published, Watermill's Metadata, say. t is
 // rounded up to milliseconds.
 func SetExpires(headers interface{ Set(name, value string) }, t time.Time) {
-	headers.Set(HeaderExpires, string(appendTime(nil, CeilMilli(t))))
-}
-
-// ParseExpires reads the value of HeaderExpires. ok is false for a value that is no RFC 3339 time: such a message does not expire.
-func ParseExpires(value string) (t time.Time, ok bool) {
-	if value == "" { // most messages; the error of Parse would be an allocation
-		return time.Time{}, false
-	}
-	t, err := time.Parse(time.RFC3339Nano, value)
-	if err != nil || !inRange(t) {
-		return time.Time{}, false
-	}
-	return t.UTC(), true
+	headers.Set(HeaderExpires, string(limits.AppendTime(nil, limits.CeilMilli(t))))
 }
 
 // Expired returns an [ExpiredError] if t is later than MaxAge or the message's own expiry, so that no attempt of the message with the
@@ -61,7 +51,7 @@ func (p *Policy) Expired(s *State, t time.Time) error {
 func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
 	// After a replay, or in a consumer of a DLQ, the message runs although it has expired.
 	if !s.Expires.IsZero() && t.After(s.Expires) && s.Replays == 0 && s.DeadLetter == nil {
-		return &ExpiredError{"the end that the message itself names, " + string(appendTime(nil, s.Expires)), s.Expires}
+		return &ExpiredError{"the end that the message itself names, " + string(limits.AppendTime(nil, s.Expires)), s.Expires}
 	}
 	if p.MaxAge <= 0 {
 		return nil
@@ -77,5 +67,5 @@ func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
 	if born.IsZero() || !t.After(end) {
 		return nil
 	}
-	return &ExpiredError{fmt.Sprintf("MaxAge, %s after %s, %s", p.MaxAge, of, appendTime(nil, born)), end}
+	return &ExpiredError{fmt.Sprintf("MaxAge, %s after %s, %s", p.MaxAge, of, limits.AppendTime(nil, born)), end}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Before each attempt the policy's MaxAge and the message's own expiry are checked. The latter does not count after a replay or in a
@@ -64,16 +65,16 @@ func TestExpiresTravelsAsText(t *testing.T) {
 	msg := message.NewMessage("a", nil)
 	redeliver.SetExpires(msg.Metadata, now)
 	text := msg.Metadata.Get(redeliver.HeaderExpires)
-	got, ok := redeliver.ParseExpires(text)
-	if want := redeliver.CeilMilli(now); text != "2026-03-14T15:09:26.536Z" || !ok || !got.Equal(want) {
+	got, ok := limits.ParseTime(text)
+	if want := limits.CeilMilli(now); text != "2026-03-14T15:09:26.536Z" || !ok || !got.Equal(want) {
 		t.Errorf("%q is read as %s, want %s: never early", text, got, want)
 	}
 	for _, bad := range []string{"", "tomorrow", "1742000000", "2026-03-14", "0000-01-01T00:00:00Z"} {
-		if at, ok := redeliver.ParseExpires(bad); ok {
+		if at, ok := limits.ParseTime(bad); ok {
 			t.Errorf("%q is read as %s", bad, at)
 		}
 	}
-	if at, ok := redeliver.ParseExpires("2026-03-14T16:00:00+01:00"); !ok || !at.Equal(time.Date(2026, 3, 14, 15, 0, 0, 0, time.UTC)) {
+	if at, ok := limits.ParseTime("2026-03-14T16:00:00+01:00"); !ok || !at.Equal(time.Date(2026, 3, 14, 15, 0, 0, 0, time.UTC)) {
 		t.Errorf("with a zone: %s, %t", at, ok)
 	}
 }

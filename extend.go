@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
 // ErrNotExtended is the error of [Extend].
@@ -19,7 +21,7 @@ var ErrNotExtended = errors.New("the attempt is not extended")
 // All errors are ErrNotExtended: no attempt runs with ctx, or its time is over, or MaxTimeout allows less. Without a Timeout the error
 // is nil. For a message of middleware.Receiver use Received.ChangeInvisible.
 func Extend(ctx context.Context, d time.Duration) error {
-	if attempt, ok := ctx.Value(ContextKey{}).(interface{ Extend(d time.Duration) error }); ok {
+	if attempt, ok := ctx.Value(contextkey.State{}).(interface{ Extend(d time.Duration) error }); ok {
 		return attempt.Extend(d)
 	}
 	return ErrNotExtended

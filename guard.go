@@ -11,7 +11,7 @@ import (
 // One message at a time runs as a probe. When enough probes have succeeded, the outage ends.
 //
 // The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
-// then. Each process detects outages by itself.
+// then. Each process detects outages on its own.
 //
 // Permanent and Reject blame the message, also in an outage. MaxAge and MaxPostponed still bound how long a message waits.
 type Outage struct {
@@ -82,11 +82,6 @@ func (r DeadLetterRate) withDefaults() DeadLetterRate {
 	r.Pause = cmp.Or(r.Pause, time.Minute)
 	r.Trickle = cmp.Or(r.Trickle, 10)
 	return r
-}
-
-// Guarded reports whether the policy has a guard.
-func (p *Policy) Guarded() bool {
-	return p.Outage.On() || p.DeadLetterRate.On()
 }
 
 // guardDefaults fills in the defaults of the guards that are on.

@@ -14,29 +14,3 @@ func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 	}
 	return d
 }
-
-// Cause is a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have the same.
-func (s *State) Cause() uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
-	h := uint64(offset)
-	for _, part := range [...]string{s.ErrorType, Normalise(s.Error)} {
-		for i := range len(part) {
-			h = (h ^ uint64(part[i])) * prime
-		}
-		h *= prime
-	}
-	return h
-}
-
-// Sparable reports whether an outage turns the decision into a postponement: the dependency may have caused the failure, and the
-// message has met no limit in time.
-func (d *Decision) Sparable() bool {
-	switch d.Action {
-	case RetryNow, RetryLater:
-		return true
-	case DeadLetter:
-		return d.State.Reason == ReasonExhausted || d.State.Reason == ReasonTimeout || d.State.Reason == ReasonPanic
-	default:
-		return false
-	}
-}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // HeaderPrefix begins the name of every header that redeliver writes.
@@ -38,16 +40,12 @@ const (
 	HeaderTruncated       = "redeliver-truncated"
 )
 
-// Bounds of headers. All of redeliver's headers together stay below MaxHeaderBytes, names included.
+// Bounds of headers, beside those in internal/limits.
 const (
-	MaxErrorText   = 1024      // bytes of redeliver-error
-	maxErrorType   = 256       // bytes of redeliver-error-type
-	maxName        = 512       // bytes of an id, a group, an origin
-	maxPolicy      = 64        // bytes of redeliver-policy without a schedule
-	maxReason      = 32        // bytes of redeliver-reason
-	maxTruncated   = 128       // bytes of redeliver-truncated
-	MaxHeaderBytes = 4096      // bytes of the whole block
-	MaxAttempts    = 1_000_000 // the largest attempt or replay count in a header that counts
+	maxErrorType = 256 // bytes of redeliver-error-type
+	maxPolicy    = 64  // bytes of redeliver-policy without a schedule
+	maxReason    = 32  // bytes of redeliver-reason
+	maxTruncated = 128 // bytes of redeliver-truncated
 
 	// MaxWait is the longest wait: 366 days. A message whose handler asks for more is dead-lettered, unschedulable.
 	MaxWait = 366 * 24 * time.Hour
@@ -81,7 +79,7 @@ const MaxFindings = 20
 // how many are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
 	if len(findings) < MaxFindings {
-		f.Header, f.Value = strings.Clone(Cut(f.Header, 64)), strings.Clone(Cut(f.Value, 64))
+		f.Header, f.Value = strings.Clone(limits.Cut(f.Header, 64)), strings.Clone(limits.Cut(f.Value, 64))
 		return append(findings, f)
 	}
 	if len(findings) == MaxFindings {
@@ -98,15 +96,15 @@ func AppendFinding(findings []Finding, f Finding) []Finding {
 func (s *State) Headers() iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		e := headerWriter{buf: make([]byte, 0, 384), yield: yield}
-		e.count(HeaderAttempt, min(max(0, int64(s.Attempts)), MaxAttempts))
-		e.text(HeaderGroup, s.Group, maxName)
-		e.text(HeaderOrigin, s.Origin, maxName)
-		e.text(HeaderID, s.ID, maxName)
-		e.time(HeaderDue, CeilMilli(s.Due)) // never early
+		e.count(HeaderAttempt, min(max(0, int64(s.Attempts)), limits.MaxAttempts))
+		e.text(HeaderGroup, s.Group, limits.MaxName)
+		e.text(HeaderOrigin, s.Origin, limits.MaxName)
+		e.text(HeaderID, s.ID, limits.MaxName)
+		e.time(HeaderDue, limits.CeilMilli(s.Due)) // never early
 		e.time(HeaderFirstFailed, s.FirstFailed)
 		e.time(HeaderLastFailed, s.LastFailed)
 		e.time(HeaderPostponed, s.PostponedSince)
-		e.text(HeaderError, s.Error, MaxErrorText)
+		e.text(HeaderError, s.Error, limits.MaxErrorText)
 		e.text(HeaderErrorType, s.ErrorType, maxErrorType)
 		e.text(HeaderReason, string(s.Reason), maxReason)
 		if s.Source.Known {
@@ -116,7 +114,7 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 		e.time(HeaderOriginTimestamp, s.Source.Timestamp)
 		e.policy(s)
 		if s.Replays > 0 {
-			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
+			e.count(HeaderReplays, min(int64(s.Replays), limits.MaxAttempts))
 			e.time(HeaderReplayed, s.Replayed)
 		}
 		if isTraceparent(s.Trace) { // a tracer may return anything
@@ -149,7 +147,7 @@ func (w *headerWriter) send(name string, from int) {
 
 func (w *headerWriter) text(name, value string, maxBytes int) {
 	from := len(w.buf)
-	w.buf = append(w.buf, Cut(value, maxBytes)...)
+	w.buf = append(w.buf, limits.Cut(value, maxBytes)...)
 	w.send(name, from)
 }
 
@@ -167,7 +165,7 @@ func (w *headerWriter) count(name string, n int64) {
 
 func (w *headerWriter) time(name string, t time.Time) {
 	from := len(w.buf)
-	w.buf = appendTime(w.buf, t)
+	w.buf = limits.AppendTime(w.buf, t)
 	w.send(name, from)
 }
 
@@ -177,7 +175,7 @@ func (w *headerWriter) time(name string, t time.Time) {
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	for _, h := range headers {
-		if h.Name == HeaderGroup && h.Value != Cut(group, maxName) {
+		if h.Name == HeaderGroup && h.Value != limits.Cut(group, limits.MaxName) {
 			p.find(h, "written for another group; none of the message's redeliver headers is believed")
 			return State{}, p.findings
 		}
@@ -210,7 +208,7 @@ func (p *parser) first(h Header) bool {
 		}
 		p.next = i + 1 // they are written in this order
 		if p.seen[i]++; p.seen[i] == 2 {
-			p.find(h, "stands twice; the first is taken")
+			p.find(h, "is there twice; the first is taken")
 		}
 		return p.seen[i] == 1
 	}
@@ -235,17 +233,17 @@ func (p *parser) read(h Header) {
 	switch h.Name {
 	case HeaderAttempt:
 		// A waiting message has made one attempt at least, and the count is written anew after the next one.
-		s.Attempts = int(p.count(h, MaxAttempts, 1))
+		s.Attempts = int(p.count(h, limits.MaxAttempts, 1))
 	case HeaderReplays:
-		s.Replays = int(p.count(h, MaxAttempts, 0))
+		s.Replays = int(p.count(h, limits.MaxAttempts, 0))
 	case HeaderReplayed:
 		s.Replayed = p.time(h)
 	case HeaderOrigin:
-		s.Origin = p.text(h, maxName)
+		s.Origin = p.text(h, limits.MaxName)
 	case HeaderID:
-		s.ID = p.text(h, maxName)
+		s.ID = p.text(h, limits.MaxName)
 	case HeaderError:
-		s.Error = p.text(h, MaxErrorText)
+		s.Error = p.text(h, limits.MaxErrorText)
 	case HeaderErrorType:
 		s.ErrorType = p.text(h, maxErrorType)
 	case HeaderPolicy:
@@ -305,18 +303,17 @@ func (p *parser) coordinate(h Header, maxValue int64) (n int64, ok bool) {
 func (p *parser) text(h Header, maxBytes int) string {
 	if len(h.Value) > maxBytes || !utf8.ValidString(h.Value) {
 		p.find(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", maxBytes))
-		return Cut(h.Value, maxBytes)
+		return limits.Cut(h.Value, maxBytes)
 	}
 	return h.Value
 }
 
 func (p *parser) time(h Header) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, h.Value)
-	if err != nil || !inRange(t) {
+	t, ok := limits.ParseTime(h.Value)
+	if !ok {
 		p.find(h, "is no RFC 3339 time of the years 1 to 9999; it is ignored")
-		return time.Time{}
 	}
-	return t.UTC()
+	return t
 }
 
 func (p *parser) reason(h Header) Reason {
@@ -333,30 +330,4 @@ func (p *parser) trace(h Header) string {
 	}
 	p.find(h, "is no traceparent of W3C's Trace Context, version 00; it is ignored")
 	return ""
-}
-
-// inRange reports whether t can be written as an RFC 3339 time and is not zero.
-func inRange(t time.Time) bool {
-	year := t.UTC().Year()
-	return year >= 1 && year <= 9999 && !t.IsZero()
-}
-
-// appendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time that cannot be written so. Only RFC3339 has a fast
-// path in the standard library, so the milliseconds are added here.
-func appendTime(b []byte, t time.Time) []byte {
-	t = t.UTC().Truncate(time.Millisecond)
-	if !inRange(t) {
-		return b
-	}
-	b = t.AppendFormat(b, time.RFC3339)
-	ms := t.Nanosecond() / int(time.Millisecond)
-	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
-}
-
-// CeilMilli rounds t up to the millisecond: a due time that a header cuts would otherwise be up to 1 ms early.
-func CeilMilli(t time.Time) time.Time {
-	if r := t.Truncate(time.Millisecond); r.Before(t) {
-		return r.Add(time.Millisecond)
-	}
-	return t
 }

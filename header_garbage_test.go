@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // An invalid header is a finding, and the field gets a value with which the message neither goes to the DLQ early nor runs without end.
@@ -30,21 +31,21 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"another case":           {nil, h("Redeliver-Attempt", "99"), some, ""},
 		"no headers":             {h("tenant", "a"), nil, state{Group: "g"}, ""},
 
-		"negative attempts":     {h(redeliver.HeaderAttempt, "-1"), nil, attempts(1), "is no whole number from 0 to 1000000; 1 is taken"},
-		"most attempts":         {h(redeliver.HeaderAttempt, "1000000"), nil, attempts(1_000_000), ""},
-		"too many attempts":     {h(redeliver.HeaderAttempt, "1000001"), nil, attempts(1), "1 is taken"},
-		"overflowing attempts":  {h(redeliver.HeaderAttempt, "99999999999999999999"), nil, attempts(1), "1 is taken"},
-		"attempts in words":     {h(redeliver.HeaderAttempt, "two"), nil, attempts(1), "1 is taken"},
-		"attempts with a point": {h(redeliver.HeaderAttempt, "2.0"), nil, attempts(1), "1 is taken"},
-		"attempts in hex":       {h(redeliver.HeaderAttempt, "0x2"), nil, attempts(1), "1 is taken"},
-		"no attempts":           {h(redeliver.HeaderAttempt, ""), nil, attempts(1), "1 is taken"},
-		"blank attempts":        {h(redeliver.HeaderAttempt, " 2"), nil, attempts(1), "1 is taken"},
-		"binary attempts":       {h(redeliver.HeaderAttempt, "\x00\x02\xff"), nil, attempts(1), "1 is taken"},
-		"attempts stand twice":  {nil, h(redeliver.HeaderAttempt, "999999"), some, "stands twice; the first is taken"},
-		"id stands twice":       {nil, h(redeliver.HeaderID, "other"), some, "stands twice"},
-		"group stands twice":    {nil, h(redeliver.HeaderGroup, "g"), some, "stands twice"},
-		"negative replays":      {nil, h(redeliver.HeaderReplays, "-1"), some, "0 is taken"},
-		"too many replays":      {nil, h(redeliver.HeaderReplays, "1000001"), some, "0 is taken"},
+		"negative attempts":        {h(redeliver.HeaderAttempt, "-1"), nil, attempts(1), "is no whole number from 0 to 1000000; 1 is taken"},
+		"most attempts":            {h(redeliver.HeaderAttempt, "1000000"), nil, attempts(1_000_000), ""},
+		"too many attempts":        {h(redeliver.HeaderAttempt, "1000001"), nil, attempts(1), "1 is taken"},
+		"overflowing attempts":     {h(redeliver.HeaderAttempt, "99999999999999999999"), nil, attempts(1), "1 is taken"},
+		"attempts in words":        {h(redeliver.HeaderAttempt, "two"), nil, attempts(1), "1 is taken"},
+		"attempts with a point":    {h(redeliver.HeaderAttempt, "2.0"), nil, attempts(1), "1 is taken"},
+		"attempts in hex":          {h(redeliver.HeaderAttempt, "0x2"), nil, attempts(1), "1 is taken"},
+		"no attempts":              {h(redeliver.HeaderAttempt, ""), nil, attempts(1), "1 is taken"},
+		"blank attempts":           {h(redeliver.HeaderAttempt, " 2"), nil, attempts(1), "1 is taken"},
+		"binary attempts":          {h(redeliver.HeaderAttempt, "\x00\x02\xff"), nil, attempts(1), "1 is taken"},
+		"attempts are there twice": {nil, h(redeliver.HeaderAttempt, "999999"), some, "is there twice; the first is taken"},
+		"id is there twice":        {nil, h(redeliver.HeaderID, "other"), some, "is there twice"},
+		"group is there twice":     {nil, h(redeliver.HeaderGroup, "g"), some, "is there twice"},
+		"negative replays":         {nil, h(redeliver.HeaderReplays, "-1"), some, "0 is taken"},
+		"too many replays":         {nil, h(redeliver.HeaderReplays, "1000001"), some, "0 is taken"},
 
 		"foreign group":                  {nil, h(redeliver.HeaderGroup, "other"), state{}, "written for another group"},
 		"empty group":                    {nil, h(redeliver.HeaderGroup, ""), state{}, "written for another group"},
@@ -161,11 +162,11 @@ func FuzzParseHeaders(f *testing.F) {
 		if len(findings) > 32 {
 			t.Fatalf("%d findings", len(findings))
 		}
-		if first.Attempts < 0 || first.Attempts > redeliver.MaxAttempts || first.Replays < 0 || first.Replays > redeliver.MaxAttempts {
+		if first.Attempts < 0 || first.Attempts > limits.MaxAttempts || first.Replays < 0 || first.Replays > limits.MaxAttempts {
 			t.Fatalf("believes %d attempts, %d replays", first.Attempts, first.Replays)
 		}
 		written := first.AppendHeaders(nil)
-		if size(written) > redeliver.MaxHeaderBytes {
+		if size(written) > limits.MaxHeaderBytes {
 			t.Fatalf("%d bytes are written", size(written))
 		}
 		second, findings := redeliver.ParseHeaders(first.Group, written)

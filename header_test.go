@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 var allReasons = []redeliver.Reason{
@@ -142,9 +143,9 @@ func TestHeadersRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := redeliver.State{
 			ID: text("id", 512).Draw(t, "id"), Group: text("group", 512).Draw(t, "group"), Origin: text("origin", 512).Draw(t, "origin"),
-			Attempts: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "attempts"), Replays: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "replays"),
+			Attempts: rapid.IntRange(0, limits.MaxAttempts).Draw(t, "attempts"), Replays: rapid.IntRange(0, limits.MaxAttempts).Draw(t, "replays"),
 			Due: instant.Draw(t, "due"), FirstFailed: instant.Draw(t, "first"), LastFailed: instant.Draw(t, "last"), PostponedSince: instant.Draw(t, "postponed"),
-			Error: text("error", redeliver.MaxErrorText).Draw(t, "error"), ErrorType: text("type", 256).Draw(t, "type"),
+			Error: text("error", limits.MaxErrorText).Draw(t, "error"), ErrorType: text("type", 256).Draw(t, "type"),
 			Reason: rapid.SampledFrom(allReasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
 			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
 		}
@@ -156,7 +157,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 			want.Source.Partition, want.Source.Offset = rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")
 		}
 		headers := want.AppendHeaders(nil)
-		if got := size(headers); got > redeliver.MaxHeaderBytes {
+		if got := size(headers); got > limits.MaxHeaderBytes {
 			t.Fatalf("the block has %d bytes", got)
 		}
 		if headers[0].Name != redeliver.HeaderAttempt {
@@ -179,8 +180,8 @@ func TestHeadersAreBounded(t *testing.T) {
 			s.ID, s.Group, s.Origin, s.Error, s.ErrorType, s.Policy, s.Reason = long, long, long, long, long, long, redeliver.Reason(long)
 			s.Attempts, s.Replays, s.Source.Partition, s.Source.Offset = 1<<62, 1<<62, 1<<31-1, 1<<63-1
 			headers := s.AppendHeaders(nil)
-			if got := size(headers); got > redeliver.MaxHeaderBytes {
-				t.Errorf("the block has %d bytes, more than %d", got, redeliver.MaxHeaderBytes)
+			if got := size(headers); got > limits.MaxHeaderBytes {
+				t.Errorf("the block has %d bytes, more than %d", got, limits.MaxHeaderBytes)
 			}
 			if got := names(headers); len(got) != 19 {
 				t.Errorf("%d headers: %q", len(got), got)
@@ -191,7 +192,7 @@ func TestHeadersAreBounded(t *testing.T) {
 					t.Errorf("what we wrote is a finding: %s", f)
 				}
 			}
-			if got.Group != long || got.Attempts != redeliver.MaxAttempts {
+			if got.Group != long || got.Attempts != limits.MaxAttempts {
 				t.Errorf("group of %d bytes, %d attempts", len(got.Group), got.Attempts)
 			}
 		})

@@ -3,7 +3,8 @@ package redeliver
 import (
 	"fmt"
 	"slices"
-	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Order says which messages of a subscription wait for others.
@@ -27,14 +28,6 @@ const (
 	// PerKey: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it
 	// succeeds or goes to the DLQ. Messages of other keys do not wait.
 	PerKey
-)
-
-// Bounds and default of the delays of a Blocking policy. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered
-// consumer.
-const (
-	MinBlock     = 10 * time.Millisecond
-	MaxBlock     = 30 * time.Second
-	DefaultBlock = time.Second
 )
 
 func (o Order) String() string {
@@ -66,7 +59,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 		return
 	}
 	for _, d := range delays {
-		if d < MinBlock || d+jitter > MaxBlock {
+		if d < limits.MinBlock || d+jitter > limits.MaxBlock {
 			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is Blocking: so long everything behind the message waits too")
 			return
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -32,7 +34,7 @@ func (e *PanicError) panicPlace() string {
 			call = call[:end]
 		}
 		file, _, _ = strings.Cut(file, " ")
-		frames = append(frames, Cut(fmt.Sprintf("%s (%s)", path.Base(call), path.Base(file)), maxFrameText))
+		frames = append(frames, limits.Cut(fmt.Sprintf("%s (%s)", path.Base(call), path.Base(file)), maxFrameText))
 	}
 	return strings.Join(frames, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // caught is the error that an attempt makes of a panic.
@@ -44,7 +45,7 @@ func TestAPanicNamesItsPlace(t *testing.T) {
 func TestThePlaceFitsBehindTheText(t *testing.T) {
 	long := caught(func() { panic("amqp://user:secret@host " + strings.Repeat("x", 5000)) })
 	text := redeliver.Policy{}.Decide(redeliver.State{}, long, now).State.Error
-	if len(text) > redeliver.MaxErrorText || !strings.Contains(text, "place_test.go:") || strings.Contains(text, "secret") {
+	if len(text) > limits.MaxErrorText || !strings.Contains(text, "place_test.go:") || strings.Contains(text, "secret") {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 	own := redeliver.Policy{ErrorText: func(error) string { return "ours" }}

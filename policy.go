@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"math"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Values for "none", where the zero value of a field means its default.
@@ -60,7 +62,7 @@ type Policy struct {
 	// valid.
 	Invalid func(Message) error
 	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
-	// MaxErrorText bytes. Default: its Error method, and after a panic also the functions that panicked.
+	// 1024 bytes. Default: its Error method, and after a panic also the functions that panicked.
 	ErrorText func(error) string
 	// Supersede makes this policy decide also about messages that failed under another one, before a deploy. Set it in a deploy
 	// that corrects a policy. It does not shorten waits that have begun. Default: each message finishes by the rule under which
@@ -115,7 +117,7 @@ func (p Policy) WithDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential()
 		if p.Order == Blocking {
-			p.Backoff = Fixed(DefaultBlock)
+			p.Backoff = Fixed(limits.DefaultBlock)
 		}
 	}
 	if p.MaxRetries == 0 {
@@ -146,7 +148,7 @@ func (p Policy) WithDefaults() Policy {
 // retries is MaxRetries as a number: NoRetries is 0.
 func retries(n int) int { return max(0, n) }
 
-// Validate returns one [ConfigError] with all problems of the policy, or nil. prefix stands before the names of fields ("Policy",
+// Validate returns one [ConfigError] with all problems of the policy, or nil. prefix precedes the names of fields ("Policy",
 // `Topics["refunds"]`).
 func (p Policy) Validate(prefix string) error {
 	var ps Problems
@@ -158,8 +160,8 @@ func (p Policy) check(ps *Problems, prefix string) {
 	raw := p
 	p = p.WithDefaults()
 	field := func(name string) string { return prefix + "." + name }
-	if p.MaxRetries < NoRetries || p.MaxRetries > MaxAttempts {
-		ps.Add(field("MaxRetries"), p.MaxRetries, fmt.Sprintf("must be from 1 to %d, 0 for the default, or NoRetries", MaxAttempts))
+	if p.MaxRetries < NoRetries || p.MaxRetries > limits.MaxAttempts {
+		ps.Add(field("MaxRetries"), p.MaxRetries, fmt.Sprintf("must be from 1 to %d, 0 for the default, or NoRetries", limits.MaxAttempts))
 	}
 	if p.Immediate < 0 || p.Immediate > retries(p.MaxRetries) {
 		ps.Add(field("Immediate"), p.Immediate, fmt.Sprintf("must be from 0 to MaxRetries, %d: immediate tries are retries", retries(p.MaxRetries)))

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func TestValidPolicies(t *testing.T) {
@@ -20,7 +21,7 @@ func TestValidPolicies(t *testing.T) {
 		"RocketMQ":          {Backoff: redeliver.RocketMQ()},
 		"all immediate":     {MaxRetries: 3, Immediate: 3},
 		"all of RocketMQ's": {Backoff: redeliver.RocketMQ(), Immediate: 16},
-		"most":              {MaxRetries: redeliver.MaxAttempts, MaxLevels: 64, Backoff: redeliver.Fixed(redeliver.MaxWait)},
+		"most":              {MaxRetries: limits.MaxAttempts, MaxLevels: 64, Backoff: redeliver.Fixed(redeliver.MaxWait)},
 		"least":             {MaxRetries: 1, MaxLevels: 1, Timeout: 1, MaxAge: 1, Backoff: redeliver.Fixed(time.Millisecond)},
 		"levels":            {Levels: []time.Duration{time.Millisecond, time.Second, redeliver.MaxWait}},
 		"cenkalti":          {Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(1) })},
@@ -65,7 +66,7 @@ func TestInvalidPolicies(t *testing.T) {
 	ms := time.Millisecond
 	for want, p := range map[string]redeliver.Policy{
 		"P.MaxRetries is -2: must be from 1 to 1000000, 0 for the default, or NoRetries":                 {MaxRetries: -2},
-		"P.MaxRetries is 1000001: must be from 1 to 1000000, 0 for the default, or NoRetries":            {MaxRetries: redeliver.MaxAttempts + 1},
+		"P.MaxRetries is 1000001: must be from 1 to 1000000, 0 for the default, or NoRetries":            {MaxRetries: limits.MaxAttempts + 1},
 		"P.Immediate is -1: must be from 0 to MaxRetries, 3: immediate tries are retries":                {Immediate: -1},
 		"P.Immediate is 4: must be from 0 to MaxRetries, 3: immediate tries are retries":                 {Immediate: 4},
 		"P.Immediate is 1: must be from 0 to MaxRetries, 0: immediate tries are retries":                 {MaxRetries: redeliver.NoRetries, Immediate: 1},

@@ -43,7 +43,7 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
-// Policy notes all problems of a policy. field stands before the names of its fields.
+// Policy notes all problems of a policy. field precedes the names of its fields.
 func (ps *Problems) Policy(field string, p Policy) { p.check(ps, field) }
 
 // Count notes a number that is not from low to high; a high of 0 is no bound. The problem's text says that 0 is the default, so n

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Bounds of the schedule in a header. A schedule beyond them is neither written nor accepted.
@@ -145,7 +147,7 @@ func parseSchedule(text string) (s schedule, err error) {
 	for more {
 		var o string
 		if o, options, more = strings.Cut(options, ";"); o == "" || strings.Contains(seen, o[:1]) {
-			return s, fmt.Errorf("has an option that is empty or stands twice")
+			return s, fmt.Errorf("has an option that is empty or given twice")
 		}
 		seen += o[:1]
 		switch o[0] {
@@ -159,7 +161,7 @@ func parseSchedule(text string) (s schedule, err error) {
 			err = fmt.Errorf("an unknown option")
 		}
 		if err != nil {
-			return s, fmt.Errorf("has %w in %q", err, Cut(o, 32))
+			return s, fmt.Errorf("has %w in %q", err, limits.Cut(o, 32))
 		}
 	}
 	return s, s.readWaits()
@@ -172,7 +174,7 @@ func (s *schedule) readWaits() error {
 		wait, times, err := parseRun(run)
 		switch {
 		case err != nil:
-			return fmt.Errorf("has %w in %q", err, Cut(run, 32))
+			return fmt.Errorf("has %w in %q", err, limits.Cut(run, 32))
 		case wait > MaxWait-s.jitter:
 			return fmt.Errorf("has a wait of %s, with the jitter longer than %s", wait, MaxWait)
 		}
@@ -240,7 +242,7 @@ const fingerprintBytes = 16
 
 // appendPolicy writes the value of redeliver-policy.
 func appendPolicy(b []byte, s *State) []byte {
-	b = append(b, Cut(s.Policy, maxPolicy)...)
+	b = append(b, limits.Cut(s.Policy, maxPolicy)...)
 	if s.Schedule != "" && len(s.Schedule) <= MaxScheduleBytes && isFingerprint(s.Policy) {
 		b = append(append(b, ' '), s.Schedule...)
 	}
@@ -258,7 +260,7 @@ func (p *parser) policy(h Header) (fingerprint, schedule string) {
 	if len(h.Value) > fingerprintBytes && h.Value[fingerprintBytes] == ' ' && isFingerprint(h.Value[:fingerprintBytes]) {
 		fingerprint, schedule = h.Value[:fingerprintBytes], h.Value[fingerprintBytes+1:]
 		if err := checkSchedule(schedule); err != nil {
-			p.find(h, "its schedule "+err.Error()+"; the policy of whoever runs the message is taken")
+			p.find(h, "its schedule "+err.Error()+"; the running policy is taken")
 			schedule = ""
 		}
 		return fingerprint, schedule

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // NewSlogSink writes events to a log. Lost messages are errors. Dead letters, stuck handlers and their late answers, ignored headers
@@ -46,7 +48,7 @@ func (s slogSink) write(e Event) {
 	case RetryScheduled, DeadLettered, Discarded:
 		// Nothing above the handler sees the panic, so no one else logs its stack.
 		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
-			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), maxStack)
+			level, stack = max(level, slog.LevelWarn), limits.Cut(string(p.Stack), maxStack)
 		}
 	}
 	if !s.log.Enabled(context.Background(), level) {

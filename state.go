@@ -2,11 +2,10 @@ package redeliver
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"time"
-	"unicode/utf8"
+
+	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
 // State is redeliver's knowledge of one message in one group. The message's headers carry it; they count only on topics that
@@ -27,7 +26,7 @@ type State struct {
 	// PostponedSince is when the message was first postponed, of the latest postponements in a row. Zero unless the latest
 	// decision was to postpone it.
 	PostponedSince time.Time
-	// Error and ErrorType describe the latest failure. The text is cut to MaxErrorText bytes and has no credentials of URLs.
+	// Error and ErrorType describe the latest failure. The text is cut to 1024 bytes and has no credentials of URLs.
 	Error, ErrorType string
 	// Reason says why the message is in the DLQ. Empty before.
 	Reason Reason
@@ -45,7 +44,7 @@ type State struct {
 	Replays int
 	// Replayed is the time of the latest replay. [Policy].MaxAge counts from then on.
 	Replayed time.Time
-	// Trace is the traceparent (W3C Trace Context) of the latest attempt with a [Tracer]. Empty where there was none, and while
+	// Trace is the traceparent (W3C Trace Context) of the latest attempt with a tracer. Empty where there was none, and while
 	// the first attempt runs.
 	Trace string
 	// Truncated is the length in bytes and the hash of the body that a dead letter lacks, because the DLQ refused it:
@@ -96,14 +95,10 @@ var allReasons = [...]Reason{
 	ReasonPanic, ReasonCrashed, ReasonInvalidated, ReasonRejected, ReasonUnschedulable,
 }
 
-// ContextKey is the key of a message's state in its context. Only adapters need it: the value is a [State] or has a method
-// State() State. Handlers call [FromContext].
-type ContextKey struct{}
-
 // FromContext returns the state of the message whose handler got ctx: its attempt number, its origin, its group, its latest error. ok
 // is false when ctx belongs to no message of redeliver.
 func FromContext(ctx context.Context) (s State, ok bool) {
-	switch v := ctx.Value(ContextKey{}).(type) {
+	switch v := ctx.Value(contextkey.State{}).(type) {
 	case State:
 		return v, true
 	case interface{ State() State }:
@@ -115,14 +110,5 @@ func FromContext(ctx context.Context) (s State, ok bool) {
 
 // NewContext returns ctx with the state of a message, for tests of handlers and for adapters without a context of their own.
 func NewContext(ctx context.Context, s State) context.Context {
-	return context.WithValue(ctx, ContextKey{}, s)
-}
-
-// ShortID returns an id for a header: id itself, or a hash of it where it is longer than 512 bytes or no UTF-8.
-func ShortID(id string) string {
-	if len(id) <= maxName && utf8.ValidString(id) {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return context.WithValue(ctx, contextkey.State{}, s)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 type otherKey struct{}
@@ -23,9 +25,9 @@ func TestFromContextReturnsTheState(t *testing.T) {
 	}{
 		"from NewContext":             {redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), true},
 		"from below":                  {context.WithValue(redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), otherKey{}, "v"), true},
-		"from an adapter's record":    {context.WithValue(bg, redeliver.ContextKey{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
+		"from an adapter's record":    {context.WithValue(bg, contextkey.State{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
 		"not a message of ours":       {bg, false},
-		"something else in its place": {context.WithValue(bg, redeliver.ContextKey{}, "a"), false},
+		"something else in its place": {context.WithValue(bg, contextkey.State{}, "a"), false},
 	} {
 		s, ok := redeliver.FromContext(row.ctx)
 		if ok != row.ok {
@@ -46,15 +48,15 @@ func TestCeilMilliIsNeverEarly(t *testing.T) {
 		0: 0, 1: time.Millisecond, 499_999: time.Millisecond, 999_999: time.Millisecond, time.Millisecond: time.Millisecond,
 		time.Millisecond + 1: 2 * time.Millisecond, -1: 0, -time.Millisecond: -time.Millisecond,
 	} {
-		if got := redeliver.CeilMilli(whole.Add(in)); !got.Equal(whole.Add(want)) {
+		if got := limits.CeilMilli(whole.Add(in)); !got.Equal(whole.Add(want)) {
 			t.Errorf("%s after a whole millisecond becomes %s", in, got.Sub(whole))
 		}
 	}
 	before := time.Date(1969, 12, 31, 23, 59, 59, 999_999_999, time.UTC) // the other side of zero
-	if got := redeliver.CeilMilli(before); !got.Equal(time.Unix(0, 0)) {
+	if got := limits.CeilMilli(before); !got.Equal(time.Unix(0, 0)) {
 		t.Errorf("%s becomes %s", before, got)
 	}
-	if !redeliver.CeilMilli(time.Time{}).IsZero() {
+	if !limits.CeilMilli(time.Time{}).IsZero() {
 		t.Error("the zero time is not kept")
 	}
 }
@@ -69,16 +71,16 @@ func TestShortIDFitsAHeaderAndStaysUnique(t *testing.T) {
 		"empty": {"", true}, "usual": {"orders/3/41", true}, "multi-byte": {"語", true}, "longest": {long[:512], true},
 		"too long": {long[:513], false}, "not UTF-8": {"a\xff", false},
 	} {
-		got := redeliver.ShortID(row.id)
-		if (got == row.id) != row.same || redeliver.ShortID(got) != got {
-			t.Errorf("%s: %q becomes %q, and then %q", name, row.id, got, redeliver.ShortID(got))
+		got := limits.ShortID(row.id)
+		if (got == row.id) != row.same || limits.ShortID(got) != got {
+			t.Errorf("%s: %q becomes %q, and then %q", name, row.id, got, limits.ShortID(got))
 		}
 		s, findings := redeliver.ParseHeaders("", redeliver.State{ID: got}.AppendHeaders(nil))
 		if s.ID != got || len(findings) > 0 {
 			t.Errorf("%s: %q is read as %q, findings %v", name, got, s.ID, findings)
 		}
 	}
-	if redeliver.ShortID(long+"a") == redeliver.ShortID(long+"b") || redeliver.ShortID("a\xff") == redeliver.ShortID("a\xfe") {
+	if limits.ShortID(long+"a") == limits.ShortID(long+"b") || limits.ShortID("a\xff") == limits.ShortID("a\xfe") {
 		t.Error("two ids have one name")
 	}
 }

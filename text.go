@@ -6,20 +6,9 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
-	"unicode/utf8"
-)
 
-// Cut returns s as valid UTF-8 of at most maxBytes bytes, cut at a character.
-func Cut(s string, maxBytes int) string {
-	if len(s) > maxBytes {
-		end := max(0, maxBytes)
-		for end > 0 && end > maxBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end]
-	}
-	return strings.ToValidUTF8(s, "?") // not longer than s: "?" has one byte
-}
+	"github.com/redeliver/redeliver/internal/limits"
+)
 
 var (
 	// From a scheme to the last @ of the same word. An escaped quote does not end the word: net/url quotes URLs in its errors.
@@ -89,7 +78,7 @@ func (p *Policy) errorText(err error) string {
 	if p, ok := as[*PanicError](err); ok && p != nil {
 		if place := p.panicPlace(); place != "" {
 			place = " in " + place
-			text = Cut(text, MaxErrorText-len(place)) + place
+			text = limits.Cut(text, limits.MaxErrorText-len(place)) + place
 		}
 	}
 	return text
@@ -104,8 +93,8 @@ func safeText(user func() string) (text string) {
 	}()
 	text = user()
 	// Cut a long text before it is redacted, which is slow.
-	if maxBytes := 4 * MaxErrorText; len(text) > maxBytes {
-		text = Cut(text, maxBytes)
+	if maxBytes := 4 * limits.MaxErrorText; len(text) > maxBytes {
+		text = limits.Cut(text, maxBytes)
 		// A URL that is cut before its @ would not be recognised as one with a password.
 		word := strings.LastIndexAny(text, " \t\r\n") + 1
 		if i := strings.Index(text[word:], "://"); i >= 0 {
@@ -113,27 +102,27 @@ func safeText(user func() string) (text string) {
 		}
 	}
 	// A copy: a state must not keep a long text in memory.
-	return strings.Clone(Cut(Redact(text), MaxErrorText))
+	return strings.Clone(limits.Cut(Redact(text), limits.MaxErrorText))
 }
 
 // errorType names the first type in err's chain that is no wrapper of package fmt, package errors, or this one.
 func errorType(err error) string {
 	for e := err; e != nil; {
 		switch name := reflect.TypeOf(e).String(); name {
-		case "*fmt.wrapError", "*redeliver.PermanentError", "*redeliver.RetryAfterError", "*redeliver.PostponeError":
+		case "*fmt.wrapError", "*redeliver.PermanentError", "*redeliver.RetryAfterError", "*redeliver.PostponeError", "*redeliver.PauseError":
 			next := errors.Unwrap(e)
 			if next == nil {
-				return Cut(name, maxErrorType)
+				return limits.Cut(name, maxErrorType)
 			}
 			e = next
 		case "*errors.joinError", "*fmt.wrapErrors", "*multierr.multiError":
 			many, ok := e.(interface{ Unwrap() []error })
 			if !ok || len(many.Unwrap()) == 0 || many.Unwrap()[0] == nil {
-				return Cut(name, maxErrorType)
+				return limits.Cut(name, maxErrorType)
 			}
 			e = many.Unwrap()[0]
 		default:
-			return Cut(name, maxErrorType)
+			return limits.Cut(name, maxErrorType)
 		}
 	}
 	return ""

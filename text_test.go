@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func TestCutEndsAtACharacter(t *testing.T) {
@@ -25,7 +26,7 @@ func TestCutEndsAtACharacter(t *testing.T) {
 		{"a😀b", 5, "a😀"}, {"a😀b", 4, "a"}, {"a😀b", 2, "a"}, {"😀", 3, ""},
 		{"a\xff\xfeb", 10, "a?b"}, {"\xff\xff\xff\xff\xff\xff", 5, "?"}, {"\x80\x80\x80\x80\x80\x80", 5, "?"}, {"ok\xe8", 10, "ok?"},
 	} {
-		if got := redeliver.Cut(row.in, row.most); got != row.want {
+		if got := limits.Cut(row.in, row.most); got != row.want {
 			t.Errorf("Cut(%q, %d) is %q, want %q", row.in, row.most, got, row.want)
 		}
 	}
@@ -37,11 +38,11 @@ func FuzzCut(f *testing.F) {
 	f.Add("\x80\x80\x80\x80\x80\x80\xff", 5)
 	f.Add("x", -1)
 	f.Fuzz(func(t *testing.T, s string, most int) {
-		got := redeliver.Cut(s, most)
+		got := limits.Cut(s, most)
 		if len(got) > max(0, most) || !utf8.ValidString(got) {
 			t.Fatalf("Cut(%q, %d) is %q", s, most, got)
 		}
-		if redeliver.Cut(got, most) != got {
+		if limits.Cut(got, most) != got {
 			t.Fatalf("cutting %q again changes it", got)
 		}
 		if utf8.ValidString(s) {
@@ -128,13 +129,13 @@ func TestErrorTextDoesNotLeakAtTheCut(t *testing.T) {
 
 // Only a text that is too long is cut at a URL, and only where its last word is one.
 func TestErrorTextKeepsHarmlessText(t *testing.T) {
-	long := strings.Repeat("y", 4*redeliver.MaxErrorText)
+	long := strings.Repeat("y", 4*limits.MaxErrorText)
 	for name, row := range map[string]struct{ text, want string }{
-		"a long word":              {"boom " + long, ("boom " + long)[:redeliver.MaxErrorText]},
+		"a long word":              {"boom " + long, ("boom " + long)[:limits.MaxErrorText]},
 		"a URL":                    {"dial amqp://u:hunter2" + long, "dial amqp://"},
 		"a URL without its scheme": {"dial ://u:hunter2" + long, "dial ://"},
-		"just not too long":        {("see https://h/" + long)[:4*redeliver.MaxErrorText], ("see https://h/" + long)[:redeliver.MaxErrorText]},
-		"one byte too long":        {("see https://h/" + long)[:4*redeliver.MaxErrorText+1], "see https://"},
+		"just not too long":        {("see https://h/" + long)[:4*limits.MaxErrorText], ("see https://h/" + long)[:limits.MaxErrorText]},
+		"one byte too long":        {("see https://h/" + long)[:4*limits.MaxErrorText+1], "see https://"},
 	} {
 		if got := (redeliver.Policy{}).Decide(redeliver.State{}, errors.New(row.text), now).State.Error; got != row.want {
 			t.Errorf("%s: %q, want %q", name, got, row.want)

@@ -63,7 +63,7 @@ func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
 	})
 }
 
-// Messages of which nothing is dropped are said to stay for ever.
+// Messages of which nothing is dropped are said to stay forever.
 func TestWhatIsKeptForEverIsSaidToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTold("kept")

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -102,10 +101,7 @@ func proxied(r *http.Request) string {
 // loopback reports whether a host, with or without a port, is localhost or a loopback
 // address.
 func loopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
+	host = withoutPort(host)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
@@ -235,7 +231,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	a.problems = ps
 	a.ask = func(r *http.Request) (Actor, error) {
 		at, ok := remote(r)
-		if !ok || !among(cfg.From, at) {
+		if !ok || !slices.ContainsFunc(cfg.From, func(p netip.Prefix) bool { return p.Contains(at) }) {
 			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
 		}
 		if cfg.Secret != "" {
@@ -276,15 +272,6 @@ const (
 func hasLoopback(p netip.Prefix) bool {
 	for _, loopback := range []string{"127.0.0.0/8", "::1/128", "::ffff:127.0.0.0/104"} {
 		if p.Overlaps(netip.MustParsePrefix(loopback)) {
-			return true
-		}
-	}
-	return false
-}
-
-func among(prefixes []netip.Prefix, at netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(at) {
 			return true
 		}
 	}

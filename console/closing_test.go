@@ -154,7 +154,7 @@ func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
 	}
 }
 
-// No answer may take for ever, but a stream of events lasts.
+// No answer may take forever, but a stream of events lasts.
 func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
@@ -36,7 +35,11 @@ func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble strin
 	for i, h := range l.Headers {
 		headers[i] = deadletter.Header{Name: h.Name, Value: h.Value}
 	}
-	decoded, err := askDecoder(ctx, d.cfg.Decode, bytes.Clone(l.Body), headers)
+	var decoded Decoded
+	err := catchPanic("decoder", func() (err error) {
+		decoded, err = d.cfg.Decode(ctx, bytes.Clone(l.Body), headers)
+		return err
+	})
 	if err != nil {
 		return nil, visible(cut(err.Error(), shownLine))
 	}
@@ -49,13 +52,4 @@ func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble strin
 	p = newPayload(decoded.JSON)
 	p.Kind = line(decoded.As)
 	return p, ""
-}
-
-func askDecoder(ctx context.Context, decode Decoder, body []byte, headers []deadletter.Header) (d Decoded, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("the decoder panicked: %v", v)
-		}
-	}()
-	return decode(ctx, body, headers)
 }

@@ -181,12 +181,7 @@ func (d *desk) enter(who *Actor, key string, r Record) (*openQueue, error) {
 		return nil, err
 	}
 	*who = here
-	r.Who, r.Role, r.From, r.For = who.Name, who.Role.String(), who.from, who.through
-	r.DLQ = q.key
-	if r.Filter != nil {
-		f := d.filter(auditor, q.info, r.Filter)
-		r.Filter = &f
-	}
+	d.sign(&r, who, q)
 	if err := d.may(*who, r.Action); err != nil {
 		r.Result = denied
 		return nil, errors.Join(err, d.audit.write(r))
@@ -196,6 +191,15 @@ func (d *desk) enter(who *Actor, key string, r Record) (*openQueue, error) {
 	}
 	r.Result = allowed
 	return q, d.audit.write(r)
+}
+
+// sign sets the user and the DLQ of a record, and redacts its filter.
+func (d *desk) sign(r *Record, who *Actor, q *openQueue) {
+	r.Who, r.Role, r.From, r.For, r.DLQ = who.Name, who.Role.String(), who.from, who.through, q.key
+	if r.Filter != nil {
+		f := d.filter(auditor, q.info, r.Filter)
+		r.Filter = &f
+	}
 }
 
 // causes asks for the causes of a DLQ that is not read in the background.
@@ -211,11 +215,8 @@ func (d *desk) causes(who Actor, key string) error {
 
 // left records how something ended.
 func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err error) error {
-	r.Who, r.Role, r.From, r.For, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, who.through, q.key, done
-	if r.Filter != nil {
-		f := d.filter(auditor, q.info, r.Filter)
-		r.Filter = &f
-	}
+	d.sign(&r, &who, q)
+	r.Result = done
 	if t != nil && t.ID != "" {
 		r.Task, r.Status, r.Counts = t.ID, t.Status, &t.Counts
 	}

@@ -120,7 +120,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	return out, err
 }
 
-// within reports whether a filter asks for what stands in messages: whoever may not
+// within reports whether a filter asks for what is in messages: a viewer may not
 // see that must not find it out by searching, either.
 func within(f *deadletter.Filter) bool {
 	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""

@@ -106,34 +106,24 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 	return f, false, err
 }
 
-// replay starts a replay and returns its id. It runs in this process until the
-// console is closed.
+// replay starts a replay and returns its id.
 func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.Replay, expect int64) (string, error) {
 	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
-	q, err := d.enter(&who, key, rec)
-	if err != nil {
-		return "", err
-	}
-	r.Who = signature(who)
-	return d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-		r.Report = report
-		return deadletter.Run(ctx, q.q, r)
+	return d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
+		r.Who, r.Report = signature(who), report
+		return deadletter.Run(ctx, q, r)
 	})
 }
 
 // resume continues a task in this process.
 func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
-	rec := Record{Action: Resume, Task: id}
-	q, err := d.enter(&who, key, rec)
-	if err != nil {
-		return err
-	}
 	var expect int64
 	if was := d.jobs.view(id); was != nil {
 		expect = was.Expect
 	}
-	_, err = d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-		return deadletter.Resume(ctx, q.q, id, signature(who), report)
+	rec := Record{Action: Resume, Task: id}
+	_, err := d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
+		return deadletter.Resume(ctx, q, id, signature(who), report)
 	})
 	return err
 }
@@ -141,28 +131,18 @@ func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 // quarantine marks messages, so that no replay takes them.
 func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.Isolation, expect int64) (string, error) {
 	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
-	q, err := d.enter(&who, key, rec)
-	if err != nil {
-		return "", err
-	}
-	i.Who = signature(who)
-	return d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-		i.Report = report
-		return deadletter.Quarantine(ctx, q.q, i)
+	return d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
+		i.Who, i.Report = signature(who), report
+		return deadletter.Quarantine(ctx, q, i)
 	})
 }
 
 // purge removes messages for good.
 func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Removal) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
-	q, err := d.enter(&who, key, rec)
-	if err != nil {
-		return "", err
-	}
-	p.Who = signature(who)
-	return d.start(ctx, who, q, rec, p.Expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-		p.Report = report
-		return deadletter.Purge(ctx, q.q, p)
+	return d.start(ctx, who, key, rec, p.Expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
+		p.Who, p.Report = signature(who), report
+		return deadletter.Purge(ctx, q, p)
 	})
 }
 
@@ -170,10 +150,17 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Re
 func signature(who Actor) string { return who.Name + " (console)" }
 
 // errSlow is a task that has said nothing yet.
-var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
+var errSlow = errors.New("the task is being started, and the broker takes its time; look for it among the tasks")
 
-// start runs a task in the background, and returns its id as soon as it has one.
-func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
+// taskFunc does a task with a DLQ.
+type taskFunc func(context.Context, deadletter.Queue, deadletter.Report) (deadletter.Task, error)
+
+// start runs a task in this process until the console is closed, and returns its id as soon as it has one.
+func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, expect int64, do taskFunc) (string, error) {
+	q, err := d.enter(&who, key, rec)
+	if err != nil {
+		return "", err
+	}
 	job := &Job{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
@@ -194,9 +181,9 @@ func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, e
 			})
 		},
 	}
-	err := d.background(func() {
+	err = d.background(func() {
 		d.jobs.add(job)
-		t, err := do(d.ctx, report)
+		t, err := do(d.ctx, q.q, report)
 		d.jobs.change(func() {
 			job.Running = false
 			if t.ID != "" {
@@ -247,7 +234,7 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	case Cancel:
 		err = deadletter.Cancel(ctx, q.q, id, signature(who))
 	default:
-		err = fmt.Errorf("%s is nothing to ask of a task", a)
+		err = fmt.Errorf("%s is not an action on a task", a)
 	}
 	err = errors.Join(err, d.left(who, q, rec, nil, err))
 	d.live.poke()

@@ -9,8 +9,8 @@ const (
 	// maxDiff bounds the lines that are compared with each other; longer texts are shown as all removed and all
 	// added.
 	maxDiff = 1500
-	// maxShown bounds the lines that are shown, around is how many the same stand
-	// before and behind a change.
+	// maxShown bounds the lines that are shown, around is how many equal ones are shown
+	// before and after a change.
 	maxShown = 400
 	around   = 3
 )

@@ -94,7 +94,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 		f.Before, err = readTime(pBefore, v.Get(pBefore))
 	}
 	if err == nil && !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
-		err = wrong("the end of the time must be behind its beginning")
+		err = wrong("the end of the period must be after its beginning")
 	}
 	return f, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -78,7 +79,7 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	if n > maxFailures {
 		return
 	}
-	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: redeliver.Cut(redeliver.Redact(err.Error()), redeliver.MaxErrorText)}
+	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}
@@ -112,9 +113,9 @@ func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok b
 	case errors.Is(err, ErrProxied):
 		c.problem(w, r, http.StatusForbidden, "There is a proxy in front of this console", err.Error()+".")
 	case auth.kind == authCustom: // the error may name the service's hosts and credentials
-		c.problem(w, r, http.StatusForbidden, "Not for you", "You are not known here, or may do nothing here. The console's record says why.")
+		c.problem(w, r, http.StatusForbidden, "No access", "You have no access to this console. The audit log says why.")
 	default:
-		c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())
+		c.problem(w, r, http.StatusForbidden, "No access", err.Error())
 	}
 	return Actor{}, false
 }

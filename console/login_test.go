@@ -87,7 +87,7 @@ func TestTheErrorOfALoginIsNotShown(t *testing.T) {
 		if a.StatusCode != http.StatusForbidden || strings.Contains(a.body, "ldap") || strings.Contains(a.body, "10.1.2.3") {
 			t.Fatalf("an unknown user gets %d: %s", a.StatusCode, a.text())
 		}
-		a.has(t, "Not for you")
+		a.has(t, "No access")
 	}
 	if len(rec.lines) == 0 || len(rec.lines) > 10 {
 		t.Fatalf("the record has %d lines, want some of 100", len(rec.lines))

@@ -106,7 +106,7 @@ var notes = map[string]string{
 	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
 	"cancelled": "The task was asked to end for good.",
 	"given":     "The command was given. The consumers read it within a second or two, and obey in the background.",
-	"withdrawn": "The command was taken back. What it has done stays done.",
+	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 
 // show writes a page. It is made whole before the first byte is sent, so that a
@@ -138,11 +138,7 @@ type Problem struct {
 }
 
 func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
-	c.problemPage(w, r, status, Problem{Heading: heading, Text: text})
-}
-
-func (c *Console) problemPage(w http.ResponseWriter, r *http.Request, status int, p Problem) {
-	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
+	c.show(w, r, status, "problem", Frame{Title: heading, Page: Problem{Heading: heading, Text: text}})
 }
 
 // trouble is the page about an error.
@@ -171,7 +167,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading = http.StatusConflict, "Somebody else has this DLQ"
 		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
 	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
-		status, p.Heading = http.StatusNotFound, "It is not there"
+		status, p.Heading = http.StatusNotFound, "Not found"
 	case errors.Is(err, deadletter.ErrMore):
 		status, p.Heading = http.StatusConflict, "More has come"
 	case errors.Is(err, errBusy):
@@ -182,7 +178,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		p.Text = c.desk.about(actorOf(r), key, err) // a broker's text may quote a message
 	}
-	c.problemPage(w, r, status, p)
+	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
 }
 
 // beforeError is an error from before anything was changed.

@@ -84,7 +84,7 @@ func newEditPage(l *Letter) EditPage {
 		e := EditHeader{Name: h.Name, Value: string(h.Value)}
 		switch {
 		case deadletter.Locked(h.Name):
-			e.Locked = "it says what the message is"
+			e.Locked = "it identifies the message"
 		case !h.Whole:
 			e.Locked = "it is hidden"
 		case names[h.Name] > 1:
@@ -206,7 +206,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 		}
 		there := slices.ContainsFunc(p.Letter.Headers, func(v HeaderView) bool { return v.Name == h.Name })
 		if there || deadletter.Locked(h.Name) || len(h.Name) > maxParam {
-			return wrong("%s cannot be added: it is there already, or says what the message is", h.Name)
+			return wrong("%s cannot be added: it exists already, or identifies the message", h.Name)
 		}
 		change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})
 	}

@@ -136,7 +136,7 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if p.List, err = c.listing(r, o, ask); err != nil {
 		return err
 	}
-	// A search is recorded each time, so it is not made again by itself.
+	// A search is recorded each time, so the page does not repeat it.
 	live := !o.Costly && ask.Skip == 0 && !within(&f)
 	c.show(w, r, http.StatusOK, "messages", Frame{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
 	return nil

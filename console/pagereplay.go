@@ -20,8 +20,8 @@ const (
 	usualWatch = deadletter.DefaultWatch
 )
 
-// ReplayPage is a replay's forecast, and the form that starts it.
-type ReplayPage struct {
+// OrderPage is the forecast of a replay or a purge, and the form that starts it.
+type OrderPage struct {
 	Overview
 	Forecast deadletter.Forecast
 	Cut      bool // the time was over before all was counted
@@ -51,85 +51,119 @@ func hiddenFields(key string, f *deadletter.Filter) (fields []Field) {
 	return fields
 }
 
-func (c *Console) replayForm(w http.ResponseWriter, r *http.Request) error {
-	q, who := r.URL.Query(), actorOf(r)
-	f, err := readFilter(q)
-	if err != nil {
-		return err
+// orderForm is the page with the form of an action, which a template of that name shows.
+func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		q, who := r.URL.Query(), actorOf(r)
+		f, err := readFilter(q)
+		if err != nil {
+			return err
+		}
+		o, err := c.desk.one(who, q.Get("dlq"))
+		if err != nil {
+			return err
+		}
+		if err := c.desk.permit(who, o.Key, a); err != nil {
+			return err
+		}
+		p := OrderPage{
+			Overview: o, Filter: &f, Words: describe(&f), Hidden: hiddenFields(o.Key, &f),
+			Why: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(usualWatch.Seconds())),
+		}
+		if q.Has("canary") {
+			p.Canary = q.Get("canary")
+		}
+		page, look, with := string(a), q.Get("look"), f
+		with.Quarantined = true
+		p.Change = address("messages", o.Key, &f, "look", look)
+		p.With = address(page, o.Key, &with, "look", look)
+		if o.Costly && look == "" {
+			p.Ask, p.AskURL = o.Info.Look, address(page, o.Key, &f, "look", "yes")
+		} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, a, deadletter.Replay{Filter: f}); err != nil {
+			return err
+		}
+		c.show(w, r, http.StatusOK, page, Frame{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
+		return nil
 	}
-	o, err := c.desk.one(who, q.Get("dlq"))
-	if err != nil {
-		return err
+}
+
+// order is a form of an OrderPage that was sent.
+type order struct {
+	values url.Values
+	dlq    string
+	filter deadletter.Filter
+	why    string
+	expect int64 // how many messages the page has shown; 0 where it does not say
+}
+
+func readOrder(r *http.Request) (o order, err error) {
+	if o.values, o.filter, err = readFilterForm(r); err != nil {
+		return o, err
 	}
-	if err := c.desk.permit(who, o.Key, Replay); err != nil {
-		return err
+	o.dlq = o.values.Get("dlq")
+	if o.why, err = readWhy(o.values); err != nil {
+		return o, err
 	}
-	p := ReplayPage{
-		Overview: o, Filter: &f, Words: describe(&f), Hidden: hiddenFields(o.Key, &f),
-		Why: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(usualWatch.Seconds())),
-	}
-	if q.Has("canary") {
-		p.Canary = q.Get("canary")
-	}
-	with := f
-	with.Quarantined = true
-	p.Change = address("messages", o.Key, &f, "look", q.Get("look"))
-	p.With = address("replay", o.Key, &with, "look", q.Get("look"))
-	if o.Costly && q.Get("look") == "" {
-		p.Ask, p.AskURL = o.Info.Look, address("replay", o.Key, &f, "look", "yes")
-	} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, Replay, deadletter.Replay{Filter: f}); err != nil {
-		return err
-	}
-	c.show(w, r, http.StatusOK, "replay", Frame{Title: "Replay from " + o.Info.DLQ, Nav: "dlq", Page: p})
-	return nil
+	expect, err := number(o.values, "expect", 0, 0, 1<<50)
+	o.expect = int64(expect)
+	return o, err
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := readFilterForm(r)
+	o, err := readOrder(r)
 	if err != nil {
 		return err
 	}
-	order := deadletter.Replay{Filter: f}
-	if order.Why, err = readWhy(v); err != nil {
-		return err
-	}
-	if order.Rate, err = readRate(v); err != nil {
-		return err
-	}
-	watch, err := number(v, "watch", int(usualWatch.Seconds()), 1, int(maxWatch.Seconds()))
+	replay := deadletter.Replay{Filter: o.filter, Why: o.why}
+	rate, err := number(o.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err
 	}
-	order.Watch = time.Duration(watch) * time.Second
-	if order.Canary, err = readCanary(v.Get("canary")); err != nil {
-		return err
-	}
-	expect, err := number(v, "expect", 0, 0, 1<<50)
+	watch, err := number(o.values, "watch", int(usualWatch.Seconds()), 1, int(maxWatch.Seconds()))
 	if err != nil {
 		return err
 	}
-	key := v.Get("dlq")
-	id, err := c.desk.replay(r.Context(), actorOf(r), key, order, int64(expect))
-	return startedTask(w, key, id, err)
+	replay.Rate, replay.Watch = float64(rate), time.Duration(watch)*time.Second
+	if replay.Canary, err = readCanary(o.values.Get("canary")); err != nil {
+		return err
+	}
+	id, err := c.desk.replay(r.Context(), actorOf(r), o.dlq, replay, o.expect)
+	return startedTask(w, o.dlq, id, err)
 }
 
 // quarantine marks the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := readFilterForm(r)
+	o, err := readOrder(r)
 	if err != nil {
 		return err
 	}
-	order := deadletter.Isolation{Filter: f}
-	if order.Why, err = readWhy(v); err != nil {
-		return err
-	}
-	expect, err := number(v, "expect", 0, 0, 1<<50)
+	id, err := c.desk.quarantine(r.Context(), actorOf(r), o.dlq, deadletter.Isolation{Filter: o.filter, Why: o.why}, o.expect)
+	return startedTask(w, o.dlq, id, err)
+}
+
+func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
+	o, err := readOrder(r)
 	if err != nil {
 		return err
 	}
-	key := v.Get("dlq")
-	id, err := c.desk.quarantine(r.Context(), actorOf(r), key, order, int64(expect))
-	return startedTask(w, key, id, err)
+	if o.expect == 0 {
+		return wrong("the form has no number of messages")
+	}
+	if err := c.confirmed(r, o.dlq, "nothing was removed"); err != nil {
+		return err
+	}
+	p := deadletter.Removal{Filter: o.filter, Everything: o.filter.All(), Why: o.why, Expect: o.expect}
+	id, err := c.desk.purge(r.Context(), actorOf(r), o.dlq, p)
+	return startedTask(w, o.dlq, id, err)
+}
+
+// confirmed returns an error unless the user has typed the name of a DLQ.
+func (c *Console) confirmed(r *http.Request, key, otherwise string) error {
+	q, err := c.desk.one(actorOf(r), key)
+	if err == nil && r.PostForm.Get("confirm") != q.Info.DLQ {
+		err = wrong("what was typed is not the name of the DLQ, %s; %s", q.Info.DLQ, otherwise)
+	}
+	return err
 }
 
 // startedTask leads to a task that was started.
@@ -154,11 +188,6 @@ func readFilterForm(r *http.Request) (v url.Values, f deadletter.Filter, err err
 	return r.PostForm, f, err
 }
 
-func readRate(v url.Values) (float64, error) {
-	rate, err := number(v, "rate", 0, 0, maxRate)
-	return float64(rate), err
-}
-
 func readWhy(v url.Values) (string, error) {
 	why := strings.TrimSpace(v.Get("why"))
 	if why == "" || len(why) > maxWhy {
@@ -181,68 +210,4 @@ func readCanary(s string) (sizes []int, err error) {
 		sizes = append(sizes, n)
 	}
 	return sizes, nil
-}
-
-// PurgePage is a purge's forecast, and the form that starts it.
-type PurgePage struct {
-	Overview
-	Forecast    deadletter.Forecast
-	Cut         bool
-	Words       []string
-	Hidden      []Field
-	Everything  bool
-	Ask, AskURL string
-	Change      string // the address with the filter's form
-}
-
-func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
-	q, who := r.URL.Query(), actorOf(r)
-	f, err := readFilter(q)
-	if err != nil {
-		return err
-	}
-	o, err := c.desk.one(who, q.Get("dlq"))
-	if err != nil {
-		return err
-	}
-	if err := c.desk.permit(who, o.Key, Purge); err != nil {
-		return err
-	}
-	p := PurgePage{Overview: o, Words: describe(&f), Hidden: hiddenFields(o.Key, &f), Everything: f.All(), Change: address("messages", o.Key, &f, "look", q.Get("look"))}
-	if o.Costly && q.Get("look") == "" {
-		p.Ask, p.AskURL = o.Info.Look, address("purge", o.Key, &f, "look", "yes")
-	} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, Purge, deadletter.Replay{Filter: f}); err != nil {
-		return err
-	}
-	c.show(w, r, http.StatusOK, "purge", Frame{Title: "Purge " + o.Info.DLQ, Nav: "dlq", Page: p})
-	return nil
-}
-
-func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := readFilterForm(r)
-	if err != nil {
-		return err
-	}
-	p := deadletter.Removal{Filter: f, Everything: f.All()}
-	if p.Why, err = readWhy(v); err != nil {
-		return err
-	}
-	expect, err := number(v, "expect", 0, 1, 1<<50)
-	if err != nil {
-		return err
-	}
-	if expect == 0 {
-		return wrong("the form must say how many messages it has shown")
-	}
-	p.Expect = int64(expect)
-	key := v.Get("dlq")
-	o, err := c.desk.one(actorOf(r), key)
-	if err != nil {
-		return err
-	}
-	if v.Get("confirm") != o.Info.DLQ {
-		return wrong("what was typed is not the name of the DLQ, %s; nothing was removed", o.Info.DLQ)
-	}
-	id, err := c.desk.purge(r.Context(), actorOf(r), key, p)
-	return startedTask(w, key, id, err)
 }

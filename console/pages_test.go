@@ -82,7 +82,7 @@ func TestPagesSayWhatLiesThere(t *testing.T) {
 	})
 }
 
-// The trace of a message stands on its page by itself, to be copied; without one nothing does.
+// The page of a message has its trace in an element of its own, so that people can copy it.
 func TestAMessageHasItsTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("traced", 2)
@@ -150,7 +150,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 		close(q.gate)
 		synctest.Wait()
 		get(t, c, "/").has(t, "No dead letters", "Every queue is empty")
-		get(t, c, page("dlq", q)).has(t, "Nothing lies here")
+		get(t, c, page("dlq", q)).has(t, "No dead letters.")
 		get(t, c, page("replay", q)).has(t, "There is nothing to replay")
 	})
 }
@@ -199,7 +199,7 @@ func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
 }
 
 // A broker that does not answer is shown, with what was known before and without its password, and it recovers
-// by itself.
+// without a restart.
 func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("far", 2)
@@ -268,7 +268,7 @@ func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 }
 
 // The home page answers from what was counted before, so its size and its speed do
-// not depend on how much lies there.
+// not depend on how much is there.
 func TestTheHomePageIsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cfg Config

@@ -15,7 +15,7 @@ type SearchPage struct {
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if len(text) > maxParam {
-		return wrong("what is searched for is longer than %d bytes", maxParam)
+		return wrong("the search text is longer than %d bytes", maxParam)
 	}
 	p := SearchPage{Text: text, Asked: text != ""}
 	if p.Asked {

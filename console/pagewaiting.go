@@ -67,20 +67,16 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 		return wrong("%v", err)
 	}
 	if order.Everything && v.Get("all") == "" {
-		return wrong("that would take all that waits: say what is meant, or tick the box")
+		return wrong("that would take all waiting messages: narrow the filter, or tick the box")
 	}
 	if order.Why, err = readWhy(v); err != nil {
 		return err
 	}
-	key, who := v.Get("dlq"), actorOf(r)
-	o, err := c.desk.one(who, key)
-	if err != nil {
+	key := v.Get("dlq")
+	if err := c.confirmed(r, key, "nothing was asked of the consumers"); err != nil {
 		return err
 	}
-	if v.Get("confirm") != o.Info.DLQ {
-		return wrong("what was typed is not the name of the DLQ, %s; nothing was asked of the consumers", o.Info.DLQ)
-	}
-	if err := c.desk.command(r.Context(), who, key, order); err != nil {
+	if err := c.desk.command(r.Context(), actorOf(r), key, order); err != nil {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "given"))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // Redactor decides what is shown of a part of a message. It returns the bytes to
@@ -50,21 +51,26 @@ func (d *desk) redact(p Part) (value []byte, whole bool) {
 	if d.cfg.Redact == nil || p.Value == nil {
 		return p.Value, true
 	}
-	value, err := askRedactor(d.cfg.Redact, p)
+	all := p.Value
+	p.Value = bytes.Clone(p.Value) // the broker's bytes are not the redactor's to change
+	err := catchPanic("redactor", func() (err error) {
+		value, err = d.cfg.Redact(p)
+		return err
+	})
 	if err != nil {
 		return []byte(hidden), false
 	}
-	return value, bytes.Equal(value, p.Value)
+	return value, bytes.Equal(value, all)
 }
 
-func askRedactor(r Redactor, p Part) (value []byte, err error) {
+// catchPanic calls a function of the service that uses the console.
+func catchPanic(who string, theirs func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			value, err = nil, fmt.Errorf("the redactor panicked: %v", v)
+			err = fmt.Errorf("the %s panicked: %v", who, v)
 		}
 	}()
-	p.Value = bytes.Clone(p.Value) // the broker's bytes are not its own to change
-	return r(p)
+	return theirs()
 }
 
 // quotation is a text that may quote a message word for word, as somebody may see
@@ -119,7 +125,7 @@ func (d *desk) errorText(who Actor, info deadletter.Info, headers []deadletter.H
 	}
 	shown, _ := d.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
 	if who.Role < Reader {
-		return deadletter.Normalise(string(shown))
+		return errortext.Normalise(string(shown))
 	}
 	return string(shown)
 }

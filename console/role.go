@@ -15,7 +15,7 @@ type Role uint8
 // The roles. The zero Role may do nothing.
 const (
 	// Viewer sees counts, causes and tasks, and of each message its id, place, times, reason, and the error without its
-	// details (deadletter.Normalise). No body, no key, no header.
+	// details. No body, no key, no header.
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader

@@ -86,7 +86,7 @@ func TestEachRoleMayDoWhatItMay(t *testing.T) {
 	}
 }
 
-// A viewer finds nothing of what stands in messages, on any page.
+// A viewer finds nothing of what is in messages, on any page.
 func TestAViewerSeesNothingOfMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		msg := failingMessage("o-1", `card "4711" of 0815 declined`, "body-of-o-1")

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// One search goes over all DLQs, by what stands in messages and for each DLQ with the rights for it.
+// One search goes over all DLQs, by what is in messages and for each DLQ with the rights for it.
 func TestASearchGoesOverAllDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, costly, hidden, silent := newStub("orders", 20), newStub("refunds", 20), newStub("costly", 20), newStub("salaries", 20), newStub("silent", 1)

@@ -54,7 +54,7 @@ func luminance(t *testing.T, hex string) float64 {
 	return sum
 }
 
-// Text can be read on all grounds on which it stands, by light and in the dark, as
+// Text can be read on all its grounds, by light and in the dark, as
 // WCAG 2.2 AA asks: 4.5 to 1, and 3 to 1 for what is no text.
 func TestTextCanBeRead(t *testing.T) {
 	light, dark := palettes(t)

@@ -21,7 +21,7 @@ const (
 )
 
 // visible makes text visible: control characters, those without a shape (zero
-// width, right-to-left overrides), and bytes that are no UTF-8 stand there as
+// width, right-to-left overrides), and bytes that are no UTF-8 become
 // escapes. Line ends and tabs stay.
 func visible(s string) string {
 	if !strings.ContainsFunc(s, unseen) {
@@ -45,8 +45,8 @@ func visible(s string) string {
 	return b.String()
 }
 
-// unseen tells what does not show by itself. A carriage return is one: it would hide
-// what stands before it.
+// unseen reports what shows nothing. A carriage return is one: it would hide
+// what precedes it.
 func unseen(r rune) bool {
 	switch r {
 	case '\n', '\t':
@@ -88,14 +88,11 @@ type Payload struct {
 	Kind   string // "JSON", "text" or "binary"
 	Text   string // exactly, but for what cannot be seen; empty for binary
 	Pretty string // JSON with line ends, its numbers as they are written
-	Hex    []HexLine
+	Hex    string // as hexdump -C writes it
 	// Escaped says that characters that cannot be seen were made visible, and the
 	// others what was too long to be shown whole.
 	Escaped, TextCut, HexCut bool
 }
-
-// HexLine is 16 bytes.
-type HexLine struct{ At, Bytes, Text string }
 
 func newPayload(body []byte) *Payload {
 	p := &Payload{Null: body == nil, Size: len(body), Kind: "binary"}
@@ -114,19 +111,7 @@ func newPayload(body []byte) *Payload {
 	}
 	shown := body[:min(len(body), shownHex)]
 	p.HexCut = len(shown) < len(body)
-	for at := 0; at < len(shown); at += 16 {
-		row := shown[at:min(at+16, len(shown))]
-		pairs := make([]string, len(row))
-		text := make([]byte, len(row))
-		for i, c := range row {
-			pairs[i] = hex.EncodeToString(row[i : i+1])
-			text[i] = '.'
-			if c >= 0x20 && c < 0x7f {
-				text[i] = c
-			}
-		}
-		p.Hex = append(p.Hex, HexLine{fmt.Sprintf("%08x", at), strings.Join(pairs, " "), string(text)})
-	}
+	p.Hex = hex.Dump(shown)
 	return p
 }
 

@@ -109,7 +109,7 @@ func TestChosenMessagesAreReplayed(t *testing.T) {
 	})
 }
 
-// A canary whose message comes back stops by itself, and says so; it can be resumed
+// A canary whose message comes back stops without a person, and says so; it can be resumed
 // from the page, and cancelled.
 func TestACanaryThatComesBackIsSeen(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

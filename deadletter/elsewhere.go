@@ -6,6 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/foreign"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // ToElsewhere returns the headers with which m goes to a way back that redeliver does not write: a
@@ -26,8 +27,8 @@ func ToElsewhere(m *Message, info Info) []Header {
 		}
 	}
 	return append(headers,
-		Header{Name: redeliver.HeaderID, Value: []byte(redeliver.ShortID(st.ID))},
-		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, redeliver.MaxAttempts)), 10)})
+		Header{Name: redeliver.HeaderID, Value: []byte(limits.ShortID(st.ID))},
+		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
 // takeReturn reads what ToElsewhere wrote, of a message that somebody else has dead-lettered again. A service
@@ -40,12 +41,12 @@ func takeReturn(m *Message, fallback func() string) {
 		return
 	}
 	n, err := strconv.Atoi(string(m.Headers[replays].Value))
-	if err != nil || n < 1 || n > redeliver.MaxAttempts {
+	if err != nil || n < 1 || n > limits.MaxAttempts {
 		return
 	}
 	// The name is made only now: most that is read has none to compare with.
 	name := fallback()
-	if redeliver.ShortID(string(m.Headers[id].Value)) != name {
+	if limits.ShortID(string(m.Headers[id].Value)) != name {
 		return
 	}
 	m.State.ID, m.State.Replays = name, n
@@ -60,7 +61,7 @@ func takeReturn(m *Message, fallback func() string) {
 	m.Headers = users
 }
 
-// lastHeader is where the last of the user's headers of a name stands; -1 for nowhere.
+// lastHeader is where the last of the user's headers of a name is; -1 for nowhere.
 func lastHeader(m *Message, name string) int {
 	for i, h := range slices.Backward(m.Headers) {
 		if h.Name == name {

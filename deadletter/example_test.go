@@ -25,11 +25,6 @@ func ExampleFingerprint() {
 	// Output: true false
 }
 
-func ExampleNormalise() {
-	fmt.Println(deadletter.Normalise("order 17: card 4711 declined"))
-	// Output: order <n>: card <n> declined
-}
-
 // A filter takes messages for which all that is set holds.
 func ExampleFilter_Match() {
 	m := deadletter.Message{ID: "orders/0/17", State: redeliver.State{Reason: redeliver.ReasonExhausted, Error: "bank is down"}}

@@ -1,6 +1,6 @@
 package deadletter
 
-import "github.com/redeliver/redeliver"
+import "github.com/redeliver/redeliver/internal/errortext"
 
 // Fingerprint identifies the cause of a dead letter, in 16 hex digits. Messages have the same
 // fingerprint if they have the same type of error, the same text without numbers, ids and
@@ -9,7 +9,7 @@ func Fingerprint(m *Message) string {
 	// FNV-1a of the parts, a zero behind each, by hand: package hash wants a copy of every
 	// string, and a DLQ has a million.
 	h := uint64(14695981039346656037)
-	for _, part := range [...]string{m.State.ErrorType, Normalise(m.State.Error), m.Handler, string(m.State.Reason), m.State.Origin} {
+	for _, part := range [...]string{m.State.ErrorType, errortext.Normalise(m.State.Error), m.Handler, string(m.State.Reason), m.State.Origin} {
 		for i := range len(part) {
 			h = (h ^ uint64(part[i])) * 1099511628211
 		}
@@ -21,6 +21,3 @@ func Fingerprint(m *Message) string {
 	}
 	return string(name[:])
 }
-
-// Normalise is [redeliver.Normalise].
-func Normalise(text string) string { return redeliver.Normalise(text) }

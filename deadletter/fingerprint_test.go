@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 func TestOneCauseHasOneFingerprint(t *testing.T) {
@@ -33,14 +34,14 @@ func TestOneCauseHasOneFingerprint(t *testing.T) {
 	}
 }
 
-// Fingerprints stand in what was recorded, in addresses and in scripts: they stay what they are.
+// Fingerprints are in what was recorded, in addresses and in scripts: they stay what they are.
 func TestAFingerprintIsFNVOfItsParts(t *testing.T) {
 	for i := range 100 {
 		m := &deadletter.Message{Handler: fmt.Sprint("handler", i)}
 		m.State.ErrorType, m.State.Error = "*bank.Error", strings.Repeat("no such card ä ", i%5)
 		m.State.Reason, m.State.Origin = redeliver.ReasonExhausted, "orders"
 		h := fnv.New64a()
-		for _, part := range []string{m.State.ErrorType, deadletter.Normalise(m.State.Error), m.Handler, "exhausted", "orders"} {
+		for _, part := range []string{m.State.ErrorType, errortext.Normalise(m.State.Error), m.Handler, "exhausted", "orders"} {
 			_, _ = h.Write(append([]byte(part), 0))
 		}
 		if got, want := deadletter.Fingerprint(m), fmt.Sprintf("%016x", h.Sum64()); got != want {

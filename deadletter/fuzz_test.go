@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // FuzzRead takes the headers of a message in a DLQ as lines "name=value". No header is lost, whatever the
@@ -42,7 +43,7 @@ func FuzzRead(f *testing.F) {
 		if m.ID != "fallback" || m.State.ID != m.ID {
 			t.Errorf("a foreign header gave it the id %q", m.ID)
 		}
-		if !utf8.ValidString(m.State.Error) || len(m.State.Error) > redeliver.MaxErrorText {
+		if !utf8.ValidString(m.State.Error) || len(m.State.Error) > limits.MaxErrorText {
 			t.Errorf("its error is %q", m.State.Error)
 		}
 		if m.State.Group != info.Group && m.Mismatch == "" || m.State.Origin != info.Origin && m.Mismatch == "" {

@@ -22,7 +22,7 @@ type heap struct {
 
 	claimed *deadletter.Holder
 	closed  int   // scans
-	blind   error // of whoever wants to scan with a claim
+	blind   error // of a process that wants to scan with a claim
 	// Each is called before the heap does it, where it is not nil.
 	scans func(runs bool)
 	next  func(ctx context.Context)
@@ -44,7 +44,7 @@ func (h *heap) dies(id string, at time.Time) {
 	h.lie = append(h.lie, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
 }
 
-// ids are those of what lies there.
+// ids are those of what is there.
 func (h *heap) ids() (ids []string) {
 	for _, m := range h.lie {
 		ids = append(ids, m.ID)

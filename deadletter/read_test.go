@@ -155,7 +155,7 @@ func TestReadSQSRedrive(t *testing.T) {
 	}
 }
 
-// A time that no JSON can hold is taken away, whichever end it lies beyond. Of those far
+// A time that no JSON can hold is taken away, too early or too late. Of those far
 // ahead the milliseconds were looked at, which do not fit: such a time was kept.
 func TestATimeBeyondTheYearsIsTakenAway(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Every claim is given up, and a broker that does not answer blocks nobody for ever.
+// Every claim is given up, and a broker that does not answer blocks nobody forever.
 func TestAReleaseIsBounded(t *testing.T) {
 	for name, do := range map[string]func(context.Context, Queue) error{
 		"replay": func(ctx context.Context, q Queue) error {

@@ -100,7 +100,7 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// rest returns messages that the broker would soon take back by itself.
+// rest returns messages that the broker would soon take back anyway.
 func (r *runner) rest() error {
 	s, ok := r.scan.(*driverScan)
 	if !ok {

@@ -82,8 +82,8 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 	}
 }
 
-// One message that lies about a time used to end a listing, which is JSON, or was shown as
-// waiting for ever.
+// One message with a false time used to end a listing, which is JSON, or was shown as
+// waiting forever.
 func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// An edit or an import that failed used to stay open for ever: nobody could go on with
+// An edit or an import that failed used to stay open forever: nobody could go on with
 // it, and checks found it day by day.
 func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
 	all := []deadletter.Status{

@@ -11,7 +11,7 @@ import (
 // them again and does not count them again.
 type underWay map[uint64]bool
 
-// underWayName is a hash of where a message lies and of how often it was replayed: one that
+// underWayName is a hash of where a message is and of how often it was replayed: one that
 // comes back to the same position is another.
 func underWayName(m *Message) uint64 {
 	h := fnv.New64a()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Command asks the consumers of a group to act on waiting messages. They read it from their
@@ -123,7 +123,7 @@ func (c *Command) Takes(m *Message, level time.Duration, now time.Time) bool {
 
 // scheduled is when it was decided that a message waits. One that hops is written
 // anew and was scheduled before; one that was postponed fails no more, and would be
-// released for ever if its latest failure counted.
+// released forever if its latest failure counted.
 func scheduled(m *Message) time.Time {
 	if m.State.Attempts == 0 || m.State.LastFailed.IsZero() || !m.State.PostponedSince.IsZero() {
 		return m.Time

@@ -25,7 +25,7 @@ const NoWait = engine.NoWait
 // ConsumeBatch has the same configuration.
 type BatchConfig = engine.BatchConfig
 
-// BatchFunc handles the messages of a batch. It may answer each message by itself. The messages without an answer are acked when it
+// BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
 //
 // ctx ends with the policy's Timeout, which counts from the call, and when every partition or connection of its messages is lost. A

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 var (
@@ -191,7 +192,7 @@ func (m *Received) Ack() error {
 	}
 	m.settled = ErrSettled
 	m.reportAttempt(nil)
-	m.d.EndSpan(redeliver.OutcomeSucceeded, nil)
+	m.d.EndSpan(tracing.Succeeded, nil)
 	m.end(nil)
 	m.Message.Ack()
 	return nil
@@ -232,7 +233,7 @@ func (m *Received) expire() {
 	m.settled = ErrVisible
 	if m.d.Lost() {
 		m.mu.Unlock()
-		m.d.EndSpan(redeliver.OutcomeAbandoned, context.Cause(m.d.Session()))
+		m.d.EndSpan(tracing.Abandoned, context.Cause(m.d.Session()))
 		m.Message.Nack()
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Defaults of [Config].
@@ -56,7 +57,7 @@ type Config struct {
 	// Sink receives the events. Default: none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 }
 
 func (c Config) withDefaults() Config {

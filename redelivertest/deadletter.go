@@ -80,7 +80,7 @@ func (d *deadQueue) Oldest(context.Context) (at time.Time, ok bool, err error) {
 	return at, ok, err
 }
 
-// Keeps implements [driver.DLQ]: nothing ends by itself.
+// Keeps implements [driver.DLQ]: nothing expires.
 func (d *deadQueue) Keeps(context.Context) (time.Duration, error) {
 	return 0, d.do(func(*queue) {})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
@@ -40,8 +41,8 @@ func TestABlockingPolicyWaitsInPlace(t *testing.T) {
 		if want := []string{"a", "a", "a", "b", "c"}; !slices.Equal(ran, want) {
 			t.Errorf("ran %q, want %q", ran, want)
 		}
-		if took := time.Since(begun); took != 2*redeliver.DefaultBlock {
-			t.Errorf("took %v, want twice the default of %v", took, redeliver.DefaultBlock)
+		if took := time.Since(begun); took != 2*limits.DefaultBlock {
+			t.Errorf("took %v, want twice the default of %v", took, limits.DefaultBlock)
 		}
 		for _, e := range sub.Events() {
 			if e, ok := e.(redeliver.RetryScheduled); ok && (e.Where != "orders" || e.Delay != time.Second) {
@@ -74,8 +75,8 @@ func TestWhatABlockingPolicyWaitsForIsCut(t *testing.T) {
 		})
 		b.Publish("orders", message.NewMessage("a", nil))
 		b.Wait()
-		if took := time.Since(begun); took != redeliver.MaxBlock {
-			t.Errorf("took %v, want %v", took, redeliver.MaxBlock)
+		if took := time.Since(begun); took != limits.MaxBlock {
+			t.Errorf("took %v, want %v", took, limits.MaxBlock)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // queue is one topic as one group reads it: what is not settled, in the topic and
@@ -31,7 +31,7 @@ type queue struct {
 type item struct {
 	record
 	where  string
-	waits  bool          // it stands where messages wait
+	waits  bool          // it is where messages wait
 	level  time.Duration // 0 on the way back
 	offset int64
 	at     time.Time // when it was written
@@ -135,7 +135,7 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey reports whether something of an item's key that stood before it in the
+// waitsForKey reports whether something of an item's key that was before it in the
 // topic is not settled, wherever that is now.
 func (q *queue) waitsForKey(it *item) bool {
 	if it.key == nil || it.first < 0 {

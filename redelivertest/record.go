@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // record is a message as the broker keeps it. Nothing in it changes.
@@ -88,7 +89,7 @@ func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 func (rec *record) expires() time.Time {
 	for _, h := range slices.Backward(rec.headers) {
 		if h.name == redeliver.HeaderExpires {
-			at, _ := redeliver.ParseExpires(string(h.value))
+			at, _ := limits.ParseTime(string(h.value))
 			return at
 		}
 	}
@@ -133,12 +134,12 @@ func deliveredIn(ctx context.Context) *received {
 	return nil
 }
 
-// idOf is the id of a record that has stood at offset in a topic.
+// idOf is the id of a record that has been at offset in a topic.
 func (rec *record) idOf(topic string, offset int64) string {
 	if rec.uuid != "" {
 		return engine.GivenID(rec.uuid)
 	}
-	return redeliver.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
+	return limits.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
 }
 
 type keyKey struct{}

@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -114,7 +114,7 @@ func (r *reader) run(ctx, values context.Context) {
 	}, r.begin)
 }
 
-// begin has the broker poke the lane, which looks at what there is by itself when it begins.
+// begin has the broker poke the lane, which looks at what there is when it begins.
 func (r *reader) begin(l driver.Lane[*received]) {
 	b := r.q.b
 	b.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Result is the result of a scenario. Times count from the first message.
@@ -141,7 +141,7 @@ func (r *Result) widen() {
 	}
 }
 
-// sum adds what lies on a level for the whole of a bar to what does for a part of it.
+// sum adds what is on a level for the whole of a bar to what does for a part of it.
 func (r *Result) sum() {
 	for l, more := range r.whole {
 		lie := 0
@@ -213,7 +213,7 @@ func (r *Result) wait(from, until time.Duration) {
 	}
 }
 
-// lie notes that a message lies on a level.
+// lie notes that a message is on a level.
 func (r *Result) lie(level int, from, to time.Duration) {
 	last := r.at(to) // makes all before it, too
 	first := r.at(from)

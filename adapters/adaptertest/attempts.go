@@ -149,12 +149,7 @@ func sameID(b *fixture) {
 
 // takenID: producers use ids that look like those that redeliver derives.
 func takenID(b *fixture) {
-	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
-		if a.State.Attempts == 0 {
-			return errHandler
-		}
-		return nil
-	})
+	b.start(Config{Policy: quickPolicy(1)}, failFirst(1))
 	b.put(Message{ID: "payments/0/11", Body: []byte("one")}, Message{ID: "derived:00ff", Body: []byte("two")})
 	awaitEvents[redeliver.Committed](b, 2)
 	want := map[string]string{"one": "given:payments/0/11", "two": "given:derived:00ff"}

@@ -23,49 +23,6 @@ func batching() []test {
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
 		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
-		{name: "NilAcksTheUnsettledMessagesOfABatch", body: func(b *fixture) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.checkCounts(true, mb.Messages[1].Retry())
-				return nil
-			})
-		}},
-		{name: "AnErrorRetriesOnlyTheUnsettledMessagesOfABatch", body: func(b *fixture) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.checkCounts(true, mb.Messages[1].Ack())
-				return errHandler
-			})
-		}},
-		{name: "APanicRetriesOnlyTheUnsettledMessagesOfABatch", body: func(b *fixture) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.checkCounts(true, mb.Messages[1].Ack())
-				panic("index out of range")
-			})
-		}},
-		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *fixture) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.checkCounts(true, mb.Messages[0].Ack())
-				b.checkCounts(false, mb.Messages[0].Retry())
-				b.checkCounts(true, mb.Messages[1].Retry())
-				b.checkCounts(false, mb.Messages[1].Ack())
-				return nil
-			})
-		}},
-		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *fixture) {
-			answers(b, "m2", func(mb *Batch) error {
-				b.checkCounts(true, mb.AckAll())
-				b.checkCounts(false, mb.RetryAll())
-				b.checkCounts(true, mb.Messages[1].Retry()) // overrides the batch
-				return errHandler
-			})
-		}},
-		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *fixture) {
-			answers(b, "m1 m3", func(mb *Batch) error {
-				b.checkCounts(true, mb.RetryAll())
-				b.checkCounts(false, mb.AckAll())
-				b.checkCounts(true, mb.Messages[1].Ack()) // overrides the batch
-				return nil
-			})
-		}},
 	}
 	for i := range tests {
 		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
@@ -161,49 +118,8 @@ func (p *batchProcess) awaitGathered(n int) {
 	})
 }
 
-// checkCounts checks the result of an answer.
-func (b *fixture) checkCounts(want, says bool) {
-	b.Helper()
-	if says != want {
-		b.Errorf("an answer says that it counts: %t", says)
-	}
-}
-
 // ackAll is a batch function that succeeds.
 func ackAll(context.Context, *Batch) error { return nil }
-
-// answers runs one batch of m1, m2 and m3, and checks which of them run again. Those make a full batch with new
-// messages, because there is no timeout to wait for.
-func answers(b *fixture, again string, fn func(*Batch) error) {
-	const size = 3
-	retried := strings.Fields(again)
-	p := b.startBatch(Config{Policy: quickPolicy(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
-		if mb.Messages[0].State().ID == "m1" && mb.Messages[0].State().Attempts == 0 {
-			return fn(mb)
-		}
-		return nil
-	})
-	b.put(namedMessages("m1", "m2", "m3")...)
-	b.await("the batch is settled", func() bool {
-		committed, _ := b.ended()
-		return len(committed)+len(eventsOf[redeliver.RetryScheduled](b.journal)) == size
-	})
-	var fresh []string
-	for i := range size - len(retried) {
-		fresh = append(fresh, fmt.Sprint("n", i+1))
-	}
-	b.put(namedMessages(fresh...)...)
-	b.awaitEnds(append([]string{"m1", "m2", "m3"}, fresh...)...)
-	want := fmt.Sprint([][]string{{"m1", "m2", "m3"}, slices.Concat(retried, fresh)})
-	if got := fmt.Sprint(p.ranBatches()); got != want {
-		b.Errorf("batches %s, want %s", got, want)
-	}
-	for _, id := range []string{"m1", "m2", "m3"} {
-		b.wantRuns(id, 1+strings.Count(again, id))
-	}
-	b.checkNotEarly(constantDelay(100*time.Millisecond), retried...)
-	b.dead(0)
-}
 
 func ownFate(b *fixture) {
 	const delay = 400 * time.Millisecond

@@ -55,10 +55,7 @@ func flushed(b *fixture) {
 func lostWhileGathering(b *fixture) {
 	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
-			select {
-			case <-ctx.Done(): // this process loses all its messages
-			case <-b.Context().Done():
-			}
+			b.hold(ctx.Done()) // this process loses all its messages
 			return errHandler
 		})
 	b.put(namedMessages("a", "b")...)
@@ -88,7 +85,9 @@ func stuckBatch(b *fixture) {
 		if calls.Add(1) > 1 {
 			return nil
 		}
-		b.checkCounts(true, mb.Messages[0].Ack())
+		if !mb.Messages[0].Ack() {
+			b.Error("the first answer of the batch does not count")
+		}
 		b.change(func() { hung = mb.Messages[1].State().ID })
 		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
@@ -138,46 +137,25 @@ func suspectsAlone(b *fixture) {
 	p.MaxCrashes = 1
 	ids := []string{"killer", "n1", "n2", "n3"}
 	b.put(namedMessages(ids...)...)
-	for died := 0; ; died++ {
-		if died > b.maxCrashesBeside()+4 {
-			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
-		}
-		before := len(b.ran("killer"))
-		proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
+	var proc *batchProcess
+	b.killUntilBuried(4, ids, func() *process {
+		proc = b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
 			func(_ context.Context, mb *Batch) error {
 				if mb.Messages[0].State().ID == "killer" { // they are sorted
 					<-b.Context().Done()
 				}
 				return nil
 			})
-		b.await("the killer runs, or all have ended", func() bool {
-			committed, dead := b.ended()
-			return len(b.ran("killer")) > before ||
-				!slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
-		})
-		if len(b.ran("killer")) == before {
-			break
-		}
+		return proc.process
+	}, func(died int) []string {
 		b.await("its batch is in the journal", func() bool {
 			return slices.ContainsFunc(proc.ranBatches(), func(ran []string) bool { return slices.Contains(ran, "killer") })
 		})
 		if ran := proc.ranBatches(); died > b.maxCrashesBeside() && len(ran[len(ran)-1]) > 1 {
 			b.Errorf("after %d crashes the killer is still in the batch %v", died, ran[len(ran)-1])
 		}
-		proc.kill()
-	}
-	st := b.deadLetterState(b.dead(1)[0])
-	b.checkReason(st, redeliver.ReasonCrashed, 0)
-	if st.ID != "killer" {
-		b.Errorf("%s is in the DLQ, want the killer", st.ID)
-	}
-	for _, id := range ids[1:] {
-		for _, a := range b.ran(id) {
-			if a.State.Attempt() != 1 {
-				b.Errorf("%s ran as attempt %d, want 1: it killed nobody", id, a.State.Attempt())
-			}
-		}
-	}
+		return nil
+	})
 }
 
 // extendedBatch extends by the batch's context and by that of a message in it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // bounds: promise 6, for headers.
@@ -28,12 +29,12 @@ func longError(b *fixture) {
 	for _, h := range m.Ours {
 		size += len(h.Name) + len(h.Value)
 	}
-	if size > redeliver.MaxHeaderBytes {
-		b.Errorf("our headers are %d bytes, want at most %d", size, redeliver.MaxHeaderBytes)
+	if size > limits.MaxHeaderBytes {
+		b.Errorf("our headers are %d bytes, want at most %d", size, limits.MaxHeaderBytes)
 	}
 	st := b.deadLetterState(m)
-	if n := len(st.Error); n > redeliver.MaxErrorText || n < redeliver.MaxErrorText/2 || !strings.HasPrefix(st.Error, "no card 4711") {
-		b.Errorf("the dead letter's error has %d bytes, want about %d: %.40q", n, redeliver.MaxErrorText, st.Error)
+	if n := len(st.Error); n > limits.MaxErrorText || n < limits.MaxErrorText/2 || !strings.HasPrefix(st.Error, "no card 4711") {
+		b.Errorf("the dead letter's error has %d bytes, want about %d: %.40q", n, limits.MaxErrorText, st.Error)
 	}
 	b.checkReason(st, redeliver.ReasonExhausted, 2)
 }

@@ -97,62 +97,54 @@ func killMidWait(b *fixture) {
 // killerAmongNeighbours: other messages are in flight when one kills the process, and are not charged.
 func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
-	neighbours := []string{"n1", "n2", "n3", "n4", "n5"}
+	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
 	p := quickPolicy(3)
 	p.MaxCrashes = crashes
-	cfg := Config{Policy: p}
-	b.put(namedMessages(append([]string{"killer"}, neighbours...)...)...)
-	died := 0
-	for b.killedByMessage(cfg, &died, append(neighbours, "killer")) {
-		// A kill may leave a copy.
-		if died > b.maxCrashesBeside()+2*crashes+3 {
-			b.Fatalf("%d processes died of the killer, MaxCrashes is %d", died, crashes)
-		}
-	}
+	b.put(namedMessages(ids...)...)
+	// A kill may leave a copy.
+	died := b.killUntilBuried(2*crashes+3, ids, func() *process {
+		return b.start(Config{Policy: p}, func(a *attempt) error {
+			if a.State.ID == "killer" {
+				<-b.Context().Done()
+			}
+			return nil
+		})
+	}, nil)
 	if died < crashes {
 		b.Errorf("it was buried after %d crashes, MaxCrashes is %d", died, crashes)
-	}
-	st := b.deadLetterState(b.dead(1)[0])
-	b.checkReason(st, redeliver.ReasonCrashed, 0)
-	if st.ID != "killer" {
-		b.Errorf("%s is in the DLQ, want the killer", st.ID)
-	}
-	for _, id := range neighbours {
-		for _, a := range b.ran(id) {
-			if a.State.Attempt() != 1 {
-				b.Errorf("%s ran as attempt %d, want 1: it killed nobody", id, a.State.Attempt())
-			}
-		}
 	}
 	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
 }
 
-// killedByMessage starts a process and reports whether the killer killed it. If not, all messages have ended.
-func (b *fixture) killedByMessage(cfg Config, times *int, ids []string) bool {
+// killUntilBuried starts one process after another, and kills each when the killer runs in it, until all messages have
+// ended. So many may die, besides those in which it may run beside others. before is called before each kill, nil for
+// nothing, and returns further messages that must end. The killer must be in the DLQ then, and nothing else charged.
+func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
 	b.Helper()
-	before := len(b.ran("killer"))
-	p := b.start(cfg, func(a *attempt) error {
-		if a.State.ID == "killer" {
-			<-b.Context().Done()
+	for {
+		runs := len(b.ran("killer"))
+		p := start()
+		b.await("the killer runs, or all have ended", func() bool { return len(b.ran("killer")) > runs || b.haveEnded(ids...) })
+		if len(b.ran("killer")) == runs {
+			break
 		}
-		return nil
-	})
-	killed, over := false, false
-	b.await("the killer runs, or all have ended", func() bool {
-		killed = len(b.ran("killer")) > before
-		committed, dead := b.ended()
-		over = true
-		for _, id := range ids {
-			over = over && committed[id]+dead[id] > 0
+		if before != nil {
+			ids = append(slices.Clip(ids), before(died)...)
 		}
-		return killed || over
-	})
-	if !killed {
-		return false
+		p.kill()
+		if died++; died > b.maxCrashesBeside()+atMost {
+			b.Fatalf("%d processes died of the killer", died)
+		}
 	}
-	p.kill()
-	*times++
-	return true
+	if st := b.checkDeadLetter(redeliver.ReasonCrashed, 0); st.ID != "killer" {
+		b.Errorf("%s is in the DLQ, want the killer", st.ID)
+	}
+	for _, a := range b.all() {
+		if a.State.Attempt() != 1 {
+			b.Errorf("%s ran as attempt %d, want 1: a crash is no attempt", a.State.ID, a.State.Attempt())
+		}
+	}
+	return died
 }
 
 // maxCrashesBeside returns how often a message may kill its process before it runs alone.
@@ -164,16 +156,12 @@ func othersWait(b *fixture) {
 	const work = 200 * time.Millisecond
 	p := quickPolicy(3)
 	p.MaxCrashes = 1
-	ids := []string{"n1", "n2", "n3", "n4", "n5"}
-	b.put(namedMessages(append(ids, "killer")...)...)
+	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
+	b.put(namedMessages(ids...)...)
 	var killed time.Time // when the last process was killed
-	for died := 0; ; died++ {
-		if died > b.maxCrashesBeside()+4 {
-			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
-		}
-		before := len(b.ran("killer"))
+	b.killUntilBuried(4, ids, func() *process {
 		ran := make(chan struct{}) // the killer runs
-		proc := b.start(Config{Policy: p}, func(a *attempt) error {
+		return b.start(Config{Policy: p}, func(a *attempt) error {
 			if a.State.ID == "killer" {
 				close(ran)
 				<-b.Context().Done()
@@ -189,34 +177,17 @@ func othersWait(b *fixture) {
 			}
 			return nil
 		})
-		all := append(slices.Clone(ids), "killer")
-		b.await("the killer runs, or all have ended", func() bool {
-			committed, dead := b.ended()
-			return len(b.ran("killer")) > before ||
-				!slices.ContainsFunc(all, func(id string) bool { return committed[id]+dead[id] == 0 })
-		})
-		if len(b.ran("killer")) == before {
-			break
-		}
+	}, func(died int) []string {
 		more := fmt.Sprintf("beside-%d", died)
-		ids = append(ids, more)
 		b.put(namedMessages(more)...)
 		chance := time.NewTimer(work) // time in which the others could begin, but must not
 		<-chance.C
 		killed = time.Now()
-		proc.kill()
-	}
-	st := b.deadLetterState(b.dead(1)[0])
-	b.checkReason(st, redeliver.ReasonCrashed, 0)
-	if st.ID != "killer" {
-		b.Errorf("%s is in the DLQ, want the killer", st.ID)
-	}
+		return []string{more}
+	})
 	runs := b.ran("killer")
 	last := runs[len(runs)-1]
 	for _, a := range b.all() {
-		if a.State.Attempt() != 1 {
-			b.Errorf("%s ran as attempt %d, want 1: it killed nobody", a.State.ID, a.State.Attempt())
-		}
 		beside := a.Process == last.Process && a.State.ID != "killer" && !a.Began.After(killed) &&
 			(a.Ended.IsZero() || a.Ended.After(last.Began))
 		if beside {

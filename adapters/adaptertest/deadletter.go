@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -101,10 +102,41 @@ func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
+// empty checks that nothing lies in the DLQ.
+func (d *dlqFixture) empty(q deadletter.Queue) {
+	d.Helper()
+	if got := d.idsInDLQ(q); len(got) > 0 {
+		d.Errorf("%q still lie in the DLQ", got)
+	}
+}
+
+// replayedOnce checks that messages, of which each had an attempt before, were replayed and left the DLQ, and at most so many
+// twice.
+func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
+	d.Helper()
+	d.awaitCommits(ids...)
+	d.empty(q)
+	if again := d.runsAbove(2, ids); again > twice {
+		d.Errorf("%d messages were replayed twice, want at most %d", again, twice)
+	}
+}
+
+// runsAbove counts the attempts of messages above so many of each. What was sent twice may still be on its way; what is
+// behind it shows that it is not.
+func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
+	d.Helper()
+	last := fmt.Sprint(lastID, len(d.all()))
+	d.put(namedMessages(last)...)
+	d.awaitCommits(last)
+	for _, id := range ids {
+		n += len(d.ran(id)) - each
+	}
+	return n
+}
+
 func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
 	d.Helper()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	if err := deadletter.Browse(ctx, q, f, 0, func(m *deadletter.Message) bool {
 		found = append(found, m)
 		return true
@@ -114,8 +146,11 @@ func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*d
 	return found
 }
 
-func (d *dlqFixture) withTimeout() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.Context(), Timeout)
+// withTimeout is a context for one wait.
+func (d *dlqFixture) withTimeout() context.Context {
+	ctx, cancel := context.WithTimeout(d.Context(), Timeout)
+	d.Cleanup(cancel)
+	return ctx
 }
 
 // newReplay returns a replay of everything.
@@ -126,22 +161,12 @@ func newReplay() deadletter.Replay {
 // runReplay runs a replay that must succeed.
 func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
 	d.Helper()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusDone {
 		d.Fatalf("the replay ended as %s (%s): %v", t.Status, t.Note, err)
 	}
 	return t
-}
-
-// awaitCommits waits until each message is committed.
-func (d *dlqFixture) awaitCommits(ids ...string) {
-	d.Helper()
-	d.await("the replayed messages are committed", func() bool {
-		committed, _ := d.ended()
-		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id] == 0 })
-	})
 }
 
 // awaitClaim claims the DLQ as soon as its previous holder is gone.
@@ -159,8 +184,7 @@ func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 // retryWhileHeld repeats do while another process holds the claim.
 func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error) {
 	d.Helper()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	every := 500 * time.Millisecond
 	if d.h.Wrap != nil { // in virtual time waiting costs nothing, but each try does
 		every = 3 * time.Second

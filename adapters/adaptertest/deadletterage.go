@@ -9,8 +9,7 @@ import (
 
 // aged checks age, retention and bounds. A broker need not report them.
 func aged(d *dlqFixture) {
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	began := time.Now()
 	msgs, ids := numberedMessages(3)
 	d.makeDeadLetters(failAlways, msgs...)

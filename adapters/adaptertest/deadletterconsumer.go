@@ -1,8 +1,6 @@
 package adaptertest
 
 import (
-	"slices"
-
 	"github.com/redeliver/redeliver"
 )
 
@@ -26,14 +24,7 @@ func consumed(d *dlqFixture) {
 	topic, group := d.h.DLQTopic(d.origin, d.group)
 	audit := &fixture{T: d.T, journal: newJournal(), h: d.h, origin: topic, group: group, groups: []string{group}}
 	up := make(chan struct{})
-	audit.start(Config{Policy: quickPolicy(1)}, func(*attempt) error {
-		select {
-		case <-up:
-			return nil
-		default:
-			return errHandler
-		}
-	})
+	audit.start(Config{Policy: quickPolicy(1)}, declineUntil(up))
 	awaitEvents[redeliver.DeadLettered](audit, len(msgs))
 	close(up)
 	q, _ := d.open(d.T, topic, group)
@@ -41,10 +32,7 @@ func consumed(d *dlqFixture) {
 	if t := d.runReplay(q, newReplay()); t.Counts.Replayed != int64(len(msgs)) {
 		d.Errorf("the replay of the consumer's own DLQ says %+v", t.Counts)
 	}
-	audit.await("what is replayed from the consumer's own DLQ is committed", func() bool {
-		committed, _ := audit.ended()
-		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id] == 0 })
-	})
+	audit.awaitCommits(ids...)
 	for i, id := range ids {
 		as := audit.ran(id)
 		if len(as) != 3 {

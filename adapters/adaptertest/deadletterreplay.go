@@ -40,9 +40,7 @@ func replayAll(d *dlqFixture) {
 	d.fixHandler()
 	t := d.runReplay(q, newReplay())
 	d.awaitCommits(ids...)
-	if got := d.idsInDLQ(q); len(got) > 0 {
-		d.Errorf("%q still lie in the DLQ", got)
-	}
+	d.empty(q)
 	if t.Counts.Replayed != 25 || t.Who != "ann@ops" || t.Why == "" || t.Ended.IsZero() {
 		d.Errorf("the task says %+v", t)
 	}
@@ -74,20 +72,7 @@ func replayNoOther(d *dlqFixture) {
 	d.fixHandler()
 	d.runReplay(d.queue(), newReplay())
 	d.awaitCommits(ids...)
-	last := make([]string, 8)
-	for i := range last {
-		last[i] = "last-" + string(rune('0'+i))
-	}
-	d.put(namedMessages(last...)...) // after everything that the replay may have written there
-	other.await(d.T, "the other group handles all there is", func() bool {
-		committed, _ := other.ended()
-		return len(committed) == len(ids)+len(last)
-	})
-	for _, id := range ids {
-		if n := len(other.ran(id)); n != 1 {
-			d.Errorf("group %s, which failed nothing, ran %s %d times", d.groups[1], id, n)
-		}
-	}
+	d.ranOnceIn(other, ids)
 }
 
 func replaySome(d *dlqFixture) {
@@ -115,9 +100,7 @@ func replaySome(d *dlqFixture) {
 	}
 	d.runReplay(q, newReplay()) // messages behind settled ones are still found
 	d.awaitCommits(ids...)
-	if got := d.idsInDLQ(q); len(got) > 0 {
-		d.Errorf("%q still lie in the DLQ", got)
-	}
+	d.empty(q)
 }
 
 func quarantined(d *dlqFixture) {
@@ -154,8 +137,7 @@ func canaryStops(d *dlqFixture) {
 	q := d.queue()
 	r := newReplay()
 	r.Canary, r.Watch = []int{1, 10}, Timeout
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusStopped || t.Counts.Replayed != 1 || t.Counts.CameBack != 1 {
 		d.Fatalf("the canary ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
@@ -199,8 +181,7 @@ func dryRun(d *dlqFixture) {
 func refusesMismatch(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	c, err := q.Claim(ctx, deadletter.Holder{Who: "eve", Task: "t"})
 	if err != nil {
 		d.Fatal(err)
@@ -233,8 +214,7 @@ func pausedReplay(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, msgs...)
 	d.fixHandler()
 	q := d.queue()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	r := newReplay()
 	r.Rate, r.Window = 20, 5 // slow enough for the pause to be noticed
 	asked := false
@@ -254,10 +234,5 @@ func pausedReplay(d *dlqFixture) {
 	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 30 {
 		d.Fatalf("the resumed replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	d.awaitCommits(ids...)
-	for _, id := range ids {
-		if n := len(d.ran(id)); n != 2 {
-			d.Errorf("%s ran %d times, want once and once more", id, n)
-		}
-	}
+	d.replayedOnce(q, 0, ids...)
 }

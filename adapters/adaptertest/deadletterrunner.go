@@ -33,8 +33,7 @@ func secondRunner(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, msgs...)
 	d.fixHandler()
 	first, kill := d.openOne()
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	if _, err := first.Claim(ctx, deadletter.Holder{Who: "ann@ops", Task: "the-first"}); err != nil {
 		d.Fatal(err)
 	}
@@ -62,8 +61,7 @@ func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	d.makeDeadLetters(failAlways, msgs...)
 	d.fixHandler()
 	q := d.killableQueue(&m)
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	t, err := deadletter.Run(ctx, q, newReplay())
 	if err == nil || !m.dead {
 		d.Fatalf("the replay survived: %+v", t)
@@ -77,20 +75,7 @@ func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	if t, err = deadletter.Resume(ctx, next, t.ID, "ben@ops", deadletter.Report{}); err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 60 {
 		d.Fatalf("the resumed replay ended as %s (%s) and counts %d: %v", t.Status, t.Note, t.Counts.Replayed, err)
 	}
-	d.awaitCommits(ids...)
-	if got := d.idsInDLQ(next); len(got) > 0 {
-		d.Errorf("%q still lie in the DLQ", got)
-	}
-	// A duplicate may still be on its way; a later message shows that none is.
-	d.put(namedMessages("last")...)
-	d.awaitCommits("last")
-	again := 0
-	for _, id := range ids {
-		again += len(d.ran(id)) - 2
-	}
-	if again > maxTwice {
-		d.Errorf("%d messages were replayed twice, want at most the window, %d", again, maxTwice)
-	}
+	d.replayedOnce(next, maxTwice, ids...)
 }
 
 func editDies(d *dlqFixture, dying killableDriver) {
@@ -98,8 +83,7 @@ func editDies(d *dlqFixture, dying killableDriver) {
 	d.fixHandler()
 	q := d.killableQueue(&dying)
 	m := d.browse(q, deadletter.Filter{})[0]
-	ctx, cancel := d.withTimeout()
-	defer cancel()
+	ctx := d.withTimeout()
 	_, err := deadletter.Edit(ctx, q, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
 	if err == nil {
 		d.Fatal("the edit survived")

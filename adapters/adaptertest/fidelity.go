@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // fidelity: promise 7.
 func fidelity() []test {
 	return []test{
 		{name: "AMessageIsUnchangedAtEveryAttemptAndInTheDLQ", body: unchanged},
-		{name: "TheHandlerNeverSeesOurHeaders", body: neverSeesOurs},
 	}
 }
 
@@ -151,25 +151,5 @@ func show(v []byte) string {
 	if v == nil {
 		return "null"
 	}
-	return strconv.Quote(redeliver.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
-}
-
-func neverSeesOurs(b *fixture) {
-	b.start(Config{Policy: quickPolicy(2)}, failFirst(2))
-	b.put(Message{ID: "a", Body: []byte("v"), Headers: []Header{{"mine", []byte("1")}}}, Message{ID: "b", Body: []byte("v")})
-	b.awaitEnds("a", "b")
-	for _, a := range b.all() {
-		for name := range a.Metadata {
-			if strings.HasPrefix(name, redeliver.HeaderPrefix) {
-				b.Errorf("attempt %d of %s has our header %s in its metadata", a.State.Attempt(), a.State.ID, name)
-			}
-		}
-		for _, h := range a.Seen.Headers {
-			if strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
-				b.Errorf("attempt %d of %s has our header %s in its record", a.State.Attempt(), a.State.ID, h.Name)
-			}
-		}
-	}
-	b.wantRuns("a", 3)
-	b.wantRuns("b", 3)
+	return strconv.Quote(limits.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
 }

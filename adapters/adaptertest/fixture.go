@@ -96,21 +96,33 @@ func (b *fixture) await(what string, ok func() bool, ids ...string) {
 	b.journal.await(b.T, what, ok, ids...)
 }
 
-// awaitContext waits until a message's context or the test ends.
-func (b *fixture) awaitContext(a *attempt) {
+// hold returns when a channel is closed, or the test ends.
+func (b *fixture) hold(until <-chan struct{}) {
 	select {
-	case <-a.Msg.Context().Done():
+	case <-until:
 	case <-b.Context().Done():
 	}
+}
+
+// awaitCommits returns when each message was committed.
+func (b *fixture) awaitCommits(ids ...string) {
+	b.Helper()
+	b.await(fmt.Sprintf("all of %d messages are committed", len(ids)), func() bool {
+		committed, _ := b.ended()
+		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id] == 0 })
+	}, ids...)
+}
+
+// haveEnded reports whether each message was committed or dead-lettered.
+func (b *fixture) haveEnded(ids ...string) bool {
+	committed, dead := b.ended()
+	return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
 }
 
 // awaitEnds waits until each message is committed or dead-lettered.
 func (b *fixture) awaitEnds(ids ...string) {
 	b.Helper()
-	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool {
-		committed, dead := b.ended()
-		return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
-	}, ids...)
+	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool { return b.haveEnded(ids...) }, ids...)
 }
 
 // dead returns the n messages in the DLQ of the first group.

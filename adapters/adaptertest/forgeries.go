@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // forgeries: forged headers are reported, not obeyed.
@@ -92,7 +93,7 @@ func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.He
 		"a negative place": func(hs []redeliver.Header) []redeliver.Header {
 			return with(redeliver.HeaderOriginOffset, "-1")(with(redeliver.HeaderOriginPartition, "x")(hs))
 		},
-		"long text": with(redeliver.HeaderError, strings.Repeat("x", 10*redeliver.MaxErrorText)),
+		"long text": with(redeliver.HeaderError, strings.Repeat("x", 10*limits.MaxErrorText)),
 	}
 	if f.DuplicateHeaders {
 		all["a thousand due times"] = func(hs []redeliver.Header) []redeliver.Header {

@@ -73,10 +73,7 @@ func inFlightIsKnown(b *fixture) {
 	}
 	gate := make(chan struct{})
 	p := b.start(Config{}, func(a *attempt) error {
-		select {
-		case <-gate:
-		case <-b.Context().Done():
-		}
+		b.hold(gate)
 		if a.State.Attempts == 0 && a.State.ID == "m-000" {
 			return redeliver.Permanent(errHandler)
 		}
@@ -106,10 +103,7 @@ func heldIsKnown(b *fixture) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})
 	p := b.start(Config{Policy: perKeyPolicy(1)}, func(*attempt) error {
-		select {
-		case <-gate:
-		case <-b.Context().Done():
-		}
+		b.hold(gate)
 		return nil
 	})
 	b.put(keyed("the same", ids...)...)

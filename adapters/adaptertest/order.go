@@ -52,10 +52,7 @@ func maxInFlight(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
 		defer g.leave()
-		select {
-		case <-g.reached:
-		case <-b.Context().Done():
-		}
+		b.hold(g.reached)
 		work := time.NewTimer(20 * time.Millisecond)
 		defer work.Stop()
 		<-work.C
@@ -73,10 +70,7 @@ func slow(b *fixture) {
 	done := make(chan struct{})
 	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == ids[0] {
-			select {
-			case <-done:
-			case <-b.Context().Done():
-			}
+			b.hold(done)
 		}
 		return nil
 	})
@@ -124,12 +118,7 @@ func keyOrder(b *fixture) {
 }
 
 func overtaken(b *fixture) {
-	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
-		if a.State.ID == "failed" && a.State.Attempts == 0 {
-			return errHandler
-		}
-		return nil
-	})
+	b.start(Config{Policy: quickPolicy(1)}, failFirst(1, "failed"))
 	b.put(b.underOneKey(namedMessages("before", "failed", "behind", "last"))...)
 	b.awaitEnds("before", "failed", "behind", "last")
 	var order []string

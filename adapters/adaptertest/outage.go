@@ -13,6 +13,7 @@ func outages() []test {
 	return []test{
 		{name: "AnOutageDeadLettersNothing", body: outage},
 		{name: "AnOutageDoesNotDelayClose", needs: "KeepsAttempts", body: outageAndClose},
+		{name: "AHandlerPausesItsSubscription", body: handlerPauses},
 	}
 }
 
@@ -118,4 +119,37 @@ func outageAndClose(b *fixture) {
 		b.Errorf("dead-lettered %v", dead)
 	}
 	b.checkOneFailure()
+}
+
+// handlerPauses: nothing begins in the pause, it counts no attempt, and all messages run after it.
+func handlerPauses(b *fixture) {
+	const n, pause = 20, 2 * time.Second
+	msgs, ids := numberedMessages(n)
+	var answered atomic.Pointer[time.Time]
+	b.start(Config{Policy: quickPolicy(1), MaxInFlight: 5}, func(*attempt) error {
+		if now := time.Now(); answered.CompareAndSwap(nil, &now) {
+			return redeliver.Pause(errHandler, pause)
+		}
+		return nil
+	})
+	changed := func(change redeliver.Change) bool {
+		return slices.ContainsFunc(eventsOf[redeliver.SubscriptionChanged](b.journal), func(e redeliver.SubscriptionChanged) bool { return e.Change == change })
+	}
+	b.put(msgs[0])
+	b.await("the pause", func() bool { return changed(redeliver.ChangePaused) })
+	b.put(msgs[1:]...)
+	b.awaitEnds(ids...)
+	b.await("the end of the pause", func() bool { return changed(redeliver.ChangeResumed) })
+	over := answered.Load().Add(pause)
+	for _, a := range b.all()[1:] {
+		if a.Began.Before(over) {
+			b.Errorf("%s began %s before the pause was over", a.State.ID, over.Sub(a.Began))
+		}
+		if a.State.Attempt() != 1 {
+			b.Errorf("%s ran as attempt %d, want 1", a.State.ID, a.State.Attempt())
+		}
+	}
+	if _, dead := b.ended(); len(dead) > 0 {
+		b.Errorf("dead-lettered %v", dead)
+	}
 }

@@ -3,7 +3,6 @@ package adaptertest
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redeliver/redeliver"
 )
@@ -11,13 +10,15 @@ import (
 // perKey: a failing key blocks only its own messages.
 func perKey() []test {
 	return []test{
-		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: keyWaits},
+		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
 		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: othersFlow},
-		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: keyGoesOn},
-		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: keyAfterKill},
+		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.goesOn},
+		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}
 }
+
+var ofOneKey = ordered{perKeyPolicy, func(_ *fixture, ids ...string) []Message { return keyed("the same", ids...) }}
 
 // perKeyPolicy returns a policy with the PerKey order.
 func perKeyPolicy(retries int) redeliver.Policy {
@@ -33,41 +34,6 @@ func keyed(key string, names ...string) []Message {
 		msgs[i].Key = []byte(key)
 	}
 	return msgs
-}
-
-// checkKeyOrder returns the attempts so far of the messages of a key, by id, and checks that none began before the
-// previous one ended.
-func (b *fixture) checkKeyOrder(ids ...string) (ran []string) {
-	b.Helper()
-	var last attempt
-	for _, a := range b.all() {
-		if !slices.Contains(ids, a.State.ID) {
-			continue
-		}
-		if ran != nil && a.Began.Before(last.Ended) {
-			b.Errorf("%s began before %s had ended", a.State.ID, last.State.ID)
-		}
-		last = a
-		ran = append(ran, a.State.ID)
-	}
-	return ran
-}
-
-func keyWaits(b *fixture) {
-	b.start(Config{Policy: perKeyPolicy(3)}, func(a *attempt) error {
-		if a.State.ID == "failing" && a.State.Attempts < 2 {
-			return errHandler
-		}
-		return nil
-	})
-	b.put(keyed("the same", "before", "failing", "behind", "last")...)
-	b.awaitEnds("before", "failing", "behind", "last")
-	if got := b.checkKeyOrder("before", "failing", "behind", "last"); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
-		b.Errorf("ran in the order %q", got)
-	}
-	b.wantRuns("failing", 3)
-	b.checkNotEarly(constantDelay(100*time.Millisecond), "failing")
-	b.dead(0)
 }
 
 // othersFlow: more keys fail than may run at once.
@@ -102,54 +68,12 @@ func othersFlow(b *fixture) {
 	b.awaitEnds(append(others, "keyless")...)
 	b.awaitEnds(all...)
 	for _, id := range failing {
-		ran := b.checkKeyOrder(id, "behind "+id)
+		ran := b.checkOrder(id, "behind "+id)
 		if at := slices.Index(ran, "behind "+id); at != len(ran)-1 {
 			b.Errorf("ran in the order %q", ran)
 		}
 	}
 	b.dead(0)
-}
-
-func keyGoesOn(b *fixture) {
-	b.start(Config{Policy: perKeyPolicy(1)}, func(a *attempt) error {
-		if a.State.ID == "poison" {
-			return errHandler
-		}
-		return nil
-	})
-	b.put(keyed("the same", "poison", "behind")...)
-	b.awaitEnds("poison", "behind")
-	if got := fmt.Sprint(b.checkKeyOrder("poison", "behind")); got != "[poison poison behind]" {
-		b.Errorf("ran in the order %s", got)
-	}
-	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
-}
-
-func keyAfterKill(b *fixture) {
-	p := b.start(Config{Policy: perKeyPolicy(1000)}, func(a *attempt) error {
-		if a.State.ID == "failing" {
-			return errHandler
-		}
-		return nil
-	})
-	b.put(keyed("the same", "failing", "behind", "last")...)
-	b.put(keyed("another", "other")...)
-	b.awaitEnds("other")
-	b.await("it has failed", func() bool { return len(b.ran("failing")) >= 2 })
-	p.kill()
-	before := len(b.all())
-	b.start(Config{Policy: perKeyPolicy(3)}, succeed)
-	b.awaitEnds("failing", "behind", "last")
-	var ran []string
-	for _, a := range b.all()[before:] {
-		if a.State.ID != "other" { // its ack may be lost
-			ran = append(ran, a.State.ID)
-		}
-	}
-	// It may exist twice, if the kill came right after the copy for its wait.
-	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
-		b.Errorf("ran in the order %s", got)
-	}
 }
 
 // keysInOrder: every third message fails once, and every eleventh for good.
@@ -176,7 +100,7 @@ func keysInOrder(b *fixture) {
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for key, want := range of {
-		if got := slices.Compact(b.checkKeyOrder(want...)); !slices.Equal(got, want) {
+		if got := slices.Compact(b.checkOrder(want...)); !slices.Equal(got, want) {
 			b.Errorf("%s ran in the order %q", key, got)
 		}
 	}

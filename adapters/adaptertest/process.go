@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -21,13 +22,28 @@ type handler func(*attempt) error
 func succeed(*attempt) error     { return nil }
 func failHandler(*attempt) error { return errHandler }
 
-// failFirst fails the first n attempts of a message.
-func failFirst(n int) handler {
+// failFirst fails the first n attempts of some messages, or of each.
+func failFirst(n int, ids ...string) handler {
 	return func(a *attempt) error {
-		if a.State.Attempts < n {
+		if a.State.Attempts < n && (len(ids) == 0 || slices.Contains(ids, a.State.ID)) {
 			return errHandler
 		}
 		return nil
+	}
+}
+
+// declineOnly fails every attempt of some messages.
+func declineOnly(ids ...string) handler { return failFirst(math.MaxInt, ids...) }
+
+// declineUntil fails every attempt until the end of up.
+func declineUntil(up <-chan struct{}) handler {
+	return func(*attempt) error {
+		select {
+		case <-up:
+			return nil
+		default:
+			return errHandler
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
@@ -17,48 +18,38 @@ func replays() []test {
 	}
 }
 
+// sentBack makes dead letters of messages, and sends them back when the handler succeeds: with redeliver's headers, or without.
+func (b *fixture) sentBack(headers bool, msgs []Message) (dead []Message) {
+	fixed := make(chan struct{})
+	b.start(Config{Policy: quickPolicy(1)}, declineUntil(fixed))
+	b.put(msgs...)
+	awaitEvents[redeliver.DeadLettered](b, len(msgs))
+	dead = b.dead(len(msgs))
+	back := slices.Clone(dead)
+	if !headers {
+		for i := range back {
+			back[i].Ours = nil
+		}
+	}
+	close(fixed)
+	b.h.PutBack(b.T, b.origin, b.group, back...)
+	return dead
+}
+
 func replay(b *fixture, headers bool) {
 	msgs, _ := numberedMessages(5)
 	if headers { // only the headers have its id
 		msgs = append(msgs, Message{Body: []byte("without a UUID")})
 	}
-	fixed := make(chan struct{})
-	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error {
-		select {
-		case <-fixed:
-			return nil
-		default:
-			return errHandler
-		}
-	})
-	b.put(msgs...)
-	awaitEvents[redeliver.DeadLettered](b, len(msgs))
-	dead := b.dead(len(msgs))
-	bodies := make(map[string]Message) // by id
-	for i, m := range dead {
-		bodies[b.deadLetterState(m).ID] = Message{ID: m.ID, Body: m.Body}
-		if !headers {
-			dead[i].Ours = nil
-		}
-	}
-	close(fixed)
-	b.h.PutBack(b.T, b.origin, b.group, dead...)
-	b.await("the dead letters run again and are committed", func() bool {
-		committed, _ := b.ended()
-		for id := range bodies {
-			if committed[id] == 0 {
-				return false
-			}
-		}
-		return len(bodies) == len(msgs)
-	})
-	for id, m := range bodies {
+	for _, m := range b.sentBack(headers, msgs) {
+		id := b.deadLetterState(m).ID
+		b.awaitCommits(id)
 		as := b.ran(id)
 		if len(as) != 3 {
 			b.Errorf("%s ran %d times, want twice and once more", id, len(as))
 			continue
 		}
-		b.checkSame("the replay of "+id, as[2].Seen, m)
+		b.checkSame("the replay of "+id, as[2].Seen, Message{ID: m.ID, Body: m.Body})
 		if st := as[2].State; st.Group != b.group || !headers && st.Attempt() != 1 {
 			b.Errorf("%s ran again as attempt %d of group %q", id, st.Attempt(), st.Group)
 		}
@@ -71,46 +62,30 @@ func replay(b *fixture, headers bool) {
 // replayToOne sends dead letters of one group back, beside another group that has handled the same messages. Over the
 // origin it would get them again.
 func replayToOne(b *fixture, headers bool) {
-	const n = 5
-	msgs, ids := numberedMessages(n)
+	msgs, ids := numberedMessages(5)
 	other := newJournal()
-	fixed := make(chan struct{})
-	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error {
-		select {
-		case <-fixed:
-			return nil
-		default:
-			return errHandler
-		}
-	})
 	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(1)}, succeed, middleware.Retry())
-	b.put(msgs...)
-	awaitEvents[redeliver.DeadLettered](b, n)
-	dead := b.dead(n)
-	if !headers {
-		for i := range dead {
-			dead[i].Ours = nil
-		}
-	}
-	close(fixed)
-	b.h.PutBack(b.T, b.origin, b.group, dead...)
-	b.await("the dead letters run again and are committed", func() bool {
-		committed, _ := b.ended()
-		return len(committed) == n
-	})
-	// Anything that was written to the origin meanwhile comes before these, in every part of an origin.
+	b.sentBack(headers, msgs)
+	b.awaitCommits(ids...)
+	b.ranOnceIn(other, ids)
+}
+
+// ranOnceIn checks that the second group has run messages once. What was written to the origin meanwhile stands before the last
+// ones, in whatever parts an origin has.
+func (b *fixture) ranOnceIn(other *journal, ids []string) {
+	b.Helper()
 	last := make([]string, 8)
 	for i := range last {
-		last[i] = fmt.Sprintf("last-%d", i)
+		last[i] = fmt.Sprint("last-", i)
 	}
 	b.put(namedMessages(last...)...)
 	other.await(b.T, "the other group handles all there is", func() bool {
 		committed, _ := other.ended()
-		return len(committed) == n+len(last)
+		return len(committed) == len(ids)+len(last)
 	})
 	for _, id := range ids {
-		if got := len(other.ran(id)); got != 1 {
-			b.Errorf("group %s, which failed nothing, ran %s %d times", b.groups[1], id, got)
+		if n := len(other.ran(id)); n != 1 {
+			b.Errorf("group %s, which failed nothing, ran %s %d times", b.groups[1], id, n)
 		}
 	}
 }

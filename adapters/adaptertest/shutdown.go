@@ -68,7 +68,7 @@ func cutShort(b *fixture) {
 		case a.State.ID == "second" && a.State.Attempts == 0:
 			return errHandler
 		}
-		b.awaitContext(a)
+		b.hold(a.Msg.Context().Done())
 		return errors.New("cut short")
 	})
 	b.put(namedMessages("second")...)

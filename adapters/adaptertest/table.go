@@ -2,8 +2,10 @@ package adaptertest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -37,85 +39,57 @@ func CheckTable(t *testing.T, markdownFile, column string, f Features) {
 // checkTable returns the problems of the table.
 func checkTable(text, column string, f Features) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	head, rows := table(text)
-	at := slices.Index(head, column)
+	_, table, _ := strings.Cut("\n"+text, "\n| "+firstColumn+" |")
+	head, rest, _ := strings.Cut(table, "\n")
+	at := slices.Index(cellsOf(head), column)
 	if at < 0 {
 		say("no table of which the first column is %q and another %q", firstColumn, column)
 		return problems
 	}
-	seen := make(map[string]bool)
-	for _, row := range rows {
-		name, _, ok := strings.Cut(strings.TrimPrefix(row[0], "`"), "`")
-		if !ok || !slices.Contains(names(), name) {
-			say("the row %q begins with no field of Features as code", row[0])
+	_, rest, _ = strings.Cut(rest, "\n") // the line below the headings
+	missing := make(map[string]bool)
+	for field := range reflect.TypeFor[Features]().Fields() {
+		missing[field.Name] = field.Name != "Refuse" // which is the harness's
+	}
+	for line := range strings.Lines(rest) {
+		first, more, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !ok {
+			break // the end of the table
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(first, "`"), "`")
+		if isMissing, known := missing[name]; !isMissing {
+			say("the row %q has the name of no field of Features, or has two rows: %t", first, known)
 			continue
 		}
-		if seen[name] {
-			say("%s has two rows", name)
-		}
-		seen[name] = true
-		if at >= len(row) {
+		missing[name] = false
+		cells := cellsOf(more)
+		if at >= len(cells) {
 			say("%s has no cell for %s", name, column)
 			continue
 		}
-		cell := row[at]
-		word := strings.FieldsFunc(cell+" ", func(r rune) bool { return r < 'a' || r > 'z' })
+		word := leadingWord.FindString(cells[at])
 		switch claims := f.has(name); {
-		case len(word) == 0 || word[0] != "yes" && word[0] != "no" || !strings.HasPrefix(cell, word[0]):
-			say("%s: the cell for %s begins with neither yes nor no: %q", name, column, cell)
-		case claims != (word[0] == "yes"):
-			say("%s: the harness of %s claims %t, the table says %s", name, column, claims, word[0])
-		case !claims && !strings.Contains(cell, "](https://"):
-			say("%s: the no of %s has no link to its documentation: %q", name, column, cell)
+		case word != "yes" && word != "no":
+			say("%s: the cell for %s begins with neither yes nor no: %q", name, column, cells[at])
+		case claims != (word == "yes"):
+			say("%s: the harness of %s claims %t, the table says %s", name, column, claims, word)
+		case !claims && !strings.Contains(cells[at], "](https://"):
+			say("%s: the no of %s has no link to its documentation: %q", name, column, cells[at])
 		}
 	}
-	for _, name := range names() {
-		if !seen[name] {
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		if missing[name] {
 			say("%s has no row", name)
 		}
 	}
 	return problems
 }
 
-// names returns the features in the table. Refuse concerns only the harness.
-func names() []string {
-	var all []string
-	for field := range reflect.TypeFor[Features]().Fields() {
-		if field.Name != "Refuse" {
-			all = append(all, field.Name)
-		}
-	}
-	return all
-}
+var leadingWord = regexp.MustCompile(`^[a-z]*`)
 
-// table returns the cells of the guarantee table. It ends with the first line that is not a row.
-func table(text string) (head []string, rows [][]string) {
-	for line := range strings.Lines(text) {
-		cells := cellsOf(line)
-		switch {
-		case head == nil:
-			if len(cells) > 0 && cells[0] == firstColumn {
-				head = cells
-			}
-		case cells == nil:
-			return head, rows
-		case strings.Trim(cells[0], "-: ") == "":
-			// the line below the headings
-		default:
-			rows = append(rows, cells)
-		}
-	}
-	return head, rows
-}
-
-// cellsOf returns a row's cells, or nil for a line that is not a row.
-func cellsOf(line string) []string {
-	line = strings.TrimSpace(line)
-	inner, ok := strings.CutPrefix(line, "|")
-	if !ok {
-		return nil
-	}
-	cells := strings.Split(strings.TrimSuffix(inner, "|"), "|")
+// cellsOf returns the cells of a row behind the first.
+func cellsOf(row string) []string {
+	cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(row), "|"), "|")
 	for i := range cells {
 		cells[i] = strings.TrimSpace(cells[i])
 	}

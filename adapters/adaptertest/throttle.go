@@ -20,12 +20,7 @@ func rateLimited(b *fixture) {
 	const n = 20
 	p := quickPolicy(1)
 	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
-	b.start(Config{Policy: p}, func(a *attempt) error {
-		if a.State.ID == "m-000" {
-			return errHandler
-		}
-		return nil
-	})
+	b.start(Config{Policy: p}, declineOnly("m-000"))
 	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.awaitEnds(ids...)

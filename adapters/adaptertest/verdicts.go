@@ -138,7 +138,7 @@ func neverReturns(b *fixture) {
 		if a.State.ID != "a" {
 			return nil
 		}
-		b.awaitContext(a)
+		b.hold(a.Msg.Context().Done())
 		if cause := context.Cause(a.Msg.Context()); !errors.Is(cause, redeliver.ErrTimeout) {
 			b.Errorf("the context of attempt %d ended with %v, want a timeout", a.State.Attempt(), cause)
 		}
@@ -193,12 +193,7 @@ func invalidated(b *fixture) {
 		}
 		return nil
 	}
-	b.start(Config{Policy: p}, func(a *attempt) error {
-		if a.State.ID == "going" {
-			return errHandler
-		}
-		return nil
-	})
+	b.start(Config{Policy: p}, declineOnly("going"))
 	b.put(namedMessages("gone", "going", "fine")...)
 	b.awaitEnds("gone", "going", "fine")
 	b.wantRuns("gone", 0)

@@ -127,16 +127,18 @@ func (a *acks) untold(yield func(*delivery) bool) {
 // the queue has applied that and everything before it. After the begin the channel has sent the acks that it kept, as one
 // command. After the end the queue has applied that command, too.
 //
-// The consumer is the nth of the channel. It brings at most one message, which comes back when the channel closes.
-func applied(ch *amqp091.Channel, queue string, n int) error {
+// The consumer is the nth of the channel. It brings at most one message, the head of the queue. The broker counts that as a
+// delivery, and may drop the message if it is returned too often.
+func applied(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
 	in, err := read(ch, queue, n, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := ch.Cancel(tag(n), false); err != nil {
-		return err // the consumer ends with the channel
+		return nil, err // the consumer ends with the channel
 	}
-	for range in { // until the consumer has ended
+	for d := range in { // until the consumer has ended
+		head = &d
 	}
-	return nil
+	return head, nil
 }

@@ -9,8 +9,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A message that comes back maxReturns times is rewritten, maxCopies times to the retry queue and then to the
@@ -146,7 +147,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: HeaderExchange, Value: redeliver.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
+			Header: HeaderExchange, Value: limits.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}
@@ -234,7 +235,7 @@ func (r *reader) publishesTo(exchange, key string) bool {
 // expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
 func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
-	named, ok := redeliver.ParseExpires(text)
+	named, ok := limits.ParseTime(text)
 	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
 		return end
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Defaults of [Config].
@@ -136,7 +137,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size, connection properties.
 	// Its Recovery must be nil: redeliver reconnects itself, because a recovered channel lets a
 	// late ack settle another message. Default: the zero Config of amqp091-go.

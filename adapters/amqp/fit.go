@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Room for headers that the broker may add to a message in redeliver's queues. Headers larger than a frame break the
@@ -92,7 +93,7 @@ func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool)
 		return true
 	}
 	if text, ok := p.Headers[redeliver.HeaderError].(string); ok {
-		p.Headers[redeliver.HeaderError] = redeliver.Cut(text, 128)
+		p.Headers[redeliver.HeaderError] = limits.Cut(text, 128)
 	}
 	for _, name := range dispensable {
 		if fits() {
@@ -247,7 +248,7 @@ func checkKeys(v any) error {
 	case amqp091.Table:
 		for name, item := range v {
 			if len(name) > maxShort {
-				return fmt.Errorf("its header %q... has a name of %d bytes, AMQP has %d", redeliver.Cut(name, 40), len(name), maxShort)
+				return fmt.Errorf("its header %q... has a name of %d bytes, AMQP has %d", limits.Cut(name, 40), len(name), maxShort)
 			}
 			if err := checkKeys(item); err != nil {
 				return err

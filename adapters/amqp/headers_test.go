@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // names of headers with a meaning
@@ -116,7 +117,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 			ID: "id", Group: "orders", Origin: "orders", Attempts: rapid.IntRange(0, 9).Draw(t, "attempts"), Due: now, FirstFailed: now, LastFailed: now,
 			Error: rapid.String().Draw(t, "error"), Policy: "p",
 		}
-		st.Error = redeliver.Cut(st.Error, redeliver.MaxErrorText)
+		st.Error = limits.Cut(st.Error, limits.MaxErrorText)
 		on := record{Delivery: first}
 		for range 2 {
 			p := on.publishing(&st)

@@ -18,6 +18,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // management reads the broker's management API, which reports what AMQP does not.
@@ -133,7 +134,7 @@ func (m *management) request(ctx context.Context, into any, query url.Values, pa
 		return &answerError{where, fmt.Sprintf("refuses the user %q of Config.ManagementURL (%s): check the password; the user needs the tag monitoring, or administrator to see everything",
 			m.user.Username(), res.Status), res.StatusCode}
 	case res.StatusCode != http.StatusOK:
-		return &answerError{where, fmt.Sprintf("answers %s: %s", res.Status, redeliver.Redact(redeliver.Cut(string(body), 200))), res.StatusCode}
+		return &answerError{where, fmt.Sprintf("answers %s: %s", res.Status, redeliver.Redact(limits.Cut(string(body), 200))), res.StatusCode}
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()

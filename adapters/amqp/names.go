@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of names. AMQP allows 255 bytes for a queue. The longest suffix is ".retry.", a level and a shard.
@@ -100,7 +101,7 @@ func base(queue string) string {
 	}
 	sum := sha256.Sum256([]byte(queue))
 	hash := "-" + hex.EncodeToString(sum[:8])
-	return redeliver.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
+	return limits.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
 }
 
 // checkQueue refuses names that RabbitMQ would refuse.
@@ -109,7 +110,7 @@ func checkQueue(ps *redeliver.Problems, field, queue string) {
 	case queue == "":
 		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")
 	case len(queue) > maxQueue:
-		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
 	case !utf8.ValidString(queue):
 		ps.Add(field, fmt.Sprintf("%q", queue), "must be UTF-8")
 	case strings.HasPrefix(queue, "amq."):

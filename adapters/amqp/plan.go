@@ -14,8 +14,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // queueRate is the approximate number of messages that one delay queue dead-letters in a second.
@@ -181,7 +182,7 @@ func (s *survey) planDelays(p *Plan) {
 func (s *survey) noteOrdered(p *Plan) {
 	l := s.layout
 	who := "a message"
-	p.LongestWait = redeliver.MaxBlock
+	p.LongestWait = limits.MaxBlock
 	if l.policy.Order == redeliver.PerKey {
 		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
 	}

@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func TestIDs(t *testing.T) {
@@ -24,8 +25,8 @@ func TestIDs(t *testing.T) {
 		"no text":       {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: int32(1)}, MessageId: "m"}, "m"},
 		"bytes":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: []byte("u")}, MessageId: "m"}, "m"},
 		"empty":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: ""}, MessageId: "m"}, "m"},
-		"too long":      {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: long}}, redeliver.ShortID(long)},
-		"invalid UTF-8": {amqp091.Delivery{MessageId: "\xff"}, redeliver.ShortID("\xff")},
+		"too long":      {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: long}}, limits.ShortID(long)},
+		"invalid UTF-8": {amqp091.Delivery{MessageId: "\xff"}, limits.ShortID("\xff")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := idOf(&row.d); got != row.want {

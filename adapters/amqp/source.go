@@ -44,6 +44,7 @@ type source struct {
 	callOff context.CancelFunc
 	why     atomic.Pointer[error] // why the channel, or the reading of it, has ended
 	tasks   tasks                 // that the end waits for
+	calls   sync.Mutex            // from Stop on: two calls of one channel would get each other's answers
 	feeding sync.WaitGroup
 
 	window    int // how many the broker may have sent
@@ -163,6 +164,15 @@ func (s *source) end() {
 			s.endTurn(d, false)
 		}
 	}
+	if !s.calls.TryLock() { // the broker has not answered in time
+		go func() {
+			s.calls.Lock() // the call ends with the connection at the latest
+			defer s.calls.Unlock()
+			_ = s.ch.Close()
+		}()
+		return
+	}
+	defer s.calls.Unlock()
 	_ = s.ch.Close() // all was said, or it is gone
 }
 
@@ -330,8 +340,10 @@ func (s *source) Stop() <-chan struct{} {
 	case s.kind == suspectQueue:
 		s.consumer.stop()
 		go func() {
+			defer close(stopped)
+			s.calls.Lock()
+			defer s.calls.Unlock()
 			s.feeding.Wait()
-			close(stopped)
 		}()
 	case s.ordered || s.consumer == nil:
 		return nil
@@ -339,6 +351,8 @@ func (s *source) Stop() <-chan struct{} {
 		c := s.consumer
 		go func() {
 			defer close(stopped)
+			s.calls.Lock()
+			defer s.calls.Unlock()
 			_ = s.cancel(c) // else the channel is gone
 			<-c.ended
 		}()
@@ -354,13 +368,59 @@ func (s *source) Flush(ctx context.Context) {
 	}
 	s.tasks.wait(ctx)
 	s.back = nil // all goes back at once
-	err := s.acks.flush(1, true, s.ack)
-	if err == nil && s.acked && s.kind != suspectQueue {
-		err = applied(s.ch, s.queue, s.consumers+1)
+	if s.acks.flush(1, true, s.ack) != nil {
+		return
 	}
-	if err == nil && !s.ordered {
+	if s.acked && s.kind != suspectQueue && !s.awaitApplied(ctx) {
+		return
+	}
+	if !s.ordered {
 		// It would be handed back with the channel, too: from RabbitMQ 4.3 on it is not counted like this.
 		_ = s.ch.Nack(0, true, true) // all of it; an error says that the channel is gone
+	}
+}
+
+// awaitApplied reports whether the queue has every ack. It gives up when ctx ends: a queue without a majority does not answer.
+func (s *source) awaitApplied(ctx context.Context) bool {
+	var head *amqp091.Delivery
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		s.calls.Lock()
+		defer s.calls.Unlock()
+		head, err = applied(s.ch, s.queue, s.consumers+1)
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		return false
+	}
+	if head != nil && !s.ordered {
+		s.moveReturned(ctx, head)
+	}
+	return err == nil
+}
+
+// moveReturned writes a message that has come back often to its next place, as when it comes to a handler. Otherwise the broker
+// would drop it when enough consumers have closed. A message that cannot be written comes back with the channel.
+func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
+	m := &driver.Message[*delivery]{Record: new(slab).delivery(head)}
+	_ = s.Parse(m) // always nil
+	to := driver.Level
+	switch m.Step {
+	case driver.Hop:
+	case driver.Isolate:
+		to = driver.Suspects
+	default:
+		return
+	}
+	var st redeliver.State
+	codec{s.r.layout}.State(m, &st)
+	w := &write{store: s.r.store, ctx: ctx, d: m.Record}
+	if _, err := w.writeTo(to, m.Step, &st); err == nil {
+		s.acks.settle(m.Record)
+		_ = s.acks.flush(1, true, s.ack) // an error says that the channel is gone
 	}
 }
 

@@ -452,3 +452,20 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 		})
 	}
 }
+
+// A queue without a majority answers nothing. Closing waited for it until the broker gave up, for minutes.
+func TestFlushEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOrderedQueue(t, Config{}, nil)
+		s, in := f.source(false, "a")
+		s.Settle(parsed(s, in)[0])
+		f.server.mute.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s.Flush(ctx)
+		if acks := f.server.acks.Load(); acks != 1 {
+			t.Errorf("%d acks, want 1", acks)
+		}
+		_ = f.server.there.Close() // the call in flight ends with the connection
+	})
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It writes through
@@ -76,7 +77,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		// It runs only when the broker has the ack of the original. A message that kills its process would otherwise
 		// leave both each time.
 		again := *st
-		again.Due = redeliver.CeilMilli(time.Now().Add(rewriteRest).UTC())
+		again.Due = limits.CeilMilli(time.Now().Add(rewriteRest).UTC())
 		rec.copies++
 		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
 	default:

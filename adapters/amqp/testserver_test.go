@@ -24,6 +24,7 @@ type testServer struct {
 	cancels  atomic.Int64
 	prefetch atomic.Int64 // of the last Qos
 	denied   string       // a queue that the user may not read
+	mute     atomic.Bool  // whether Consume gets no answer
 	read     chan string  // queues that got a consumer
 	there    net.Conn
 }
@@ -122,6 +123,9 @@ func (w *testServer) serve(conn net.Conn) {
 				tag, _ := shortString(payload[4:])
 				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:
+				if w.mute.Load() {
+					continue
+				}
 				class, method, args := w.consume(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), class, method, args...)
 			}

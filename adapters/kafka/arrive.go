@@ -6,9 +6,10 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // waiting is what a source knows of a record that waits, or that has a place in the line of its key.
@@ -95,7 +96,7 @@ func (s *source) isReleased(w *waiting) bool { return w.written <= s.released &&
 // makeDue makes a message due at once.
 func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waiting, now time.Time) {
 	m.Step = w.last
-	if now = redeliver.CeilMilli(now.UTC()); now.Before(m.State.Due) {
+	if now = limits.CeilMilli(now.UTC()); now.Before(m.State.Due) {
 		m.State.Due = now
 	}
 	m.Until = m.State.Due

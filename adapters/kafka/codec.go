@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // codec reads the parts of a record as it stood in its origin: redeliver's own headers are cut off, topic, partition, offset
@@ -65,7 +66,7 @@ func timestamp(rec *sarama.ConsumerMessage) time.Time {
 
 // expiresOf is the end that a record names.
 func expiresOf(rec *sarama.ConsumerMessage) time.Time {
-	at, _ := redeliver.ParseExpires((*headers)(rec).Get(redeliver.HeaderExpires))
+	at, _ := limits.ParseTime((*headers)(rec).Get(redeliver.HeaderExpires))
 	return at
 }
 

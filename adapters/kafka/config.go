@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Defaults of [Config].
@@ -98,7 +99,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, client id, rebalance strategy and
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
 	// values that suit it, except Offsets.Initial. sarama's default for that is Newest, with which

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
@@ -149,7 +150,7 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q; explicit are %v", topic, k, explicit[k], v, slices.Sorted(maps.Keys(explicit)))
 			}
 		}
-		if n, err := strconv.Atoi(explicit["max.message.bytes"]); err != nil || n < 500_000+redeliver.MaxHeaderBytes {
+		if n, err := strconv.Atoi(explicit["max.message.bytes"]); err != nil || n < 500_000+limits.MaxHeaderBytes {
 			t.Errorf("%s: max.message.bytes is %q, want room for the origin's 500000 and our headers", topic, explicit["max.message.bytes"])
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // refresh reads the control topic, if it exists. The caller holds the lock.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // WaitingConfig names the topic and the group of the waiting messages. Topic is required.
@@ -198,7 +199,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadl
 		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
 	})
 	if m.State.Due.IsZero() { // as its consumer takes it
-		m.State.Due = redeliver.CeilMilli(rec.at.Add(t.level).UTC())
+		m.State.Due = limits.CeilMilli(rec.at.Add(t.level).UTC())
 	}
 	m.State.Origin = w.topic
 	if m.ID = st.ID; m.ID == "" {

@@ -5,10 +5,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // place is where a dead letter stands. The records before it, down to from, are no
@@ -123,7 +123,7 @@ func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
 		}
 	}
 	if src := m.State.Source; src.Known {
-		return redeliver.ShortID(q.info.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
+		return limits.ShortID(q.info.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
 	}
-	return redeliver.ShortID(q.info.DLQ + "/" + placeKey(place.partition, place.offset))
+	return limits.ShortID(q.info.DLQ + "/" + placeKey(place.partition, place.offset))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // policyPrefix begins what a member says of itself when it joins its group: which

@@ -12,7 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // extraLevels are the levels that a reader reads beside those with which it starts: rungs, and the levels of other policies.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // FuzzLedger takes two records of a DLQ's state topic, to which others may write.

@@ -8,9 +8,10 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // keyTurns is the gate of a source where a key waits for its failures, see lines. A record of the
@@ -85,7 +86,7 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 		k.behind[m] = struct{}{}
 		return engine.NotYet
 	case parks:
-		return k.park(m, w, redeliver.CeilMilli(until.UTC()))
+		return k.park(m, w, limits.CeilMilli(until.UTC()))
 	case stays:
 		m.Until = until
 		return engine.Later
@@ -149,7 +150,7 @@ func (k *keyTurns) makeRoom() {
 	if len(k.behind) == 0 || len(k.behind) < readAhead/2 && !k.s.isHeavy() {
 		return
 	}
-	until := redeliver.CeilMilli(time.Now().UTC().Add(recovery))
+	until := limits.CeilMilli(time.Now().UTC().Add(recovery))
 	for m := range k.behind {
 		if w := k.s.track.of(m.Seq).waits; k.lines.leave(w.inLine) {
 			delete(k.behind, m)

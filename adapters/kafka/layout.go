@@ -12,7 +12,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Bounds of the retention that a delay topic must have where -1 is refused.
@@ -316,7 +317,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
 		}
 	}
-	needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	needed := min(math.MaxInt32, max(l.largest+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
 	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
 		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
 			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))

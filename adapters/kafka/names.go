@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of names. Kafka's own limit for a topic is 249 bytes of
@@ -163,7 +164,7 @@ func checkTopic(ps *redeliver.Problems, field, topic string) {
 	case topic == "" || topic == "." || topic == "..":
 		ps.Add(field, fmt.Sprintf("%q", topic), "must be the name of a topic")
 	case len(topic) > maxTopic:
-		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(topic, 40)), fmt.Sprintf("is %d bytes long; a topic has at most %d", len(topic), maxTopic))
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(topic, 40)), fmt.Sprintf("is %d bytes long; a topic has at most %d", len(topic), maxTopic))
 	case strings.ContainsFunc(topic, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-')
 	}):
@@ -176,6 +177,6 @@ func checkGroup(ps *redeliver.Problems, field, group string) {
 	case group == "":
 		ps.Add(field, `""`, "it is required: a retry comes back to the group that failed it")
 	case len(group) > maxGroup:
-		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 

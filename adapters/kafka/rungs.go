@@ -8,7 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Rungs are the levels above the longest wait that the policy plans: 15s, 1m, 10m and 1h. Only a handler or a publisher asks for

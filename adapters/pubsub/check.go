@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // checkTimeout is how long Check waits for a message if ctx has no deadline.
@@ -200,7 +201,7 @@ func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 // probe returns a message with content that a Pub/Sub may not be able to carry.
 func (c *check) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
-	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", redeliver.MaxErrorText/3)}}}
+	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
 	msg.Metadata[StateKey], _ = st.pack() // text never fails
 	msg.Metadata["which"] = "first"
 	return msg

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Defaults of [Config].
@@ -93,7 +94,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 }
 
 func (c Config) withDefaults() Config {

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
@@ -101,7 +102,7 @@ func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	if due.Sub(until) < l.ladder[0] { // no further hop: the rest is spent on the same topic
 		until = due
 	}
-	return l.delays[nth], redeliver.CeilMilli(until)
+	return l.delays[nth], limits.CeilMilli(until)
 }
 
 // levelOf returns the wait on the nth delay topic for a record that has lost its due time. If the policy has no such

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func TestLadderStaysBelowMaxUnacked(t *testing.T) {
@@ -49,7 +50,7 @@ func TestNextTopic(t *testing.T) {
 		}
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		due := now.Add(time.Duration(rapid.Int64Range(0, int64(100*l.ladder[len(l.ladder)-1])).Draw(t, "wait")))
-		due = redeliver.CeilMilli(due)
+		due = limits.CeilMilli(due)
 		for range 1000 { // a ladder with wide gaps may need more
 			where, until := l.nextTopic(due, now)
 			if where == l.back {

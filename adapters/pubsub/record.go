@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // record is a message as the subscriber delivered it, without redeliver's own entry, which is in carried. The files in the order of
@@ -153,7 +154,7 @@ func (codec) Age(m *driver.Message[*record]) (brought *redeliver.State, born, ex
 
 // expires returns the expiry that the message names.
 func (r *record) expires() time.Time {
-	at, _ := redeliver.ParseExpires(r.metadata[redeliver.HeaderExpires])
+	at, _ := limits.ParseTime(r.metadata[redeliver.HeaderExpires])
 	return at
 }
 

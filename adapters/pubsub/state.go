@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // StateKey is the one metadata entry in which redeliver's state travels: a JSON
@@ -48,7 +49,7 @@ func (c *carried) pack() (string, error) {
 		}
 	}
 	if !c.until.IsZero() {
-		fields[keyUntil] = redeliver.CeilMilli(c.until).UTC().Format(untilFormat)
+		fields[keyUntil] = limits.CeilMilli(c.until).UTC().Format(untilFormat)
 	}
 	if c.publish {
 		fields[keyPublish] = "true"

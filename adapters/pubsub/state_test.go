@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A packed state can be read again and is printable ASCII.
@@ -44,7 +45,7 @@ func FuzzUnpack(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, ok := unpack(packed); !ok || len(again.headers) > len(c.headers) || !again.until.Equal(redeliver.CeilMilli(c.until)) {
+		if again, ok := unpack(packed); !ok || len(again.headers) > len(c.headers) || !again.until.Equal(limits.CeilMilli(c.until)) {
 			t.Errorf("%q is packed as %q and read as %+v", text, packed, again)
 		}
 	})

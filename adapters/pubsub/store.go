@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // store writes the messages of one subscription to where they wait, to their topic and to the DLQ. It implements
@@ -58,7 +59,7 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 	case to == driver.Level:
 		topic, c.until = l.nextTopic(st.Due, now)
 		if c.publish = rec.publish; c.publish && topic == l.back { // only the reader of a delay topic publishes it
-			topic, c.until = l.delays[0], redeliver.CeilMilli(now)
+			topic, c.until = l.delays[0], limits.CeilMilli(now)
 		}
 	case to == driver.DLQ && st.Truncated != "":
 		topic, rec = l.dlq, &record{uuid: rec.uuid} // a stub

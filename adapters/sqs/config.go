@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Defaults of [Config].
@@ -122,7 +123,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 
 	heldLimit heldLimit // set by tests
 }

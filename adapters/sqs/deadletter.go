@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // DefaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
@@ -41,7 +42,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	a := parseTopic(cfg.Topic)
 	var ps redeliver.Problems
-	checkName(&ps, "queue of topic "+strconv.Quote(redeliver.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)
+	checkName(&ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)
 	}
@@ -80,7 +81,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		client: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), stateSemaphore: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
-			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s where its process dies", cfg.Lease),
+			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s if its process dies", cfg.Lease),
 		},
 	}), nil
 }

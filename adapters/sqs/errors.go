@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 var errClosed = errors.New("sqs: the client is closed")
@@ -45,7 +46,7 @@ func redactError(err error) error {
 func redactText(s string) string {
 	s = canonical.ReplaceAllString(s, "(the rest is left out)")
 	s = secretLine.ReplaceAllString(redeliver.Redact(s), "$1$2***")
-	return redeliver.Cut(keyID.ReplaceAllString(s, "***"), redeliver.MaxErrorText)
+	return limits.Cut(keyID.ReplaceAllString(s, "***"), limits.MaxErrorText)
 }
 
 // entryError is the failure of one entry of a batch.

@@ -2,44 +2,52 @@ package sqs_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// A service that reads a queue with the SDK keeps its message type. The SDK finds the AWS configuration as usual.
-func ExampleConsume() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
-	err := sqs.Consume(ctx, sqs.Config{}, []string{"orders"}, func(_ context.Context, m types.Message) error {
-		if m.Body == nil {
-			return redeliver.Permanent(errors.New("an order has a body"))
-		}
+// A service that reads a queue with the SDK keeps its message type.
+func ExampleConsume() {
+	ctx, stop := context.WithCancel(context.Background())
+	charge := func(_ context.Context, order string) error {
+		fmt.Printf("charged %s\n", order)
+		stop()
 		return nil
+	}
+	cfg := sqs.ServerWith("4711") // a server inside this process; an empty sqs.Config finds AWS as the SDK does
+	err := sqs.Consume(ctx, cfg, []string{"orders"}, func(ctx context.Context, m types.Message) error {
+		return charge(ctx, *m.Body) // an error: again after 1, 2 and 4 s plus jitter, then the DLQ
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
 	}
+	// Output: charged 4711
 }
 
-// The handler gets up to fifty messages at once and answers each of them.
-func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
-	err := sqs.ConsumeBatch(ctx, sqs.Config{}, []string{"orders"}, sqs.BatchConfig{Size: 50, Timeout: time.Second},
+// Up to three messages at once, each with an answer of its own.
+func ExampleConsumeBatch() {
+	ctx, stop := context.WithCancel(context.Background())
+	cfg := sqs.ServerWith("4711", "4712", "no order")
+	err := sqs.ConsumeBatch(ctx, cfg, []string{"orders"}, sqs.BatchConfig{Size: 3, Timeout: time.Minute},
 		func(_ context.Context, b *sqs.Batch) error {
+			defer stop()
 			for _, m := range b.Messages {
-				fmt.Println(*m.Message.MessageId)
+				if *m.Message.Body == "no order" {
+					m.Reject("not an order") // this one to the DLQ
+				}
 			}
-			return nil
+			fmt.Println(len(b.Messages), "at once")
+			return nil // the others are done
 		})
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
 	}
+	// Output: 3 at once
 }
 
 // Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ in the place of AWS.

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -114,7 +115,7 @@ func (c *carried) packWithin(maxSize int, dispensable []string) (packed string, 
 	}
 	for i, h := range c.headers {
 		if h.Name == redeliver.HeaderError {
-			c.headers[i].Value = redeliver.Cut(h.Value, 128)
+			c.headers[i].Value = limits.Cut(h.Value, 128)
 		}
 	}
 	for _, name := range dispensable {

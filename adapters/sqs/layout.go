@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of redeliver's queues.
@@ -59,7 +60,7 @@ type layout struct {
 func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	a := parseTopic(topic)
 	var ps redeliver.Problems
-	checkName(&ps, "queue of topic "+strconv.Quote(redeliver.Cut(redeliver.Redact(topic), 200)), a.name)
+	checkName(&ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(topic), 200)), a.name)
 	if ps.Err() == nil {
 		cfg.Names.check(&ps, a.name)
 	}

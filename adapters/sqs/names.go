@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -90,7 +91,7 @@ func checkName(ps *redeliver.Problems, field, queue string) {
 		bad = bad || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	}
 	if bad {
-		ps.Add(field, fmt.Sprintf("%q", redeliver.Cut(redeliver.Redact(queue), 2*maxName)),
+		ps.Add(field, fmt.Sprintf("%q", limits.Cut(redeliver.Redact(queue), 2*maxName)),
 			fmt.Sprintf("must be the name of a queue: up to %d letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's", maxName))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 

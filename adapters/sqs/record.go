@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The system attributes that redeliver reads.
@@ -55,7 +56,7 @@ func (r *record) ownExpiry() time.Time {
 	if r.deadLetter != nil {
 		return time.Time{}
 	}
-	at, _ := redeliver.ParseExpires(r.Get(redeliver.HeaderExpires))
+	at, _ := limits.ParseTime(r.Get(redeliver.HeaderExpires))
 	return at
 }
 
@@ -150,7 +151,7 @@ func idOf(m *types.Message) string {
 	if uuid, ok := uuidOf(m); ok {
 		return engine.GivenID(uuid)
 	}
-	return redeliver.ShortID(aws.ToString(m.MessageId))
+	return limits.ShortID(aws.ToString(m.MessageId))
 }
 
 // sentAt returns when a message was sent, to the millisecond.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // maxDelay is SQS's limit for one message.
@@ -117,7 +118,7 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bo
 	if d.rewrite {
 		if st.Due.IsZero() {
 			own := *st
-			own.Due = redeliver.CeilMilli(time.Now().UTC())
+			own.Due = limits.CeilMilli(time.Now().UTC())
 			st = &own
 		}
 		o, ok = d.rewrittenCopy(st, q.limit)

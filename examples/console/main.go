@@ -67,7 +67,7 @@ func run(ctx context.Context, address string) (err error) {
 	go mend(ctx, shop, os.Stdin)
 	return web.ListenAndServe(ctx, console.ServeConfig{Address: address, Ready: func(url string) {
 		fmt.Println("The console is at", url)
-		fmt.Println("Press Enter to mend the shop's services, and again to break them. Ctrl-C ends it, and all that lies in it.")
+		fmt.Println("Press Enter to fix the shop's services, and again to break them. Ctrl-C ends it, and its messages are gone.")
 	}})
 	// A service that has a server of its own mounts it there instead:
 	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))

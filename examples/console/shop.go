@@ -45,7 +45,7 @@ type service struct {
 	client *kafka.Client
 }
 
-// order is what stands in a message.
+// order is what is in a message.
 type order struct {
 	ID       int64       `json:"id"`
 	Customer string      `json:"customer"`

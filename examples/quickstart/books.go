@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// books finds out what became of the orders, from the broker alone: which stand in the orders' topic, in the
+// books finds out what became of the orders, from the broker alone: which are in the orders' topic, in the
 // bank's ledger, in the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
 	client   sarama.Client

@@ -285,7 +285,7 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 			case <-ctx.Done(): // both have ended
 				return nil
 			default:
-				return cmp.Or(err, errors.New("the service has ended by itself"))
+				return cmp.Or(err, errors.New("the service has ended unexpectedly"))
 			}
 		case <-late:
 			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", maxWait))

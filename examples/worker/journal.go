@@ -107,7 +107,7 @@ func (j *journal) try(l line, s redeliver.State) error {
 	return err
 }
 
-// stamp is a time as it stands in a line, empty for none.
+// stamp writes a time for a line, empty for none.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -117,7 +117,7 @@ func stamp(t time.Time) string {
 
 const base64Prefix = "base64:"
 
-// keyText is a key as it stands in a line.
+// keyText writes a key for a line.
 func keyText(key []byte) *string {
 	if key == nil {
 		return nil

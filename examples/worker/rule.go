@@ -44,12 +44,12 @@ func parseRule(text string) (rule, error) {
 	return parsePlain(text)
 }
 
-// parsePlain reads a rule that may stand in a header.
+// parsePlain reads a rule that may be in a header.
 func parsePlain(text string) (rule, error) {
 	if number, ok := strings.CutPrefix(text, "attempt<"); ok {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q: behind attempt< stands a whole number from 1", text)
+			return nil, fmt.Errorf("%q: attempt< needs a whole number from 1 behind it", text)
 		}
 		return func(_ *message.Message, attempt int) error {
 			if attempt < n {

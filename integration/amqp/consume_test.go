@@ -219,7 +219,8 @@ func TestConsumeCannotBegin(t *testing.T) {
 	}
 }
 
-// If one of several queues cannot be read, none is. One error has the problems of each.
+// Where one of several queues cannot be read, none is: what is in the others is not
+// fetched, and what is wrong with each is in one error.
 func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)

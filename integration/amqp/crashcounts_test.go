@@ -16,8 +16,8 @@ import (
 // crashesHeader is how often a message has killed its process.
 const crashesHeader = "redeliver-amqp-crashes"
 
-// A suspect that has its turn does not change the crash counts of other keys' suspects. It deleted their counts, and
-// they killed forever. With Blocking the others were settled, and their counts are deleted.
+// A suspect that has its turn leaves the crashes of the other keys' suspects noted as they were: it took their notes away, and
+// they killed forever. Where all messages are in one line the others were settled, and their notes go.
 func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

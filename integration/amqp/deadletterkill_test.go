@@ -56,7 +56,7 @@ func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
 
-// idsInDLQ returns the ids of the messages in the DLQ, in order.
+// idsInDLQ returns the ids of what is in the DLQ, in its order.
 func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// fillByBroker makes a DLQ that RabbitMQ itself fills for the fixture's queue, and opens it.
+// fillByBroker makes a DLQ that RabbitMQ itself fills for the lab's queue, and opens it.
 func (d *failingService) fillByBroker(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"

@@ -10,8 +10,9 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A message that looks like a delayed publish but names another exchange or queue goes to its own handler, and is
@@ -38,7 +39,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 			}
 			exchange, key := place(elsewhere)
 			st := redeliver.State{
-				ID: "later", Group: l.queue, Origin: l.queue, Due: redeliver.CeilMilli(time.Now().Add(200 * time.Millisecond).UTC()),
+				ID: "later", Group: l.queue, Origin: l.queue, Due: limits.CeilMilli(time.Now().Add(200 * time.Millisecond).UTC()),
 				Policy: delayqueue.Fingerprint(l.cfg.Policy),
 			}
 			l.craft(".retry.200ms", exchange, key, st)

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // A queue is deleted during a subscription. It is declared again, and everything continues.
@@ -145,7 +146,7 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
 	})
 	l.declared()
-	due := redeliver.CeilMilli(time.Now().Add(4 * time.Second).UTC())
+	due := limits.CeilMilli(time.Now().Add(4 * time.Second).UTC())
 	st := redeliver.State{ID: "held", Group: l.queue, Origin: l.queue, Attempts: 1, Due: due, FirstFailed: due.Add(-time.Minute), LastFailed: due.Add(-time.Minute)}
 	headers := amqp091.Table{amqp.HeaderExchange: "", amqp.HeaderRoutingKey: l.queue}
 	for name, value := range st.Headers() {

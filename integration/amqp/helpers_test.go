@@ -19,8 +19,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 	"github.com/redeliver/redeliver/middleware"
 )
 

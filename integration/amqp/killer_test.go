@@ -94,7 +94,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed || w.commits[killer] > 0 {
 		t.Errorf("dead letters are %v, want %s alone, crashed", w.dlq, killer)
 	}
-	last := make(map[string]int) // by key: the latest message that ended for the first time
+	last := make(map[string]int) // by key: the place of the last one that ended for the first time
 	seen := make(map[string]bool)
 	for _, id := range ended {
 		if seen[id] {

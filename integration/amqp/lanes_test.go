@@ -50,8 +50,9 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.awaitEnds([]string{"suspect", "m"})
 }
 
-// Another client deletes a level and declares it again before its reader knows. RabbitMQ 3.10 goes on with the new
-// queue and loses its first messages; redeliver waits before it declares, see TestPublisherDeclaresAgain.
+// A level is deleted and declared again, by somebody else, before its reader knows.
+// RabbitMQ 3.10 goes on with the new queue, and sends its first messages
+// to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ4(t), func(l *fixture) { l.cfg.Policy = steps(3, time.Second) })
@@ -120,8 +121,8 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	}
 }
 
-// Each queue that is read needs a channel. A subscription that needs more channels than the connection has was
-// retried forever; now it is refused.
+// There is a channel for each queue that is read. A subscription that would need
+// more than the connection has is refused; it was tried again forever.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {

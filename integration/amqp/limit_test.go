@@ -1,6 +1,8 @@
 package amqp_test
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -100,5 +103,63 @@ func TestAnOutageDropsNothing(t *testing.T) {
 				t.Errorf("dead letters: %v, want none", l.deadIDs())
 			}
 		})
+	}
+}
+
+// A deployment is scaled to none: each consumer that closes looks at the queue's first message, see Flush in
+// adapters/amqp/source.go. The broker counts that, and dropped a message that was there alone after the 21st.
+func TestManyConsumersThatCloseDropNothing(t *testing.T) {
+	t.Parallel()
+	const consumers = 30
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			l := newFixture(t, r, func(l *fixture) {
+				l.cfg.MaxInFlight, l.cfg.DrainTimeout = 1, maxWait
+				l.declareQueue(limited(version))
+			})
+			l.declared()
+			l.publishMessages(ids(consumers)...)
+			var subs []*amqp.Subscriber
+			var running []*message.Message
+			for range consumers {
+				sub := l.client.Subscriber()
+				messages, err := sub.Subscribe(context.Background(), l.queue)
+				if err != nil {
+					t.Fatal(err)
+				}
+				subs, running = append(subs, sub), append(running, <-messages)
+			}
+			l.publishMessages("last")
+			closed := make(chan error, consumers)
+			for _, sub := range subs {
+				go func() { closed <- sub.Close() }()
+			}
+			for i, msg := range running {
+				msg.Ack()
+				if err := <-closed; err != nil {
+					t.Fatal(err)
+				}
+				l.awaitQueues(fmt.Sprintf("a message after %d consumers have closed", i+1), func() bool {
+					return l.ready(l.queue)+l.ready(l.queue+".retry") == 1
+				})
+			}
+			l.consume(func(*message.Message, run) error { return nil })
+			l.awaitEnds([]string{"last"})
+		})
+	}
+}
+
+// awaitQueues returns when ok, which asks the broker, reports true.
+func (l *fixture) awaitQueues(what string, ok func() bool) {
+	l.Helper()
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-over:
+			l.Fatalf("no %s within %v", what, maxWait)
+		}
 	}
 }

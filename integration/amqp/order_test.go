@@ -175,8 +175,8 @@ func (s *groupService) end() {
 	<-s.over
 }
 
-// With failures, crashes and shutdowns no message begins before all earlier ones, or those of its key, are settled.
-// That holds on each kind of queue, because the end of a channel returns its messages in order.
+// With any failures, crashes and shutdowns, no message begins before all that was before it, or of its key,
+// are settled. That is so on each kind of queue, because the end of a channel hands back what it had in order.
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
@@ -242,8 +242,8 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 	}
 }
 
-// Messages that stay behind a failing one for half of the consumer timeout make the channel end before the broker
-// closes it. All come back in order, and the failing message keeps its state.
+// Messages behind a failing one for half of the consumer timeout are not left there until the broker closes the
+// channel: that ends without help, all comes back in order, and the failing message goes on as it was.
 func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {

@@ -40,7 +40,7 @@ const (
 	orderRetries = 3
 )
 
-// orderID returns the id of a message: its key and its number there.
+// orderID is the id of a message: its key, and its place among those of the key.
 func orderID(key, n int) string { return fmt.Sprintf("key-%d/%d", key, n) }
 
 // keyOf returns the key of a message.

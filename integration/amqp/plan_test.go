@@ -212,7 +212,7 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
-	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // the broker counts each queue separately
+	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted alone
 		return has(plan.Notes, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it") &&
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})

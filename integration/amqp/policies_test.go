@@ -13,9 +13,9 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 

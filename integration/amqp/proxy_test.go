@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// proxy is a TCP proxy between a client and its broker.
+// proxy is between a client and its broker.
 type proxy struct {
 	to     string
 	listen net.Listener

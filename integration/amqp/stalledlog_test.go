@@ -17,14 +17,15 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// stall is how long a busy disk is blocked: longer than everything that a client did before it closed its channel.
-const stall = 3 * time.Second
+// stall is for how long a busy disk takes nothing: longer than all that a client did before it let go of its channel.
+// A client that closes gives up waiting for it after two drain timeouts.
+const stall = 4 * time.Second
 
 // A quorum queue on a busy disk accepts 32 acks of a channel. The channel keeps the others until those are written.
 // If it closed before, up to 117 of 150 acked messages came back.
 func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newFixture(t, r, func(l *fixture) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, time.Second })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, 3*time.Second })
 	l.declared()
 	all := ids(n)
 	slow := make(map[string]bool) // every second one, so that the others are acked one by one

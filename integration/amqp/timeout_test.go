@@ -46,8 +46,8 @@ func setConsumerTimeout(t *testing.T, r *brokers.Rabbit) {
 	set("channel_tick_interval", "1000") // the default is once a minute
 }
 
-// staysBehindSlowHandler runs handlers one after another, two of which together exceed the broker's timeout. Messages
-// behind one are returned in time and come again.
+// staysBehindSlowHandler has handlers run one after another of which two take longer than the
+// broker waits: messages behind one are handed back before, and comes again.
 func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(*fixture) {})
 	l.declared()

@@ -26,7 +26,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// unreadables returns headers that the client cannot read. Each ended the connection and came back, forever.
+// Messages that the client cannot read. Each ended the connection and came back forever.
 func unreadables() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8193 {

@@ -14,8 +14,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // onBoth runs a test on the oldest and the newest RabbitMQ.
@@ -60,8 +61,8 @@ func (l *fixture) planned(n int) []time.Time {
 	return slices.SortedFunc(maps.Values(waiting), time.Time.Compare)
 }
 
-// deliverAndDie delivers the messages of a queue to clients that die, several times. A broker with a delivery limit
-// then moves them on by itself.
+// deliverAndDie has somebody take the messages of a queue and die, again and again. A
+// broker that counts up to a limit moves them on.
 func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.Helper()
 	for range times {
@@ -248,8 +249,10 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 	}
 }
 
-// A level has more messages than the prefetch: some leave it for a shorter one, others are due at its end. No message
-// waits for an earlier one that waits longer. Those that moved on stayed in the prefetch for a whole level.
+// On one level are messages that leave it for a shorter one and others that are
+// due at its end, more than the prefetch: nobody waits for who was there before
+// but waits for longer. Those that moved on were in the prefetch for a whole
+// level, beginning when they came into it.
 func TestMixedWaits(t *testing.T) {
 	t.Parallel()
 	const level, longer = 6 * time.Second, 11500 * time.Millisecond
@@ -307,7 +310,7 @@ func TestAClockThatIsAhead(t *testing.T) {
 	l.awaitChange("consuming", 1)
 	now := time.Now().UTC()
 	st := redeliver.State{
-		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: redeliver.CeilMilli(now.Add(level + ahead)),
+		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: limits.CeilMilli(now.Add(level + ahead)),
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
 	l.craft(".retry.2s", "", l.queue, st)

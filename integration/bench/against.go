@@ -63,7 +63,7 @@ func (e *experiment) sayOf(run int, k contender, out *outcome) {
 	e.sayf("run %d, %s: %.0f msg/s%s, %.2f CPU s per million, peak %.0f MiB", run, k.name, float64(k.messages)/out.Seconds, late, perMillion(out, k.messages), mib(out.PeakRSS))
 }
 
-// preloaded has all messages stand there before a side starts.
+// preloaded writes all messages before a side starts.
 func preloaded(ctx context.Context) func(entrant) single {
 	return func(k entrant) single {
 		return single{

@@ -128,7 +128,7 @@ func TestOnlyWhatTheGroupReadsCanBeUnsettled(t *testing.T) {
 	}
 }
 
-// A value of another size, and another number of partitions, are what the row asked for; the rest is as ever.
+// A value of another size, and another number of partitions, are what the row asked for; the rest is unchanged.
 func TestShapeOfMessages(t *testing.T) {
 	w := newShaped(shape{size: 100, partitions: 16})
 	used := make(map[int32]int)

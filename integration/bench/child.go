@@ -215,7 +215,7 @@ type process struct {
 	err     error
 }
 
-// spawn starts a child. Its end comes by itself, with stop, or with kill.
+// spawn starts a child. It ends on its own, with stop, or with kill.
 func spawn(s spec) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -278,7 +278,7 @@ func (p *process) kill() {
 }
 
 // await returns what the child measured. The child is killed when the time is over, or when ctx ends and it does not
-// stop by itself.
+// stop.
 func (p *process) await(ctx context.Context, within time.Duration) (*outcome, error) {
 	defer p.stop()
 	timer := time.NewTimer(within)

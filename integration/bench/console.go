@@ -22,7 +22,7 @@ const consoleJob job = "console"
 // consoleQueues is how many DLQs the console of consoleRow shows.
 const consoleQueues = 10
 
-// consoleGroup has failed all that lies there.
+// consoleGroup has failed all that is there.
 const consoleGroup = "billing"
 
 // consoleRow asks the console of ten DLQs for its home page: at once, all the while that it reads them in the background,

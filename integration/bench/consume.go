@@ -33,7 +33,7 @@ const prefetched = 1000
 func consumeRow(raw nativeName, ratio float64) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		n := e.scaled(500_000)
-		e.notef("the raw consumer marks each record when its handler has returned, whatever stands below it: with workers it may lose some in a crash, and keeps no order of keys")
+		e.notef("the raw consumer marks each record when its handler has returned, whatever is below it: with workers it may lose some in a crash, and keeps no order of keys")
 		return e.compare(ctx, native(n, raw, ratio, "sarama, "+string(raw), defaultInFlight))
 	}
 }

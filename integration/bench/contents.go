@@ -12,7 +12,7 @@ import (
 // contents is what an independent reader finds in a topic or a queue.
 type contents struct {
 	records  int
-	distinct map[uint64]int // how often each id stands there
+	distinct map[uint64]int // how often each id is there
 	sum      uint64         // over the first of each id
 	last     time.Time      // of the records' timestamps; zero on RabbitMQ, which has none
 }
@@ -33,7 +33,7 @@ func (f *contents) take(r *kgo.Record) {
 	}
 }
 
-// read reads all that stands in a topic now.
+// read reads all that is in a topic now.
 func (c *cluster) read(ctx context.Context, topic string) (*contents, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// weight is what stands on the delay and retry topics of an origin, of all its groups, in one replica.
+// weight is what is on the delay and retry topics of an origin, of all its groups, in one replica.
 type weight struct {
 	records, bytes int64
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// filler writes messages that failed once and wait on a level until due, as they would stand there.
+// filler writes messages that failed once and wait on a level until due, as they would be there.
 type filler func(ctx context.Context, s spec, n int, level time.Duration, due time.Time) (written, error)
 
 func growWaitingRow(ctx context.Context, e *experiment) error {
@@ -35,7 +35,7 @@ func (e *experiment) drains(ctx context.Context, points []int, inFlight int, fil
 }
 
 const (
-	// All must stand there before the first falls due, and none may wait for longer than the level.
+	// All must be there before the first falls due, and none may wait for longer than the level.
 	fillRate  = 20_000 // messages a second, which even a busy machine writes
 	fillSlack = 5 * time.Second
 	fillLevel = time.Minute

@@ -26,7 +26,7 @@ const (
 	rocketTuned   side = "rocketmq-tuned"
 )
 
-// How Spring calls what stands behind a topic where all delays are the same, and the group that reads the first.
+// How Spring calls what follows a topic where all delays are the same, and the group that reads the first.
 const (
 	springRetry = "-retry"
 	springDLT   = "-dlt"
@@ -47,7 +47,7 @@ func (e *experiment) buildJava(ctx context.Context) (*brokers.JavaProject, error
 	return brokers.Java(ctx, "bench", sources, e.sayf)
 }
 
-// javaCommand is a run of a side in Java. Its heap is what a JVM takes by itself.
+// javaCommand is a run of a side in Java. Its heap is what a JVM takes by default.
 func javaCommand(built *brokers.JavaProject, s spec) []string {
 	common := []string{
 		built.Java, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-Dbrokers=" + strings.Join(s.Brokers, ","),
@@ -77,7 +77,7 @@ func rocketLogs() string {
 // program is the command of a child.
 func (s spec) program(self string) *exec.Cmd {
 	if s.Program != nil {
-		return exec.Command(s.Program[0], s.Program[1:]...) //nolint:noctx // As this program's own children; it ends by itself, or is killed.
+		return exec.Command(s.Program[0], s.Program[1:]...) //nolint:noctx // As this program's own children; it ends on its own, or is killed.
 	}
 	return exec.Command(self, childCommand) //nolint:noctx // It ends when its input ends, so that it can close in order.
 }

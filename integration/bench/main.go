@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.runs, "runs", 5, "runs of each side; one more before them is thrown away")
 	flags.Float64Var(&o.scale, "scale", 1, "factor for message counts and durations, for quick trials")
 	flags.StringVar(&o.json, "json", "", "also write everything that was measured to `FILE`")
-	flags.StringVar(&o.markdown, "markdown", "", "also write the table as it stands in docs/evidence/benchmarks.md to `FILE`")
+	flags.StringVar(&o.markdown, "markdown", "", "also write the table for docs/evidence/benchmarks.md to `FILE`")
 	flags.StringVar(&o.svg, "svg", "", "also draw each grow row into a file in `DIR`: grow-waiting.svg and so on")
 	flags.StringVar(&o.profile, "profile", "", "write CPU and allocation profiles of every side to `DIR`")
 	flags.IntVar(&o.inFlight, "in-flight", 0, "MaxInFlight of our side in all rows (default: each row's own)")

@@ -23,7 +23,7 @@ type meter struct {
 	first   atomic.Int64  // unix nanoseconds; 0 for none
 	busy    atomic.Int64  // the CPU time until then, in nanoseconds
 	done    chan struct{}
-	end     time.Time     // stands when done is closed
+	end     time.Time     // is set when done is closed
 	endCPU  time.Duration // as end
 }
 

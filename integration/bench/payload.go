@@ -82,7 +82,7 @@ func stated(r *kgo.Record, st *redeliver.State) *kgo.Record {
 	return r
 }
 
-// written is what stands in a topic.
+// written is what is in a topic.
 type written struct {
 	count int
 	sum   uint64

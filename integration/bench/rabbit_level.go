@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// brokersLevel is the shortest round level that the broker hands on by itself: up to a
+	// brokersLevel is the shortest round level that the broker itself hands on: up to a
 	// minute the subscriber reads it.
 	brokersLevel = 61 * time.Second
 	// perQueue is what amqp.Plan says of one queue.

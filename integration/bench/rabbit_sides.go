@@ -66,7 +66,7 @@ func grmqDLQ(queue string) string { return queue + "." + topology.DLQSuffix }
 const grmqRetryCount = "grmq-retry-count"
 
 // openGRMQ is grmq as its documentation has it, with as many workers as unacked messages, and with the topology that
-// it would build, but of quorum queues: it has no option for those it makes by itself.
+// it would build, but of quorum queues: it has no option for its own queues.
 func (s spec) openGRMQ() *consumer {
 	policy := retry.NewPolicy(true, retry.WithDelay(time.Second, retries))
 	quorum := topology.WithQueueArg(amqp091.QueueTypeArg, amqp091.QueueTypeQuorum)

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // replayJob replays a DLQ, or the part of it that spec.Filter takes.
@@ -96,7 +96,7 @@ func (e *experiment) fillDLQ(ctx context.Context, s spec, n int) error {
 	})
 }
 
-// replayed checks that what was to be replayed stands on the way back, and nothing else.
+// replayed checks that what was to be replayed is on the way back, and nothing else.
 func (e *experiment) replayed(ctx context.Context, run int, s spec, out *outcome, n int) error {
 	want := n
 	if s.Filtered {

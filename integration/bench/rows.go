@@ -73,7 +73,7 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"rabbit-lateness", "RabbitMQ: due to handler entry, level 1 s, steady 500 failing messages/s for 20 s, 3 retries each", "p99 20 ms, never early, 40 MiB", onRabbit, rabbitLatenessRow},
 		{"rabbit-lateness-shards", "the same at 2,000/s with four shards", "p99 500 ms, never early, 40 MiB", onRabbit, rabbitShardsRow},
 		{"rabbit-backlog", "RabbitMQ: the same while 100,000 messages wait in the queue of a slow consumer, 1 % failing", "p99 30 ms, never early, 40 MiB", onRabbit, rabbitBacklogRow},
-		{"rabbit-level", "RabbitMQ: what one delay queue of a level of 61 s, which the broker hands on by itself, hands on, 40,000 messages due at once", "2,500 msg/s, which Plan says", onRabbit, rabbitLevelRow},
+		{"rabbit-level", "RabbitMQ: the rate at which the broker hands on messages of one delay queue, of a level of 61 s; 40,000 messages due at once", "2,500 msg/s, which Plan says", onRabbit, rabbitLevelRow},
 		{"sqs-subscribe", "SQS: our Subscriber and Ack in a plain loop against watermill-aws's, 50,000 against 2,000 preloaded", "10x", onSQS, sqsSubscribeRow(contender{side: peer, name: "watermill-aws", messages: 2_000}, 50_000, 10)},
 		{"sqs-subscribe-ten", "the same against watermill-aws with ten workers, 50,000 against 10,000", "3x", onSQS, sqsSubscribeRow(contender{side: tenWorkers, name: "watermill-aws, ten workers", messages: 10_000}, 50_000, 3)},
 		{"sqs-bare", "the same against the bare SDK, receive 10 and delete 10, with as many pollers as ours, 50,000 each", "0.9x", onSQS, sqsSubscribeRow(contender{side: bare, name: "bare SDK", messages: 50_000}, 50_000, 0.9)},

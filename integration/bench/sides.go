@@ -165,7 +165,7 @@ func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	case <-h.meter.done:
 	case <-ctx.Done():
 	case err := <-finished:
-		return nil, errors.Join(errors.New("it ended by itself"), err)
+		return nil, errors.Join(errors.New("it ended unexpectedly"), err)
 	}
 	stopProfile()
 	out := h.outcome()

@@ -196,7 +196,7 @@ func (q *queues) unsettled(ctx context.Context, s spec) (int64, error) {
 	return sum, nil
 }
 
-// dead takes what lies in the DLQ.
+// dead takes what is in the DLQ.
 func (q *queues) dead(ctx context.Context, s spec) (*contents, error) {
 	url, err := q.url(ctx, s.Topic+"-dlq")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// waitingRow writes messages that wait for an hour, as they would stand after a first failure, and watches a consumer
+// waitingRow writes messages that wait for an hour, as they would be after a first failure, and watches a consumer
 // that has nothing else to do.
 func waitingRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(1_000_000)

@@ -124,7 +124,7 @@ func (b *Broker) Kill() error {
 func (b *Broker) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g, ok := b.sys.(*given); ok { // only whoever runs it can restart it
+	if g, ok := b.sys.(*given); ok { // only the people who run it can restart it
 		if err := g.restart(ctx); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (b *Broker) Restart(ctx context.Context) error {
 	return b.start(ctx)
 }
 
-// Stop ends the broker for good and removes its data. It reports a broker that had ended by itself before: then the
+// Stop ends the broker for good and removes its data. It reports a broker that had ended before: then the
 // test did not meet what it thinks it met. A second Stop does nothing.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
@@ -179,7 +179,7 @@ func (b *Broker) CPU() time.Duration {
 // LogTail returns the last lines of the broker's log.
 func (b *Broker) LogTail() string { return b.sys.logTail() }
 
-// WaitReady waits until the broker answers a client, until it ends by itself, or until the deadline: that of ctx, or
+// WaitReady waits until the broker answers a client, until it ends, or until the deadline: that of ctx, or
 // KafkaOptions.StartTimeout from now, whichever is earlier.
 func (b *Broker) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.maxWait)

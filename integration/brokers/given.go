@@ -39,7 +39,7 @@ func (g *given) start(context.Context) error { return nil }
 func (g *given) stop(bool) error             { return nil }
 func (g *given) ended() error                { return nil }
 func (g *given) remove(bool) (string, error) { return "", nil }
-func (g *given) logTail() string             { return "(the log is with whoever runs it)" }
+func (g *given) logTail() string             { return "(the log is where the broker runs)" }
 
 // kill does nothing when a context ends, so it is Kill that must say it cannot.
 func (g *given) kill() error {

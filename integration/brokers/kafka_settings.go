@@ -12,7 +12,7 @@ import (
 // people who start it by hand; TestComposeFileHasOurSettings compares the two.
 func kafkaSettings() map[string]string {
 	return map[string]string{
-		// A topic that appears by itself would hide that a client forgot to create it, or created it wrongly.
+		// A topic that the broker creates unasked would hide that a client forgot to create it, or created it wrongly.
 		"auto.create.topics.enable": "false",
 		"num.partitions":            "4",
 		// Groups form at once, and a killed member may be missed within seconds.

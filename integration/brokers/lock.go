@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// lock takes the lock file at path and waits for whoever has it. The kernel gives it back when a holder dies.
+// lock takes the lock file at path and waits for the process that has it. The kernel gives it back when a holder dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		unlock, err = tryLock(path)

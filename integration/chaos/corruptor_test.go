@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// corruptor stands before a Kafka node and, while it lies, flips a bit in the records of what it answers to a fetch. The
+// corruptor is in front of a Kafka node and, while it is on, flips a bit in the records of what it answers to a fetch. The
 // records have a checksum, so a client must see that. Nothing else of the protocol has one, and TCP is trusted with it:
 // to change an offset in a request proves nothing of a client.
 type corruptor struct {
@@ -134,7 +134,7 @@ func lie(frame []byte, version int16) (told bool) {
 			if len(p.RecordBatches) <= batchHead {
 				continue
 			}
-			// It stands in the frame, and is not a copy of it.
+			// It is in the frame, and is not a copy of it.
 			size := 12 + int(binary.BigEndian.Uint32(p.RecordBatches[8:]))
 			if size > batchHead && size <= len(p.RecordBatches) {
 				p.RecordBatches[(batchHead+size)/2] ^= 1

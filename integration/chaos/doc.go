@@ -1,4 +1,4 @@
-// Package chaos breaks what a retry layer stands on, at random and from a seed, and has the checker of package history
+// Package chaos breaks what a retry layer depends on, at random and from a seed, and has the checker of package history
 // look for a promise that did not hold. docs/evidence/chaos.md tells what is injected, what is checked and how to repeat a run.
 //
 // A run has a [stage]: one broker, with proxies between it and everybody, and what can go wrong with it. Loads are

@@ -73,7 +73,7 @@ func (c *processes) fill(i int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !m.asked {
-			c.t.Errorf("%s ended by itself: %v; it said:\n%s", m.name, m.Err(), m.Said())
+			c.t.Errorf("%s ended unexpectedly: %v; it said:\n%s", m.name, m.Err(), m.Said())
 		}
 	}()
 }
@@ -96,7 +96,7 @@ func (c *processes) dismiss(m *member, how syscall.Signal) error {
 	case <-m.Ended():
 		return nil
 	case <-time.After(3 * time.Minute):
-		_ = m.Signal(syscall.SIGQUIT) // it says where it stands
+		_ = m.Signal(syscall.SIGQUIT) // it prints its goroutines
 		select {
 		case <-m.Ended():
 		case <-time.After(10 * time.Second):

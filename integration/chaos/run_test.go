@@ -198,7 +198,7 @@ func (r *performance) write(ctx, writing context.Context, load history.Load, rat
 }
 
 // settle waits until every message has come to its end and nothing is unsettled. When the time is over it has written
-// down where everything stands.
+// down all goroutines.
 func (r *performance) settle() bool {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()

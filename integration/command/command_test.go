@@ -119,7 +119,7 @@ func (s *shop) worked(fail, event string, n int, then func()) map[string]int {
 		if err == nil && len(ids) >= n {
 			return ids
 		}
-		// A broker that stands still for longer than a client waits for it: whoever runs a service starts it again.
+		// A broker that stands still for longer than a client waits for it: a supervisor starts the service again.
 		if tries == 1 || len(ids) > 0 || !strings.Contains(said, ": connecting to ") {
 			s.t.Fatalf("%d of %d %s: %v: %s", len(ids), n, event, err, said)
 		}
@@ -140,7 +140,7 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	// Before a test waits for ever, the worker ends and its lines with it.
+	// Before a test waits forever, the worker ends and its lines with it.
 	late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if then != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// redeliver console shows what lies on all three brokers beside each other, with what waits there, and ends in order
+// redeliver console shows what is on all three brokers beside each other, with what waits there, and ends in order
 // when it is told to.
 func TestConsole(t *testing.T) {
 	t.Parallel()

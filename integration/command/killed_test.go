@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// killed fills the DLQ with three kinds of failures beside what lies there, replays one
+// killed fills the DLQ with three kinds of failures beside what is there, replays one
 // of them, kills that twice in the middle and accounts for every message: of the one
 // kind each was handled, and twice at most as many as two windows; the others lie there.
 func (s *shop) killed() {

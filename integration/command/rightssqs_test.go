@@ -59,7 +59,7 @@ func (p *policyDocument) without(action, queue string) *policyDocument {
 	return &rest
 }
 
-// gate stands before a server of SQS and lets through what a policy allows, as AWS does
+// gate is in front of a server of SQS and lets through what a policy allows, as AWS does
 // and neither ElasticMQ nor moto.
 type gate struct {
 	url    string

@@ -291,7 +291,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 			_ = run.cmd.Process.Kill()
 			_ = run.cmd.Wait()
 			if run.cmd.ProcessState.Exited() {
-				t.Errorf("it has ended by itself: %s", run.errs.String())
+				t.Errorf("it has ended unexpectedly: %s", run.errs.String())
 			}
 		}
 		run := s.sidecar(args...)

@@ -72,7 +72,7 @@ type tab struct {
 	wrong []string
 }
 
-// guards stand in every page before anything of its own: they note what the policy has refused, and what only a script
+// guards run on every page before its own scripts: they note what the policy has refused, and what only a script
 // that is not ours would do.
 const guards = `window.refused = []; window.hacked = [];
 addEventListener("securitypolicyviolation", (e) => refused.push(e.violatedDirective + " " + e.blockedURI));

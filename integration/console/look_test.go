@@ -36,7 +36,7 @@ const nameless = `[...document.querySelectorAll("a[href], button, input:not([typ
 	return !(e.getAttribute("aria-label") || by && document.getElementById(by)?.textContent.trim() || e.labels?.length && e.labels[0].textContent.trim() || e.textContent.trim());
 }).map((e) => e.outerHTML.slice(0, 120))`
 
-// disorder lists what a screen reader stumbles over: headings that leave a level out, ids that stand there twice, cells without heads.
+// disorder lists what a screen reader stumbles over: headings that leave a level out, duplicate ids, cells without heads.
 const disorder = `(() => { const found = [], ids = new Set(); let last = 0;
 	for (const h of document.querySelectorAll("h1, h2, h3")) { const n = +h.tagName[1]; if (n > last + 1) found.push("behind h" + last + " " + h.outerHTML); last = n; }
 	if (document.querySelectorAll("h1").length !== 1) found.push("not one h1");

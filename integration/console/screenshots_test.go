@@ -31,7 +31,7 @@ const (
 )
 
 // Every page is taken as it is shown; make screenshots writes docs/screenshots by it. The Kafka is in this process,
-// because the names stand in the pictures.
+// because the names are in the pictures.
 func TestScreenshots(t *testing.T) {
 	t.Parallel()
 	dir := *screenshots

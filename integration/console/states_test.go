@@ -98,7 +98,7 @@ func TestTroubleIsSaid(t *testing.T) {
 	b.until("!" + says("The broker does not answer"))
 	b.clean()
 
-	// The server: what stands there is kept, with since when it is old.
+	// The server: the old content is kept, with since when it is old.
 	address := strings.Trim(strings.TrimPrefix(s.url, "http:"), "/")
 	if err := s.server.Close(); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func (v *service) handled() map[string]int {
 }
 
 // From the home page to the cause, its messages, the replay with a reason that is typed, and its end, by the keyboard
-// alone. The group that failed the message handles it after the replay, and the page says so by itself.
+// alone. The group that failed the message handles it after the replay, and the page says so without a reload.
 func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	t.Parallel()
 	const n = 7
@@ -85,7 +85,7 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.visit(s.url)
 	b.until(headed(fmt.Sprintf("%d dead letters", n+1)))
 
-	// The first Tab skips what stands on every page.
+	// The first Tab skips what is on every page.
 	b.reach("e.innerText === 'Skip to the content'")
 	b.press(kb.Enter)
 	b.until("document.activeElement.id === 'main'")
@@ -107,7 +107,7 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.reach("e.name === 'why'")
 	b.do(chromedp.KeyEvent("the bank is open, INC-1207"))
 	b.reach("e.name === 'canary'")
-	b.press("1", ",", "3") // what stood there is chosen, and so overwritten
+	b.press("1", ",", "3") // what was there is chosen, and so overwritten
 	b.reach("e.name === 'watch'")
 	b.press("1")
 	v.mended.Store(true)

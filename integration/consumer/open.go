@@ -18,7 +18,7 @@ type Client struct {
 }
 
 // Open calls open until it is done, and so does the client with Subscribe: a service that starts while its broker is down
-// is started again by whoever started it.
+// is started again by its parent.
 func Open(ctx context.Context, open func() (Client, error)) (Client, error) {
 	for {
 		c, err := open()

@@ -11,7 +11,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// A failed message comes back for ever in the service before, and is in the DLQ after its retries in the one
+// A failed message comes back forever in the service before, and is in the DLQ after its retries in the one
 // after.
 func TestSQSConsumeExample(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,7 @@ func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 			line, ok := p.next()
 			if !ok {
 				show(t, append(lines, p.errors()))
-				t.Fatalf("it ended by itself before %q", moment.line)
+				t.Fatalf("it ended unexpectedly before %q", moment.line)
 			}
 			lines = append(lines, line)
 			if strings.Contains(line, "  placed") {
@@ -185,7 +185,7 @@ func TestQuickstartRefusesToRunTwice(t *testing.T) {
 	for {
 		line, ok := first.next()
 		if !ok {
-			t.Fatal("the first ended by itself")
+			t.Fatal("the first ended unexpectedly")
 		}
 		if strings.Contains(line, "placed") {
 			break

@@ -36,7 +36,7 @@ func checkShop(t *testing.T, name, broker, dlq string, between func()) {
 	for left == "" {
 		line, ok := p.next()
 		if !ok {
-			t.Fatal("it ended by itself")
+			t.Fatal("it ended unexpectedly")
 		}
 		if strings.Contains(line, "-08  retry in 2s") {
 			left = strings.Fields(line)[1]

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// The two commands of the README, as they stand there but for the addresses and the
+// The two commands of the README, unchanged but for the addresses and the
 // topic: a handler in Python, and redeliver run.
 func TestSidecarPython(t *testing.T) {
 	t.Parallel()

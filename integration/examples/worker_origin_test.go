@@ -27,7 +27,7 @@ type origin struct {
 
 func newName() string { return "worker-" + strings.ToLower(rand.Text()[:10]) }
 
-// work starts a worker; args stand behind what every worker needs.
+// work starts a worker; args follow what every worker needs.
 func (o *origin) work(args ...string) *program {
 	o.t.Helper()
 	// Scripts say --group to every broker.

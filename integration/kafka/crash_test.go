@@ -244,7 +244,7 @@ func TestKillsCondemnNobody(t *testing.T) {
 	for i := 1; i <= kills; i++ {
 		p := w.start(t)
 		if !w.await(t, p, "progress", func(c chronicle) bool { return len(c.commits) >= 1500*i }) {
-			t.Fatal("the process has ended by itself")
+			t.Fatal("the process has ended unexpectedly")
 		}
 		p.end(syscall.SIGKILL)
 	}
@@ -252,11 +252,11 @@ func TestKillsCondemnNobody(t *testing.T) {
 	begun := time.Now()
 	p := w.start(t)
 	if !w.await(t, p, "all are committed", func(c chronicle) bool { return len(c.commits) == messages }) {
-		t.Fatal("the process has ended by itself")
+		t.Fatal("the process has ended unexpectedly")
 	}
 	took := time.Since(begun)
 	if !w.finish(t, p) {
-		t.Fatal("the process has ended by itself")
+		t.Fatal("the process has ended unexpectedly")
 	}
 	w.settled(t)
 	c := w.read(t)

@@ -163,7 +163,7 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	cfg.deadInOrder(t)
 }
 
-// deadInOrder reads the DLQ: the letters of a key stand in the order of the origin,
+// deadInOrder reads the DLQ: the letters of a key are in the order of the origin,
 // and are those that fail for good. A kill may have written one twice.
 func (c perKeyConfig) deadInOrder(t *testing.T) {
 	t.Helper()

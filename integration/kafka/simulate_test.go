@@ -22,8 +22,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/simulate"

@@ -238,8 +238,8 @@ func (c *chaos) start(instance string) *worker {
 		<-w.Ended()
 		asked := w.Err() == nil && w.mayEnd.Load()
 		if !errors.Is(w.Err(), consumer.ErrKilled) && !asked && !c.over.Load() {
-			c.t.Errorf("consumer %d ended by itself: %v; it said:\n%s", w.number, w.Err(), w.Said())
-			c.abort(errors.New("a consumer ended by itself"))
+			c.t.Errorf("consumer %d ended unexpectedly: %v; it said:\n%s", w.number, w.Err(), w.Said())
+			c.abort(errors.New("a consumer ended unexpectedly"))
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()

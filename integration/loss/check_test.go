@@ -15,7 +15,7 @@ type letter struct {
 	key     []byte
 	value   []byte
 	headers []header          // without redeliver's
-	place   string            // where it says that it stood
+	place   string            // where the copy says that it was
 	meta    map[string]string // redeliver's headers without their prefix
 }
 

@@ -93,7 +93,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 }
 
 // leaver takes nothing more when the process ends, as a service's own loop does that has left. The Router would go on
-// until its subscriber closes the channel, and whatever lies ready would find a handler.
+// until its subscriber closes the channel, and whatever is ready would find a handler.
 type leaver struct {
 	message.Subscriber
 	spy *spy
@@ -123,7 +123,7 @@ func (s leaver) Subscribe(ctx context.Context, topic string) (<-chan *message.Me
 	return out, nil
 }
 
-// earlyAcker takes "confirm before ack" out. Retry and the Router get a copy of each message; ackEarly stands inside
+// earlyAcker takes "confirm before ack" out. Retry and the Router get a copy of each message; ackEarly is inside
 // Retry and acks the adapter's own message when the handler has failed, so that the write of its next hop comes after.
 type earlyAcker struct{ message.Subscriber }
 

@@ -19,7 +19,7 @@
 // run again by somebody else: that is what being in the state means.
 //
 //   - running: inside a handler;
-//   - publishing: the decision stands and the write to where it waits or the DLQ is not confirmed; either it is held back
+//   - publishing: the decision is made and the write to where it waits or the DLQ is not confirmed; either it is held back
 //     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer unread;
 //   - waiting: a message is held until it is due, and nothing runs and nothing is being written;
 //   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave;

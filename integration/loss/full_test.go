@@ -21,7 +21,7 @@ type filler interface {
 	empty(ctx context.Context) error
 }
 
-// fill raises the free space that RabbitMQ insists on: it blocks whoever publishes.
+// fill raises the free space that RabbitMQ insists on: it blocks all publishers.
 func (r *rabbitSystem) fill(ctx context.Context) error {
 	_, err := r.broker.RunCtl(ctx, "set_disk_free_limit", "900000000000000")
 	return err

@@ -44,7 +44,7 @@ type item struct {
 	value   []byte
 	headers []header
 	uuid    bool // it has a Watermill UUID, which is then redeliver's id
-	// Where the broker says that it stands. An empty place is a write without an answer.
+	// Where the broker says that it is. An empty place is a write without an answer.
 	place string
 	at    time.Time
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// link stands between consumers and their broker, and is as slow as it is told to be.
+// link is between consumers and their broker, and is as slow as it is told to be.
 type link struct {
 	to     string
 	listen net.Listener

@@ -168,7 +168,7 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 //
 //   - what a killed consumer had run since the lowest unsettled message started (the slowest handler's time), plus
 //     250 ms, which is a commit's interval and a bit;
-//   - what all consumers ran from then before a broker died until it was back: what lies read in memory is handled
+//   - what all consumers ran from then before a broker died until it was back: what is read in memory is handled
 //     meanwhile and cannot be committed;
 //   - a quarter of that, because a copy climbs the ladder like its original, and one message in twenty for the
 //     rebalances, which need not repeat anything but what a drain timeout cuts off.

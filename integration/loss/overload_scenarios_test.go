@@ -32,7 +32,7 @@ func backPressure(t *testing.T, o overloaded, sys system) {
 	if first < inFlight {
 		t.Errorf("never more than %d handlers at once, although there was work for %d: the test proves nothing", first, inFlight)
 	}
-	// On Kafka that is 32 MiB of what is read ahead, what lies with it in the client's fetches, as much again until the
+	// On Kafka that is 32 MiB of what is read ahead, what is with it in the client's fetches, as much again until the
 	// garbage collector comes, and the rest of this program. All at once was 800 MiB.
 	wantMemory(t, w, 224<<20)
 }

@@ -46,7 +46,7 @@ func newRabbitMQ(t *testing.T, own *brokers.Rabbit, queue string) *rabbitSystem 
 	return r
 }
 
-// rabbitPlace is what a message says of where it stands: its message id.
+// rabbitPlace is what a message says of where it is: its message id.
 func rabbitPlace(queue, id string) string { return queue + "/" + id }
 
 func (r *rabbitSystem) consumer() consumerConfig {
@@ -135,7 +135,7 @@ func (r *rabbitSystem) publishing(it *item) amqp091.Publishing {
 		case h.value != nil:
 			v = h.value
 		}
-		if before, ok := p.Headers[h.key]; ok { // a name stands once in a table
+		if before, ok := p.Headers[h.key]; ok { // a name appears once in a table
 			v = []any{before, v}
 		}
 		p.Headers[h.key] = v

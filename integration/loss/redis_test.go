@@ -24,7 +24,7 @@ type redisSystem struct {
 	broker        *brokers.Broker
 	client        *redis.Client
 	stream, group string
-	written       int      // entries of the stream: each has its number for an id, so that it stands there once
+	written       int      // entries of the stream: each has its number for an id, so that it is written once
 	list          []letter // read from the DLQ
 	last          string   // and the id of the last
 }
@@ -46,7 +46,7 @@ const (
 	redisAgain = "twice.again"
 	redisNull  = "(null)"
 	// redisPlace begins the UUID of a message that is to have none: a Pub/Sub of Watermill says of no message where it
-	// stands, so that the id of one without a UUID is a hash. adapters/pubsub's own tests look at that.
+	// is, so that the id of one without a UUID is a hash. adapters/pubsub's own tests look at that.
 	redisPlace = "place of "
 )
 
@@ -79,7 +79,7 @@ func (r *redisSystem) write(ctx context.Context, items []*item) error {
 		args := &redis.XAddArgs{Stream: r.stream, ID: fmt.Sprintf("%d-1", r.written), Values: values}
 		for {
 			err := r.client.XAdd(ctx, args).Err()
-			if err == nil || strings.Contains(err.Error(), "equal or smaller than the target") { // it stands there already
+			if err == nil || strings.Contains(err.Error(), "equal or smaller than the target") { // it is there already
 				break
 			}
 			if !consumer.Pause(ctx, 50*time.Millisecond) {

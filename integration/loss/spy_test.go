@@ -65,7 +65,7 @@ type spy struct {
 
 	mu      sync.Mutex
 	order   order
-	left    int           // how often the state is still passed by; the order stands while it is above 0
+	left    int           // how often the state is still passed by; the order is valid while it is above 0
 	over    chan struct{} // closed when SIGTERM is near: nothing is taken and no handler answers any more
 	names   map[string]string
 	running map[run]struct{}
@@ -129,7 +129,7 @@ func (s *spy) name(redeliverID, id string) {
 	s.names[redeliverID] = id
 }
 
-// enter and leave stand around a handler's work; inside is called in the midst of it.
+// enter and leave run around a handler's work; inside is called in the midst of it.
 func (s *spy) enter(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // waitingKafka is a Kafka on which so many messages wait longer than a run takes. They are to be there at its end.

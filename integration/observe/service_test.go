@@ -249,7 +249,7 @@ func (s *service) end() {
 	s.answered()
 }
 
-// collect has the registry ask what lies in the DLQ and what waits.
+// collect has the registry ask what is in the DLQ and what waits.
 func (s *service) collect() {
 	s.t.Helper()
 	s.keep("604800000")
@@ -306,7 +306,7 @@ func (s *service) answered() {
 	}
 }
 
-// keep has the broker delete from the DLQ what is older: by itself redeliver keeps it for ever.
+// keep has the broker delete from the DLQ what is older: redeliver's default keeps it forever.
 func (s *service) keep(ms string) {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addrs...))

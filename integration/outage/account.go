@@ -27,7 +27,7 @@ type account struct {
 	samples  []sample
 }
 
-// sample is how it stands at one time.
+// sample is the state at one time.
 type sample struct {
 	at      time.Duration
 	backlog int // written, neither done nor dead

@@ -17,7 +17,7 @@ type broker interface {
 	prepare(ctx context.Context, topic string) error
 	// write writes messages of these numbers and returns when they are confirmed. It is called for several topics at once.
 	write(ctx context.Context, topic string, first, end int) error
-	// dead counts what lies in a DLQ, by number.
+	// dead counts what is in a DLQ, by number.
 	dead(ctx context.Context, topic string) (map[int]int, error)
 	// dlq is where redeliver puts the dead letters of a topic.
 	dlq(topic string) string

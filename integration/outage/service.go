@@ -95,7 +95,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	var why error // stands when ended is closed
+	var why error // is set when ended is closed
 	go func() {
 		defer close(ended)
 		why = router.Run(ctx)
@@ -111,7 +111,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 	case <-ended:
 		cancel()
 		on.close()
-		return nil, "", fmt.Errorf("the router ended by itself: %w", why)
+		return nil, "", fmt.Errorf("the router ended unexpectedly: %w", why)
 	}
 }
 

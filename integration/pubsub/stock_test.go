@@ -65,7 +65,7 @@ func onKafka(t *testing.T, initial int64) pubsub.Config {
 	t.Cleanup(func() { _ = pub.Close() })
 	consuming := kafka.DefaultSaramaSubscriberConfig()
 	consuming.Consumer.Offsets.Initial = initial
-	consuming.Admin.Timeout = maxWait // by itself 3 s, and a topic that takes longer is an error
+	consuming.Admin.Timeout = maxWait // 3 s by default, and a topic that takes longer is an error
 	group := unique("stock")
 	sub := must[*kafka.Subscriber](t)(kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: addrs, ConsumerGroup: group, OverwriteSaramaConfig: consuming,

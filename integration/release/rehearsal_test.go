@@ -18,7 +18,7 @@ const (
 )
 
 // The steps of CONTRIBUTING.md, Releasing, in a copy: the library gets a version, the command requires that in the place
-// of its replace, and whoever has nothing but a proxy installs it.
+// of its replace, and somebody who has nothing but a proxy installs it.
 func TestTheCommandCanBeInstalledFromARelease(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

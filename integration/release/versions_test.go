@@ -34,7 +34,7 @@ func one(t *testing.T, file, pattern string) string {
 	return found
 }
 
-// Versions that stand in several files are the same in each.
+// Versions that are in several files are the same in each.
 func TestVersionsAgree(t *testing.T) {
 	t.Parallel()
 	for what, places := range map[string]map[string]string{

@@ -35,7 +35,7 @@ const (
 	pullOffsetMoved   = 21
 	offsetNotFound    = 22
 	readAndWrite      = "6" // a topic's permission
-	withSubscription  = "4" // a pull's flag: the group need not be online, what it wants stands in the request
+	withSubscription  = "4" // a pull's flag: the group need not be online, what it wants is in the request
 	maxUnderWay       = 512
 	maxPerPull        = "32" // messages, what a broker gives at most by its defaults
 	defaultTopic      = "TBW102"

@@ -42,13 +42,13 @@ func (c *Client) Produce(ctx context.Context, topic string, queue int, id string
 	c.broker.send(request, answered)
 }
 
-// Message is one that stands in a queue.
+// Message is one that is in a queue.
 type Message struct {
 	Body   []byte
 	Stored time.Time // when the broker wrote it, to the millisecond
 }
 
-// Read calls f with every message that stands in a topic now.
+// Read calls f with every message that is in a topic now.
 func (c *Client) Read(ctx context.Context, topic string, queues int, f func(Message)) error {
 	ends, err := c.Ends(ctx, topic, queues)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([
 	return found, next, err
 }
 
-// Where things stand in a message, and the flags that make its addresses longer by twelve bytes.
+// Offsets in a message, and the flags that make its addresses longer by twelve bytes.
 const (
 	flagsAt  = 36
 	hostsAt  = 48
@@ -104,7 +104,7 @@ const (
 	longer   = 12
 )
 
-// parse reads the messages of a pull, which stand one behind the other, each with its length.
+// parse reads the messages of a pull, which follow each other, each with its length.
 func parse(b []byte) (all []Message, err error) {
 	for len(b) > 0 {
 		if len(b) < 92 || int(binary.BigEndian.Uint32(b)) > len(b) || binary.BigEndian.Uint32(b) < 92 {

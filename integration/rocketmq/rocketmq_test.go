@@ -23,7 +23,7 @@ type server struct {
 
 	mu      sync.Mutex
 	busy    int        // how many writes are refused before one is taken
-	queues  [][][]byte // messages as they stand in a store
+	queues  [][][]byte // messages as they are in a store
 	created map[string]map[string]string
 	unknown int // how often the name server does not know a topic yet
 }
@@ -124,7 +124,7 @@ func offset(n int) command {
 
 var storedAt = time.UnixMilli(1_700_000_000_123)
 
-// stored is a message as it stands in a store, with addresses of four or of sixteen bytes.
+// stored is a message as it is in a store, with addresses of four or of sixteen bytes.
 func stored(body []byte, properties string, v6 bool) []byte {
 	host, flags := make([]byte, 8), uint32(0)
 	if v6 {

@@ -24,7 +24,7 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.Batc
 	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
-	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver retries itself
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
 	return func(ctx context.Context) error {
 		return sqs.ConsumeBatch(ctx, sqs.Config{
 			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,

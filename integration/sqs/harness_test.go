@@ -359,7 +359,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
-	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver retries itself
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
 	c, err := sqs.Open(context.Background(), sqs.Config{
 		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},
@@ -615,7 +615,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 		for i, d := range batch {
 			in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: d.receipt})
 		}
-		// An entry that fails becomes visible by itself.
+		// An entry that fails becomes visible again.
 		_, _ = h.api.ChangeMessageVisibilityBatch(context.Background(), in)
 	}
 	return msgs

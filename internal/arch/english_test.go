@@ -29,6 +29,12 @@ var (
 		regexp.MustCompile(`(?i)\b(is|are|was|were) told\b`):    `log or report it, or give the reader the subject`,
 		regexp.MustCompile(`(?i)\btells? (whether|if)\b`):       `"reports whether"`,
 		regexp.MustCompile(`(?i)\bmend(s|ed|ing)?\b`):           `"fix"`,
+		regexp.MustCompile(`(?i)\bby itself\b`):                 `"automatically", "alone" or nothing`,
+		regexp.MustCompile(`(?i)\b(stands|stood|lies)\b`):       `"is"`,
+		regexp.MustCompile(`(?i)\bwho(m)?ever\b`):               `"anyone who", or the role`,
+		regexp.MustCompile(`(?i)\bfor ever\b`):                  `"forever"`,
+		regexp.MustCompile(`(?i)\bas ever\b`):                   `"unchanged"`,
+		regexp.MustCompile(`(?i)\btold again\b`):                `"repeat"`,
 		regexp.MustCompile(`(?i)\bfor who (knows|reads|has)\b`): `"for users of"`,
 		regexp.MustCompile(`(?i)\b(what|which) is dead\b`):      `"dead letters" or "DLQ messages"`,
 	}
@@ -38,12 +44,13 @@ var (
 	strongMark      = strings.NewReplacer("**", "", "_", "")
 )
 
-// ordered are phrases with told that are plain: somebody was ordered to do something, and things differ.
-var ordered = regexp.MustCompile(`(?i)\btold\s+(to|apart)\b`)
+// plain are phrases with such a word that are right: somebody was ordered to do something, things differ, one thing
+// represents another, a machine does nothing.
+var plain = regexp.MustCompile(`(?i)\b(told\s+(to|apart)|(stands|stood)\s+(in\s+)?(for|still|where))\b`)
 
 // badHabits are the passages of a page or of a comment that are not plain English. Headings may begin with What.
 func badHabits(text string) (all []string) {
-	for _, block := range blocks(ordered.ReplaceAllString(mdCode.ReplaceAllString(text, "x"), "x")) {
+	for _, block := range blocks(plain.ReplaceAllString(mdCode.ReplaceAllString(text, "x"), "x")) {
 		for phrase, better := range badPhrases {
 			if found := phrase.FindString(block); found != "" {
 				all = append(all, "write "+better+" in the place of \""+found+"\": "+block)
@@ -94,7 +101,9 @@ func TestBadHabitsAreSeen(t *testing.T) {
 		"It tells\nwhether a file is there, and they mend it.":      2,
 		"- What is not acked comes back.":                           1,
 		"| a | Who uses one adapter compiles one client. |":         1,
-		"It ends. **Whoever** asks is denied.":                      1,
+		"It ends. **Whoever** asks is denied.":                      2,
+		"A header stands there for ever, and ends by itself.":       3,
+		"ElasticMQ stands for SQS, and the clock stood\nstill.":     0,
 		"What does it cost? Who pays? See below.":                   0,
 		"## What is promised\n\nIt recommends `what is told` only.": 0,
 		"Nobody says what is acked.":                                0,

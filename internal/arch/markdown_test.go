@@ -26,8 +26,8 @@ var (
 	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md[)#]")
 )
 
-// pages are the Markdown files of the tree, by their paths from the root, without what
-// stands in code blocks.
+// pages are the Markdown files of the tree, by their paths from the root, without their
+// code blocks.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	base, all := root(t), make(map[string]string)
@@ -126,7 +126,7 @@ func TestMarkdownLinesAreShort(t *testing.T) {
 		for line := range strings.Lines(text) {
 			line = strings.TrimRight(line, "\n")
 			indented := strings.HasPrefix(line, "    ")
-			code = indented && (code || before == "") // An indented block of code stands behind an empty line.
+			code = indented && (code || before == "") // An indented block of code follows an empty line.
 			before = line
 			if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "[![") || strings.HasPrefix(line, "![") {
 				continue

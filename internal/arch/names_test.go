@@ -44,6 +44,11 @@ func TestGoIsPlainEnglish(t *testing.T) {
 				}
 			}
 		}
+		for _, text := range texts(file, parsed) {
+			for _, habit := range badHabits(text) {
+				t.Errorf("%s: %s", file, habit)
+			}
+		}
 		for _, name := range declared(parsed) {
 			names++
 			if boundName.MatchString(name) {
@@ -59,6 +64,20 @@ func TestGoIsPlainEnglish(t *testing.T) {
 	if comments < 5000 || names < 10000 {
 		t.Errorf("%d comments and %d names: this test does not see them", comments, names)
 	}
+}
+
+// texts are the texts that a program shows its users: strings of several words, outside tests.
+func texts(file string, parsed *ast.File) (all []string) {
+	if strings.HasSuffix(file, "_test.go") {
+		return nil
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && strings.Count(lit.Value, " ") > 2 {
+			all = append(all, strings.Trim(lit.Value, "`\""))
+		}
+		return true
+	})
+	return all
 }
 
 // TestNamesDifferInMoreThanCase keeps Lane and lane out of one package.

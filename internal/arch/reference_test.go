@@ -48,20 +48,36 @@ func requireNames(t *testing.T, page string, names []string, minNames int) {
 	}
 }
 
-// The page about configurations has every field of each.
-func TestConfigPageIsComplete(t *testing.T) {
+// The pages about configurations and names have every field of each broker's.
+func TestConfigPagesAreComplete(t *testing.T) {
 	t.Parallel()
-	var names []string
-	for _, file := range []string{"adapters/kafka/config.go", "adapters/amqp/config.go", "adapters/sqs/config.go"} {
-		source, err := os.ReadFile(filepath.Join(root(t), file))
-		if err != nil {
-			t.Fatal(err)
+	all := pages(t)
+	for adapter, page := range map[string]string{"kafka": "kafka", "amqp": "rabbitmq", "sqs": "sqs"} {
+		page = "docs/reference/" + page + ".md"
+		text := all["docs/reference/config.md"] + all[page]
+		for _, name := range fields(t, "adapters/"+adapter+"/config.go", "Config", 15) {
+			if !strings.Contains(text, "`"+name+"`") {
+				t.Errorf("neither docs/reference/config.md nor %s names %q", page, name)
+			}
 		}
-		_, fields, _ := strings.Cut(string(source), "\ntype Config struct {\n")
-		fields, _, _ = strings.Cut(fields, "\n}\n")
-		for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w*) `).FindAllStringSubmatch(fields, -1) {
-			names = append(names, m[1])
-		}
+		requireNames(t, "docs/reference/names.md", fields(t, "adapters/"+adapter+"/names.go", "Names", 2), 2)
 	}
-	requireNames(t, "docs/reference/config.md", names, 60)
+}
+
+// fields are the exported fields of a struct.
+func fields(t *testing.T, file, of string, minFields int) (names []string) {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join(root(t), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(source), "\ntype "+of+" struct {\n")
+	body, _, _ = strings.Cut(body, "\n}\n")
+	for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w*) `).FindAllStringSubmatch(body, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < minFields {
+		t.Errorf("found %d fields of %s in %s, want at least %d: this test does not read them", len(names), of, file, minFields)
+	}
+	return names
 }

@@ -51,7 +51,7 @@ type URL struct {
 	StateKeys      [][]byte   // of RabbitMQ and SQS; never part of a URL, the command's flag sets them
 }
 
-// scheme is what stands before ://.
+// scheme is what precedes ://.
 type scheme struct {
 	name    string
 	broker  Broker

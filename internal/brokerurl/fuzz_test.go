@@ -20,8 +20,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, url, password string) {
 		u, err := brokerurl.ParseWith(url, password, brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
 		if err != nil {
-			// In front of the first colon behind :// stands a user or a host: never a password. Behind
-			// it one may stand wherever there is an @, and in all of it where nothing ends the hosts.
+			// In front of the first colon behind :// is a user or a host: never a password. Behind
+			// it one may be wherever there is an @, and in all of it where nothing ends the hosts.
 			_, behind, _ := strings.Cut(url, "://")
 			_, behind, _ = strings.Cut(behind, ":")
 			if strings.Contains(behind, "XsecretX") && !strings.Contains(strings.TrimSuffix(url, behind), "XsecretX") && (strings.Contains(behind, "@") || !strings.ContainsAny(behind, "/?#")) && strings.Contains(err.Error(), "XsecretX") {

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// A password that stands beside the URL is the user's who stands in it.
+// A password that comes beside the URL belongs to the user in the URL.
 func TestParseWithAPassword(t *testing.T) {
 	t.Parallel()
 	const secret = "p:@/?#% s"

@@ -14,7 +14,7 @@ import (
 // https://www.rabbitmq.com/docs/uri-query-parameters has them.
 var clientParameters = []string{"cacertfile", "certfile", "keyfile", "server_name_indication", "auth_mechanism", "heartbeat"}
 
-// readRabbitMQ reads what stands behind the hosts of amqp:// and amqps://.
+// readRabbitMQ reads what follows the hosts of amqp:// and amqps://.
 func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	name := strings.TrimPrefix(path, "/")
 	if strings.Contains(name, "/") {

@@ -21,7 +21,7 @@ const (
 
 var region = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// readSQS reads what stands behind sqs:// and sqs+http://, where hosts has been
+// readSQS reads what follows sqs:// and sqs+http://, where hosts has been
 // read for the latter.
 func (u *URL) readSQS(s scheme, path string, values url.Values) error {
 	if path != "" && path != "/" {

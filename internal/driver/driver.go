@@ -8,7 +8,7 @@
 //   - a [Codec] that returns the parts of a record,
 //   - a [Store] that writes a message to its next place.
 //
-// # One message's way
+// # The life of a message
 //
 //	Source.Messages -> Source.Parse -> (held until Message.Until) -> handler
 //	  success: Source.Settle

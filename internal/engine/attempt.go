@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
@@ -62,11 +64,11 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 }
 
 // spanOutcome is the outcome in the span of an attempt that the policy does not decide about.
-func spanOutcome(answer error) redeliver.Outcome {
+func spanOutcome(answer error) tracing.Outcome {
 	if answer == nil {
-		return redeliver.OutcomeSucceeded
+		return tracing.Succeeded
 	}
-	return redeliver.OutcomeSettled
+	return tracing.Settled
 }
 
 // begin starts the attempt's clock and its span, and returns the handler's context.
@@ -164,7 +166,7 @@ func (d *Delivery) abandon(cause error) error {
 }
 
 func (d *Delivery) abandoned(cause error) {
-	d.endSpan(redeliver.OutcomeAbandoned, cause)
+	d.endSpan(tracing.Abandoned, cause)
 	if cause != nil {
 		d.sub.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
@@ -177,7 +179,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decide(err, now)
 	if dec.Action == redeliver.RetryNow && running {
-		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
+		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
 	}
 	switch {
 	case dec.Action == redeliver.RetryNow:
@@ -196,14 +198,14 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	wait := dec.State.Due.Sub(now)
 	switch longest := d.sub.MaxInPlace; {
 	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
-		dec.Delay, dec.State.Due = longest, redeliver.CeilMilli(now.UTC().Add(longest))
+		dec.Delay, dec.State.Due = longest, limits.CeilMilli(now.UTC().Add(longest))
 	case longest == 0:
-		if dec.Delay > redeliver.MaxBlock {
-			dec.State.Error = redeliver.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
-				dec.Delay, redeliver.MaxBlock, dec.State.Error), redeliver.MaxErrorText)
+		if dec.Delay > limits.MaxBlock {
+			dec.State.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
+				dec.Delay, limits.MaxBlock, dec.State.Error), limits.MaxErrorText)
 		}
-		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
-		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
+		wait = min(max(wait, limits.MinBlock), limits.MaxBlock)
+		dec.Delay, dec.State.Due = wait, limits.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > longest: // Delay, not wait: due times are rounded up
 		d.sub.Policy.Unschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest})
 		d.moveOn(dec, cause)
@@ -290,7 +292,7 @@ func (d *Delivery) expire(timeout time.Duration) {
 	case d.Lost():
 		d.abandoned(err)
 	case err == nil: // AckAll acked the whole batch
-		d.endSpan(redeliver.OutcomeSucceeded, nil)
+		d.endSpan(tracing.Succeeded, nil)
 		d.c.end(resultAcked)
 	default:
 		d.settleFailure(err, true)

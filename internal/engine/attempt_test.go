@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The engine writes and reports every way in which a message ends.
@@ -197,15 +198,15 @@ func TestWaitingInPlace(t *testing.T) {
 		wrote             []string      // reasons
 	}{
 		"waits":                       {delay: 20 * time.Second, waits: 20 * time.Second},
-		"is cut":                      {delay: time.Hour, waits: redeliver.MaxBlock},
-		"is lengthened":               {delay: time.Millisecond, waits: redeliver.MinBlock},
+		"is cut":                      {delay: time.Hour, waits: limits.MaxBlock},
+		"is lengthened":               {delay: time.Millisecond, waits: limits.MinBlock},
 		"is not cut to the longest":   {maxInPlace: 2 * time.Hour, delay: time.Hour, waits: time.Hour},
 		"is just the longest":         {maxInPlace: time.Hour, delay: time.Hour, waits: time.Hour},
 		"nor lengthened":              {maxInPlace: 2 * time.Hour, delay: time.Millisecond, waits: time.Millisecond},
 		"is too long":                 {maxInPlace: time.Hour, delay: time.Hour + time.Second, wrote: []string{"unschedulable"}},
 		"is postponed, and cut":       {maxInPlace: time.Hour, delay: 2 * time.Hour, postponed: true, waits: time.Hour},
 		"is postponed":                {maxInPlace: 2 * time.Hour, delay: time.Hour, postponed: true, waits: time.Hour},
-		"is postponed, by no longest": {delay: time.Hour, postponed: true, waits: redeliver.MaxBlock},
+		"is postponed, by no longest": {delay: time.Hour, postponed: true, waits: limits.MaxBlock},
 		"has no place any more":       {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
 		"is lost":                     {delay: 20 * time.Second, lostAt: 5 * time.Second},
 	} {

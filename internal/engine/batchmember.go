@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // BatchMember is a record's place in a batch of records, and its task. It needs no goroutine of its own.
@@ -81,7 +82,7 @@ func (m *BatchMember[R]) end(err error) {
 	switch {
 	case !goesOn:
 	case answer == nil:
-		m.d.endSpan(redeliver.OutcomeSucceeded, nil)
+		m.d.endSpan(tracing.Succeeded, nil)
 		m.d.succeed()
 	default:
 		m.d.Fail(answer)

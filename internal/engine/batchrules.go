@@ -100,7 +100,7 @@ func (m *Batched) tooLate(err error) {
 	})
 }
 
-// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch stands, else
+// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch counts, else
 // the message has failed with timeout.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch

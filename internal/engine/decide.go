@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // decide asks the policy and the guard about the failure of this delivery. The guard counts the failure, so decide must be called
@@ -14,7 +15,11 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 	d.readState(&dec.State)
 	st := dec.State
 	*dec = d.sub.decide(st, err, now)
-	if d.sub.slots.guard != nil && d.judge(dec, &st, err, now) {
+	if dec.Pause > 0 {
+		d.sub.slots.pause(dec.Pause, err)
+		return dec
+	}
+	if d.sub.slots.guard.detects && d.judge(dec, &st, err, now) {
 		*dec = d.sub.postpone(st, err, now)
 	}
 	return dec
@@ -24,10 +29,10 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
-		dependency: signalOf(dec, err) == signalFailure, sparable: dec.Sparable(),
+		dependency: signalOf(dec, err) == signalFailure, sparable: isSparable(dec),
 	}
 	if f.dependency {
-		f.cause, f.key = dec.State.Cause(), d.keyHash(before.ID)
+		f.cause, f.key = causeOf(&dec.State), d.keyHash(before.ID)
 		f.failedBefore, f.sinceFirst = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
 	}
 	return d.sub.slots.judge(&f)
@@ -66,4 +71,30 @@ func (d *Delivery) keyHash(id string) uint64 {
 		return maphash.Bytes(keySeed, key)
 	}
 	return maphash.String(keySeed, id)
+}
+
+// causeOf is a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have the same.
+func causeOf(s *redeliver.State) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
+	h := uint64(offset)
+	for _, part := range [...]string{s.ErrorType, errortext.Normalise(s.Error)} {
+		for i := range len(part) {
+			h = (h ^ uint64(part[i])) * prime
+		}
+		h *= prime
+	}
+	return h
+}
+
+// isSparable reports whether an outage turns the decision into a postponement: the dependency may have caused the failure, and the
+// message has met no limit in time.
+func isSparable(d *redeliver.Decision) bool {
+	switch d.Action {
+	case redeliver.RetryNow, redeliver.RetryLater:
+		return true
+	case redeliver.DeadLetter:
+		return d.State.Reason == redeliver.ReasonExhausted || d.State.Reason == redeliver.ReasonTimeout || d.State.Reason == redeliver.ReasonPanic
+	default:
+		return false
+	}
 }

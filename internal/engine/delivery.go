@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
@@ -99,7 +100,7 @@ func FromContext(ctx context.Context) *Delivery {
 // Value implements [context.Context].
 func (d *Delivery) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey, redeliver.ContextKey:
+	case deliveryKey, contextkey.State:
 		return d
 	default:
 		return d.Lazy.Value(key)
@@ -123,7 +124,7 @@ func (d *Delivery) withValues(ctx context.Context) context.Context {
 // Value implements [context.Context].
 func (c valuedContext) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey, redeliver.ContextKey:
+	case deliveryKey, contextkey.State:
 		return c.Delivery
 	}
 	if v := c.values.Value(key); v != nil {
@@ -166,7 +167,7 @@ func (d *Delivery) Task() Task { return d.task }
 // Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
 func (d *Delivery) Invalid() error { return d.check() }
 
-// Lost reports whether the message is no longer this process's to settle: it comes back by itself.
+// Lost reports whether the message is no longer this process's to settle: it comes back.
 func (d *Delivery) Lost() bool { return d.c.isLost() }
 
 // Session is the context of the partition or queue that the message was read from. Many messages share it.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// expirableParent stands between a Lazy's parent and its standard context, so that the latter can end with DeadlineExceeded at
+// expirableParent is between a Lazy's parent and its standard context, so that the latter can end with DeadlineExceeded at
 // any time. The standard library's cancel functions know only Canceled, and its deadlines only timers. From a parent of a foreign
 // type, though, it takes the error, through AfterFunc.
 type expirableParent struct {
@@ -32,7 +32,7 @@ func (p *expirableParent) expire(cause error) {
 	p.cancelBelow()
 }
 
-// followParent ends a context whose parent has ended. The standard library does that by itself, but below an expirableParent a
+// followParent ends a context whose parent has ended. The standard library does that, but below an expirableParent a
 // moment later, in a goroutine.
 func (s *standard) followParent() {
 	if s.expirable != nil && s.expirable.Context.Err() != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
 // extension is the end of an attempt that was extended. The attempt is no longer in the watch's list, which is in the order of
@@ -121,7 +122,7 @@ func (b *Batch) Extend(by time.Duration) error {
 
 // Value implements [context.Context].
 func (b *Batch) Value(key any) any {
-	if _, ok := key.(redeliver.ContextKey); ok {
+	if _, ok := key.(contextkey.State); ok {
 		return b
 	}
 	return b.Lazy.Value(key)

@@ -1,12 +1,15 @@
 package engine
 
-import "github.com/redeliver/redeliver"
+import (
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
+)
 
 // AppendForeignHeader appends a finding about a header of a first delivery whose name has redeliver's prefix, because a service
 // copied it: it is ignored. problem says why. redeliver.HeaderExpires with a valid time is no finding.
 func AppendForeignHeader(found []redeliver.Finding, name, value, problem string) []redeliver.Finding {
 	if name == redeliver.HeaderExpires {
-		if _, ok := redeliver.ParseExpires(value); ok {
+		if _, ok := limits.ParseTime(value); ok {
 			return found
 		}
 		problem = "is no RFC 3339 time; the message does not expire by it"

@@ -8,23 +8,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard detects outages and floods of dead letters, as the policy asks. It is a part of the slots, whose lock guards it. While it
-// holds messages back, the slots let only one probe at a time begin.
+// guard holds messages back: in an outage and a flood of dead letters, which it detects if the policy asks for that, and in a pause
+// that a handler asks for. It is a part of the slots, whose lock guards it. While it holds messages back, the slots let only one
+// probe at a time begin.
 type guard struct {
-	outage *outage // nil for none
-	flood  *flood  // nil for none
+	detects bool    // outages or floods; does not change
+	outage  *outage // nil for none
+	flood   *flood  // nil for none
+	asked   breaker // for the pause of a handler
 
 	probesRunning int
 	lastProbe     time.Duration                   // its begin
 	events        []redeliver.SubscriptionChanged // to be passed to the sink
 }
 
-// newGuard makes the guard of a policy with its defaults; nil where there is none.
-func newGuard(p *redeliver.Policy) *guard {
-	if !p.Guarded() {
-		return nil
-	}
-	g := &guard{}
+// newGuard makes the guard of a policy with its defaults.
+func newGuard(p *redeliver.Policy) guard {
+	g := guard{detects: p.Outage.On() || p.DeadLetterRate.On()}
 	if p.Outage.On() {
 		g.outage = newOutage(p.Outage)
 	}
@@ -39,15 +39,23 @@ func (g *guard) probeTimeout() time.Duration {
 	switch {
 	case g.inOutage():
 		return g.outage.maxPause
-	case g.flood != nil:
+	case g.inFlood():
 		return g.flood.pause
 	default:
-		return 0
+		return askedProbeTimeout
 	}
 }
 
+// askedProbeTimeout is probeTimeout in the pause of a handler, which may be short.
+const askedProbeTimeout = 30 * time.Second
+
 // held reports whether only probes may begin.
-func (g *guard) held() bool { return g.inOutage() || g.flood != nil && g.flood.state != breakerClosed }
+func (g *guard) held() bool {
+	return g.asked.state != breakerClosed || g.inOutage() || g.inFlood()
+}
+
+// inFlood reports whether there are too many dead letters.
+func (g *guard) inFlood() bool { return g.flood != nil && g.flood.state != breakerClosed }
 
 // inOutage reports whether there is an outage.
 func (g *guard) inOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
@@ -56,7 +64,8 @@ func (g *guard) inOutage() bool { return g.outage != nil && g.outage.state != br
 func (g *guard) mayProbe(now time.Duration) bool {
 	return (g.probesRunning == 0 || now-g.lastProbe >= g.probeTimeout()) &&
 		(g.outage == nil || g.outage.state != breakerOpen || now >= g.outage.until) &&
-		(g.flood == nil || g.flood.state != breakerOpen || now >= g.flood.until)
+		(g.flood == nil || g.flood.state != breakerOpen || now >= g.flood.until) &&
+		(g.asked.state != breakerOpen || now >= g.asked.until)
 }
 
 // beginProbe reports whether a probe may begin now, and counts it then.
@@ -70,7 +79,8 @@ func (g *guard) beginProbe(now time.Duration) bool {
 	if g.flood != nil {
 		g.flood.endPause(now)
 	}
-	if g.outage != nil && g.outage.state == breakerOpen || g.flood != nil && g.flood.state == breakerOpen {
+	g.asked.endPause(now)
+	if g.outage != nil && g.outage.state == breakerOpen || g.flood != nil && g.flood.state == breakerOpen || g.asked.state == breakerOpen {
 		return false
 	}
 	g.probesRunning++
@@ -89,7 +99,27 @@ func (g *guard) nextChange() (at time.Duration) {
 	if g.flood != nil && g.flood.state == breakerOpen {
 		at = max(at, g.flood.until)
 	}
+	if g.asked.state == breakerOpen {
+		at = max(at, g.asked.until)
+	}
 	return at
+}
+
+// pause holds messages back for d, because a handler asks for it.
+func (g *guard) pause(d time.Duration, err error, now time.Duration) {
+	if g.asked.state == breakerClosed {
+		g.reportf(redeliver.ChangePaused, err, "a handler asks for a pause of %s; then one message at a time runs as a probe", d)
+		g.asked.until = 0
+	}
+	g.asked.state, g.asked.until = breakerOpen, max(g.asked.until, now+d)
+}
+
+// probeEnded ends the pause of a handler after a probe that has not asked for another one.
+func (g *guard) probeEnded() {
+	if g.asked.state == breakerHalfOpen {
+		g.asked.state = breakerClosed
+		g.reportf(redeliver.ChangeResumed, nil, "a probe has not asked for another pause; all messages run again")
+	}
 }
 
 // reportf notes an event for the sink.

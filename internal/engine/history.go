@@ -7,7 +7,7 @@ import "github.com/redeliver/redeliver"
 // nothing is believed: the state is nil then.
 //
 // An adapter sets it as [redeliver.State].DeadLetter, hides the block from the handler, and keeps it in copies, where it
-// stands before the block of the subscription's own state.
+// precedes the block of the subscription's own state.
 func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) bool) (*redeliver.State, []redeliver.Finding) {
 	var origin, group string
 	for _, h := range block {

@@ -3,17 +3,17 @@ package engine
 import (
 	"strings"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// GivenID returns the id of a message whose producer gave it one, shortened as by [redeliver.ShortID]. An id that looks like one
+// GivenID returns the id of a message whose producer gave it one, shortened as by [limits.ShortID]. An id that looks like one
 // that redeliver derives, topic/partition/offset or derived:..., gets the prefix "given:". Otherwise a producer could take the id
 // of another message, and a handler that is idempotent by ids would skip that message.
 func GivenID(id string) string {
 	if strings.HasPrefix(id, "derived:") || isPlace(id) {
 		id = "given:" + id
 	}
-	return redeliver.ShortID(id)
+	return limits.ShortID(id)
 }
 
 // isPlace reports whether id has the form topic/partition/offset.

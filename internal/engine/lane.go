@@ -665,6 +665,9 @@ func (l *lane[R]) isDraining() bool {
 	}
 }
 
+// maxFlush is how long the last acks may take: docs/how-to/shutdown-on-kubernetes.md leaves 15 s for them and the disconnect.
+const maxFlush = 10 * time.Second
+
 // drain ends the lane: it returns the messages that have not begun, and waits for those in flight, for the drain timeout at most.
 // It does not wait where the source is lost, because nothing can be settled any more.
 func (l *lane[R]) drain(messages <-chan R) {
@@ -695,7 +698,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.cancel(cause)
 	l.closeReports()
 	if !errors.Is(cause, ErrLost) {
-		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
+		ctx, cancel := context.WithTimeout(context.Background(), min(max(l.opt.DrainTimeout, time.Second), maxFlush))
 		l.src.Flush(ctx)
 		cancel()
 	}

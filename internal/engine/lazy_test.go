@@ -98,10 +98,10 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		{"Cause", "end", "Cause"},
 		{"parent ends"},
 		{"Done", "parent ends"},
-		{"parent ends", "end"}, // the parent's cause stands
+		{"parent ends", "end"}, // the parent's cause is kept
 		{"parent ends", "Done", "end"},
 		{"Done", "parent ends", "end"},
-		{"end", "parent ends"}, // our cause stands
+		{"end", "parent ends"}, // our cause is kept
 		{"end", "Done", "parent ends"},
 		{"end", "parent ends", "Done"},
 		{"Done", "end", "parent ends"},

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/leak"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -574,7 +575,7 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 		over := make(chan struct{})
 		defer close(over)
 		b.refuse = func(to driver.Place, _ *record) error {
-			if to == driver.Level { // so that it does not hop for ever
+			if to == driver.Level { // so that it does not hop forever
 				return driver.ErrRefused
 			}
 			return nil
@@ -885,23 +886,23 @@ func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 	})
 }
 
-// recorder is a redeliver.FirstTracer.
+// recorder is a tracing.FirstTracer.
 type recorder struct {
 	firsts, others atomic.Int64
 }
 
-func (r *recorder) Begin(ctx context.Context, _ *redeliver.TracedRun) (context.Context, redeliver.Span) {
+func (r *recorder) Begin(ctx context.Context, _ *tracing.Run) (context.Context, tracing.Span) {
 	r.others.Add(1)
 	return ctx, nil
 }
-func (r *recorder) DeadLettered(context.Context, *redeliver.Burial) {}
-func (r *recorder) First(redeliver.Tracer, string, string) redeliver.FirstRuns {
+func (r *recorder) DeadLettered(context.Context, *tracing.DeadLetter) {}
+func (r *recorder) First(tracing.Tracer, string, string) tracing.FirstRuns {
 	return firstRuns{r}
 }
 
 type firstRuns struct{ r *recorder }
 
-func (f firstRuns) Begin(ctx context.Context, _ *redeliver.FirstRun) (context.Context, redeliver.Span) {
+func (f firstRuns) Begin(ctx context.Context, _ *tracing.FirstRun) (context.Context, tracing.Span) {
 	f.r.firsts.Add(1)
 	return ctx, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Schedule is [redeliver.Policy.Schedule] of the policy, computed once.
@@ -24,7 +25,7 @@ func Notes(p redeliver.Policy) (notes []string) {
 	}
 	if p.Order == redeliver.Blocking {
 		notes = append(notes, fmt.Sprintf("in Blocking order a wait that a handler or Classify asks for is cut to %s to %s where it is another, and the error of the message says so",
-			redeliver.MinBlock, redeliver.MaxBlock))
+			limits.MinBlock, limits.MaxBlock))
 	}
 	return notes
 }

@@ -40,7 +40,7 @@ type slots struct {
 	limits   [2]int // 0: no limit
 	used     [2]int
 	inFlight int // of both
-	guard    *guard
+	guard    guard
 	rate     *rateLimiter // nil for none
 
 	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
@@ -99,7 +99,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	if !s.hasRoomLocked(class, now) {
 		return false, false
 	}
-	if s.guard != nil && s.guard.held() {
+	if s.guard.held() {
 		if !s.guard.beginProbe(now) {
 			return false, false
 		}
@@ -116,7 +116,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 
 // nowLocked is the time since born; 0 where nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
-	if s.guard == nil && s.rate == nil && s.minLimit == 0 {
+	if !s.guard.detects && !s.guard.held() && s.rate == nil && s.minLimit == 0 {
 		return 0
 	}
 	return time.Since(s.born)
@@ -129,7 +129,7 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 		return false
 	case s.rate != nil && s.rate.wait(s.born.Add(now)) > 0:
 		return false
-	case s.guard != nil && s.guard.held():
+	case s.guard.held():
 		return s.guard.mayProbe(now)
 	default:
 		return s.limit == 0 || s.inFlight < s.limit
@@ -161,7 +161,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.wake()
-			if s.limit > 0 || s.rate != nil || s.guard != nil && s.guard.held() {
+			if s.limit > 0 || s.rate != nil || s.guard.held() {
 				return
 			}
 		}
@@ -193,14 +193,17 @@ func (s *slots) count(sig signal) {
 // and whether the guard has events.
 func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.SubscriptionChanged, announces bool) {
 	now := s.nowLocked()
-	if s.guard != nil && sig == signalSuccess {
+	if s.guard.detects && sig == signalSuccess {
 		s.guard.succeeded(probe, now)
+	}
+	if probe && sig != signalNone {
+		s.guard.probeEnded()
 	}
 	if s.minLimit > 0 {
 		change = s.countInWindowLocked(sig, now)
 	}
 	s.wakeLocked(now)
-	return change, s.guard != nil && len(s.guard.events) > 0
+	return change, len(s.guard.events) > 0
 }
 
 // report passes to the sink what countLocked has returned.
@@ -262,12 +265,9 @@ func (s *slots) changed(change redeliver.Change, detail string) *redeliver.Subsc
 
 // Limit is how many messages of both classes may be in flight now; 0 for the configured limits.
 func (s *slots) Limit() int {
-	if s.guard == nil && s.minLimit == 0 {
-		return 0
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guard != nil && s.guard.held() {
+	if s.guard.held() {
 		return 1
 	}
 	return s.limit
@@ -284,9 +284,19 @@ func (s *slots) judge(f *failure) bool {
 	return postpone
 }
 
+// pause lets nothing begin for d, because a handler asks for it.
+func (s *slots) pause(d time.Duration, err error) {
+	s.mu.Lock()
+	now := time.Since(s.born)
+	s.guard.pause(d, err, now)
+	s.armLocked(now)
+	s.mu.Unlock()
+	s.announce()
+}
+
 // deadLettered counts a dead letter.
 func (s *slots) deadLettered(d *Delivery) {
-	if s.guard == nil {
+	if !s.guard.detects {
 		return
 	}
 	s.mu.Lock()
@@ -299,7 +309,7 @@ func (s *slots) deadLettered(d *Delivery) {
 
 // inOutage reports whether there is an outage.
 func (s *slots) inOutage() bool {
-	if s.guard == nil {
+	if !s.guard.detects {
 		return false
 	}
 	s.mu.Lock()
@@ -324,9 +334,7 @@ func (s *slots) armLocked(now time.Duration) {
 
 // nextLocked is when there may be room without any other event; 0 for never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
-	if s.guard != nil {
-		at = s.guard.nextChange()
-	}
+	at = s.guard.nextChange()
 	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
 		at = max(at, now+s.rate.wait(s.born.Add(now)))
 	}
@@ -338,9 +346,7 @@ func (s *slots) onAlarm() {
 	s.armed = 0
 	s.wakeLocked(s.nowLocked())
 	s.mu.Unlock()
-	if s.guard != nil {
-		s.announce()
-	}
+	s.announce()
 }
 
 // announce passes the guard's events to the sink, in order.

@@ -29,6 +29,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		"outage": {Outage: out},
 		"flood":  {DeadLetterRate: redeliver.DeadLetterRate{Most: 1, Window: time.Hour, Pause: time.Hour, Trickle: 1}},
 		"rate":   {Rate: redeliver.Rate{PerSecond: 1.0 / 3600, Burst: 1}},
+		"pause":  {},
 		"both":   {Outage: out, Rate: redeliver.Rate{PerSecond: 1.0 / 1800, Burst: 1}},
 	} {
 		sub := &Subscription{Policy: policy}
@@ -39,10 +40,11 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 			t.Fatalf("%s: no slot for the first", name)
 		}
 		switch {
-		case s.guard == nil:
+		case name == "pause":
+			s.guard.pause(time.Hour, nil, 0)
 		case s.guard.outage != nil:
 			s.guard.outage.trip(0)
-		default:
+		case s.guard.flood != nil:
 			s.guard.flood.trip(0)
 		}
 		s.take(firstDelivery, w)

@@ -236,3 +236,62 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		}
 	})
 }
+
+// A handler that asks for a pause stops first deliveries and retries. The first probe that does not ask again ends it, whatever its
+// outcome. A shorter pause does not end a longer one.
+func TestAHandlerPausesItsSubscription(t *testing.T) {
+	for name, outcome := range map[string]signal{"a success": signalSuccess, "a failure": signalFailure} {
+		synctest.Test(t, func(t *testing.T) {
+			var changes []redeliver.Change
+			q := newQueue(3, &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+				changes = append(changes, e.(redeliver.SubscriptionChanged).Change)
+			})})
+			<-time.After(time.Hour)
+			q.take(firstDelivery, q.all[0])
+			q.pause(time.Minute, errFlood)
+			q.pause(time.Second, errFlood)
+			q.give(firstDelivery, false, signalFailure)
+			retries := &slotWaiter{wake: func() {}}
+			first, _ := q.take(firstDelivery, q.all[0])
+			again, _ := q.take(retry, retries)
+			if first || again {
+				t.Fatalf("%s: in the pause a first delivery began: %t; a retry began: %t", name, first, again)
+			}
+			q.yield(retry, retries)
+			<-time.After(time.Minute - 1)
+			synctest.Wait()
+			if woken := q.lanesWoken(); len(woken) > 0 {
+				t.Errorf("%s: lanes %v were woken before the pause was over", name, woken)
+			}
+			<-time.After(1)
+			synctest.Wait()
+			for range 2 {
+				if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe || q.takes(1) {
+					t.Fatalf("%s: the first message is no probe that runs alone", name)
+				}
+				q.pause(time.Second, errFlood) // the probe asks again
+				q.give(firstDelivery, true, signalFailure)
+				if q.takes(0) {
+					t.Fatalf("%s: a message began although the probe asked again", name)
+				}
+				<-time.After(time.Second)
+				synctest.Wait()
+				q.yield(firstDelivery, q.all[1])
+			}
+			if ok, _ := q.take(firstDelivery, q.all[0]); !ok {
+				t.Fatalf("%s: no probe after the pause", name)
+			}
+			q.give(firstDelivery, true, signalNone) // it says nothing
+			if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe {
+				t.Fatalf("%s: no probe after one that says nothing", name)
+			}
+			q.give(firstDelivery, true, outcome)
+			if !q.takes(0) || !q.takes(1) {
+				t.Errorf("%s: the messages do not run again", name)
+			}
+			if want := []redeliver.Change{redeliver.ChangePaused, redeliver.ChangeResumed}; !slices.Equal(changes, want) {
+				t.Errorf("%s: the sink heard %q, want %q", name, changes, want)
+			}
+		})
+	}
+}

@@ -29,7 +29,7 @@ type storm struct {
 	n    atomic.Int64
 
 	mu     sync.Mutex
-	free   []*drop        // for whoever reads next
+	free   []*drop        // for the next reader
 	ends   map[string]int // commits and dead letters by id
 	blocks bool
 	calm   bool // nothing fails any more

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.
 const DefaultSendTimeout = 30 * time.Second
 
 // ErrAbandoned is the answer for a message that this process lost before it could settle it. It must not be acked; it comes
-// back by itself.
+// back.
 var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
 // Subscription is one origin read by one group, with its policy. An adapter makes one; all fields are set before the first
@@ -27,7 +28,7 @@ type Subscription struct {
 	// Sink receives events. Nil for none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers. Nil for none.
-	Tracer redeliver.Tracer
+	Tracer tracing.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
 	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
@@ -38,7 +39,7 @@ type Subscription struct {
 	// Blocking says that a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
-	// redeliver.MinBlock and MaxBlock.
+	// limits.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
 	// UntrustedProducers says that producers can write to the queues of retries, so that the rule of a message may be forged. Such
 	// a rule gives the message no more retries and no more time than Policy.
@@ -74,11 +75,8 @@ type Subscription struct {
 // Start prepares the subscription. It must be called once, before the first message.
 func (s *Subscription) Start() { s.slots.init(s) }
 
-// Held reports whether only probes may begin, because of an outage or of too many dead letters.
+// Held reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
 func (s *Subscription) Held() bool {
-	if s.slots.guard == nil {
-		return false
-	}
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	return s.slots.guard.held()
@@ -140,7 +138,7 @@ func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 // Decide asks the policy about a failure under st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.decide(st, err, now)
-	if dec.Sparable() && s.slots.inOutage() {
+	if isSparable(&dec) && s.slots.inOutage() {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // counting is a sink that counts first attempts that succeed, and keeps all other events.
@@ -138,37 +139,37 @@ func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	}
 }
 
-// firstTracer is a redeliver.FirstTracer.
+// firstTracer is a tracing.FirstTracer.
 type firstTracer struct {
-	tracing
+	recordingTracer
 
-	firsts []redeliver.FirstRun
-	of     func(*firstTracer) redeliver.FirstRuns
+	firsts []tracing.FirstRun
+	of     func(*firstTracer) tracing.FirstRuns
 }
 
-func (f *firstTracer) First(redeliver.Tracer, string, string) redeliver.FirstRuns { return f.of(f) }
+func (f *firstTracer) First(tracing.Tracer, string, string) tracing.FirstRuns { return f.of(f) }
 
 type namedFirstRuns struct{ f *firstTracer }
 
-func (r namedFirstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
+func (r namedFirstRuns) Begin(ctx context.Context, run *tracing.FirstRun) (context.Context, tracing.Span) {
 	r.f.firsts = append(r.f.firsts, *run)
-	return ctx, &span{&r.f.tracing, firstRun}
+	return ctx, &span{&r.f.recordingTracer, firstRun}
 }
 
 // The FirstRuns of a tracer begin the spans of first attempts alone, which the next attempts link to. Where a tracer has none, or
 // panics, Begin is called.
 func TestATracerOfFirstAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
-		of           func(*firstTracer) redeliver.FirstRuns
+		of           func(*firstTracer) tracing.FirstRuns
 		firsts, runs int
 	}{
-		"one":             {func(f *firstTracer) redeliver.FirstRuns { return namedFirstRuns{f} }, 1, 1},
-		"none":            {func(*firstTracer) redeliver.FirstRuns { return nil }, 0, 2},
-		"one that panics": {func(*firstTracer) redeliver.FirstRuns { panic("theirs") }, 0, 2},
+		"one":             {func(f *firstTracer) tracing.FirstRuns { return namedFirstRuns{f} }, 1, 1},
+		"none":            {func(*firstTracer) tracing.FirstRuns { return nil }, 0, 2},
+		"one that panics": {func(*firstTracer) tracing.FirstRuns { panic("theirs") }, 0, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(redeliver.Policy{Immediate: 1})
-			f := &firstTracer{tracing: tracing{j: j, names: []string{firstRun, secondRun}}, of: c.of}
+			f := &firstTracer{recordingTracer: recordingTracer{j: j, names: []string{firstRun, secondRun}}, of: c.of}
 			if c.firsts > 0 {
 				f.names = []string{secondRun}
 			}

@@ -5,12 +5,13 @@ import (
 	"sync/atomic"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // traced is the span of a run of a handler. A delivery has none without a tracer.
 type traced struct {
 	ctx   context.Context // the parent of the handler's
-	span  redeliver.Span  // nil for none
+	span  tracing.Span    // nil for none
 	ended atomic.Bool
 }
 
@@ -24,7 +25,7 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 }
 
 // EndSpan ends the span of a message that has not failed.
-func (d *Delivery) EndSpan(o redeliver.Outcome, err error) { d.endSpan(o, err) }
+func (d *Delivery) EndSpan(o tracing.Outcome, err error) { d.endSpan(o, err) }
 
 // beginSpan begins a span for the handler of d. The subscription must have a tracer. It returns the handler's context: outer, or
 // one below it.
@@ -35,18 +36,18 @@ func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	}
 	again := &struct {
 		traced
-		run redeliver.TracedRun
-		all [1]redeliver.TracedMessage
+		run tracing.Run
+		all [1]tracing.Message
 	}{}
-	again.all[0] = redeliver.TracedMessage{State: d.State(), Headers: headers}
-	again.run = redeliver.TracedRun{Origin: d.sub.Origin, Group: d.sub.Group, Messages: again.all[:]}
+	again.all[0] = tracing.Message{State: d.State(), Headers: headers}
+	again.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: again.all[:]}
 	again.ctx, again.span = d.sub.span(outer, &again.run)
 	d.span.Store(&again.traced)
 	return again.ctx
 }
 
 // span asks the tracer for a span; nil where the tracer panics.
-func (s *Subscription) span(ctx context.Context, run *redeliver.TracedRun) (below context.Context, span redeliver.Span) {
+func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below context.Context, span tracing.Span) {
 	defer func() {
 		if recover() != nil || below == nil {
 			below, span = ctx, nil
@@ -56,7 +57,7 @@ func (s *Subscription) span(ctx context.Context, run *redeliver.TracedRun) (belo
 }
 
 // end ends the span, once.
-func (t *traced) end(e redeliver.RunEnd) {
+func (t *traced) end(e tracing.End) {
 	if t.span == nil || t.ended.Swap(true) {
 		return
 	}
@@ -74,9 +75,9 @@ func (t *traced) traceparent() (name string) {
 }
 
 // endSpan ends the span of an attempt that the policy does not decide about.
-func (d *Delivery) endSpan(o redeliver.Outcome, err error) {
+func (d *Delivery) endSpan(o tracing.Outcome, err error) {
 	if t := d.span.Load(); t != nil {
-		t.end(redeliver.RunEnd{Outcome: o, Err: err})
+		t.end(tracing.End{Outcome: o, Err: err})
 	}
 }
 
@@ -89,15 +90,15 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 	if name := t.traceparent(); name != "" {
 		dec.State.Trace = name
 	}
-	e := redeliver.RunEnd{Outcome: redeliver.OutcomeRetried, State: &dec.State, Err: cause}
+	e := tracing.End{Outcome: tracing.Retried, State: &dec.State, Err: cause}
 	switch dec.Action {
 	case redeliver.DeadLetter:
-		e.Outcome = redeliver.OutcomeDeadLettered
+		e.Outcome = tracing.DeadLettered
 		if d.sub.Discards {
-			e.Outcome = redeliver.OutcomeDiscarded
+			e.Outcome = tracing.Discarded
 		}
 	case redeliver.Postponed:
-		e.Outcome = redeliver.OutcomePostponed
+		e.Outcome = tracing.Postponed
 	default: // it runs again
 	}
 	t.end(e)
@@ -105,7 +106,7 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 
 // traceDeadLetter reports to the tracer that the message is in the DLQ.
 func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause error) {
-	b := &redeliver.Burial{Where: where, Began: dec.State.LastFailed, Err: cause}
+	b := &tracing.DeadLetter{Where: where, Began: dec.State.LastFailed, Err: cause}
 	b.Message.State = dec.State
 	ctx := context.Background()
 	if d.sub.Values != nil {
@@ -130,7 +131,7 @@ func (d *Delivery) Gathers() {
 	if !d.sub.gathers.Load() { // a load is cheaper than a store
 		d.sub.gathers.Store(true)
 	}
-	d.endSpan(redeliver.OutcomeGathered, nil)
+	d.endSpan(tracing.Gathered, nil)
 }
 
 // beginSpan begins the span of a batch function, and returns the parent of the function's context.
@@ -139,7 +140,7 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	if sub == nil || sub.Tracer == nil {
 		return ctx
 	}
-	run := &redeliver.TracedRun{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]redeliver.TracedMessage, len(all))}
+	run := &tracing.Run{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]tracing.Message, len(all))}
 	for i, m := range all { // none is nil: the queue belongs to their subscription
 		run.Messages[i].State = m.d.State()
 		run.Messages[i].Headers, _ = m.d.describe()
@@ -158,6 +159,6 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 // endSpan ends the span of the batch function.
 func (b *Batch) endSpan(err error) {
 	if t := b.span.Load(); t != nil {
-		t.end(redeliver.RunEnd{Outcome: redeliver.OutcomeAnswered, Err: err})
+		t.end(tracing.End{Outcome: tracing.Answered, Err: err})
 	}
 }

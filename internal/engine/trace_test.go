@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 const (
@@ -18,32 +19,32 @@ const (
 	secondRun = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 )
 
-// tracing is a tracer that writes into a journal. It gives the next name to each run.
-type tracing struct {
+// recordingTracer is a tracer that writes into a journal. It gives the next name to each run.
+type recordingTracer struct {
 	j     *journal
 	names []string
-	runs  []redeliver.TracedRun
-	ends  []redeliver.RunEnd
-	dead  []redeliver.Burial
+	runs  []tracing.Run
+	ends  []tracing.End
+	dead  []tracing.DeadLetter
 }
 
 // trace sets a tracer for the subscription of a journal.
-func trace(j *journal, names ...string) *tracing {
-	tr := &tracing{j: j, names: names}
+func trace(j *journal, names ...string) *recordingTracer {
+	tr := &recordingTracer{j: j, names: names}
 	j.sub.Tracer = tr
 	return tr
 }
 
 type runKey struct{}
 
-func (tr *tracing) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+func (tr *recordingTracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
 	tr.j.note("begin")
 	name := tr.names[len(tr.runs)]
 	tr.runs = append(tr.runs, *run)
 	return context.WithValue(ctx, runKey{}, name), &span{tr, name}
 }
 
-func (tr *tracing) DeadLettered(ctx context.Context, b *redeliver.Burial) {
+func (tr *recordingTracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	tr.j.note("buried below " + runOf(ctx))
 	if ctx.Err() != nil {
 		tr.j.note("whose context has ended")
@@ -52,12 +53,12 @@ func (tr *tracing) DeadLettered(ctx context.Context, b *redeliver.Burial) {
 }
 
 type span struct {
-	tr   *tracing
+	tr   *recordingTracer
 	name string
 }
 
 func (s *span) Traceparent() string { return s.name }
-func (s *span) End(e redeliver.RunEnd) {
+func (s *span) End(e tracing.End) {
 	s.tr.j.note("end " + string(e.Outcome))
 	s.tr.ends = append(s.tr.ends, e)
 }
@@ -101,14 +102,14 @@ func TestHowARunEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		immediate int
 		handle    func(context.Context) error
-		ends      []redeliver.Outcome
+		ends      []tracing.Outcome
 	}{
-		"success":        {0, func(context.Context) error { return nil }, []redeliver.Outcome{redeliver.OutcomeSucceeded}},
-		"retry":          {0, func(context.Context) error { return errOurs }, []redeliver.Outcome{redeliver.OutcomeRetried}},
-		"again in place": {1, func(context.Context) error { return errOurs }, []redeliver.Outcome{redeliver.OutcomeRetried, redeliver.OutcomeRetried}},
-		"dead letter":    {0, func(context.Context) error { return redeliver.Reject("no") }, []redeliver.Outcome{redeliver.OutcomeDeadLettered}},
-		"postponed":      {0, func(context.Context) error { return redeliver.Postpone(errOurs) }, []redeliver.Outcome{redeliver.OutcomePostponed}},
-		"timeout":        {0, func(context.Context) error { <-time.After(time.Hour); return nil }, []redeliver.Outcome{redeliver.OutcomeRetried}},
+		"success":        {0, func(context.Context) error { return nil }, []tracing.Outcome{tracing.Succeeded}},
+		"retry":          {0, func(context.Context) error { return errOurs }, []tracing.Outcome{tracing.Retried}},
+		"again in place": {1, func(context.Context) error { return errOurs }, []tracing.Outcome{tracing.Retried, tracing.Retried}},
+		"dead letter":    {0, func(context.Context) error { return redeliver.Reject("no") }, []tracing.Outcome{tracing.DeadLettered}},
+		"postponed":      {0, func(context.Context) error { return redeliver.Postpone(errOurs) }, []tracing.Outcome{tracing.Postponed}},
+		"timeout":        {0, func(context.Context) error { <-time.After(time.Hour); return nil }, []tracing.Outcome{tracing.Retried}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(24 * time.Hour), Immediate: c.immediate, Timeout: time.Minute}
@@ -118,7 +119,7 @@ func TestHowARunEnds(t *testing.T) {
 			j.publish("a")
 			<-time.After(2 * time.Hour)
 			synctest.Wait()
-			var ends []redeliver.Outcome
+			var ends []tracing.Outcome
 			for _, e := range tr.ends {
 				ends = append(ends, e.Outcome)
 			}
@@ -152,7 +153,7 @@ func TestTheRunOfALostMessage(t *testing.T) {
 		synctest.Wait()
 		close(j.lost)
 		synctest.Wait()
-		if len(tr.ends) != 1 || tr.ends[0].Outcome != redeliver.OutcomeAbandoned {
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != tracing.Abandoned {
 			t.Errorf("ended as %+v", tr.ends)
 		}
 	})
@@ -180,7 +181,7 @@ func TestTheRunOfABatch(t *testing.T) {
 		if len(tr.runs) != 1 || !tr.runs[0].Batch || tr.runs[0].Origin != "orders" || tr.runs[0].Group != "billing" || len(tr.runs[0].Messages) != 2 || tr.runs[0].Messages[1].State.ID != "b" {
 			t.Errorf("runs %+v", tr.runs)
 		}
-		if len(tr.ends) != 1 || tr.ends[0].Outcome != redeliver.OutcomeAnswered || tr.ends[0].Err == nil || seen != firstRun || j.written()[0].Trace != firstRun {
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != tracing.Answered || tr.ends[0].Err == nil || seen != firstRun || j.written()[0].Trace != firstRun {
 			t.Errorf("ended as %+v, the function saw %q, written as %+v", tr.ends, seen, j.written())
 		}
 	})
@@ -189,7 +190,7 @@ func TestTheRunOfABatch(t *testing.T) {
 // awful is a tracer that fails in every way.
 type awful struct{ panics, noContext bool }
 
-func (a awful) Begin(context.Context, *redeliver.TracedRun) (context.Context, redeliver.Span) {
+func (a awful) Begin(context.Context, *tracing.Run) (context.Context, tracing.Span) {
 	switch {
 	case a.panics:
 		panic("no collector")
@@ -199,13 +200,13 @@ func (a awful) Begin(context.Context, *redeliver.TracedRun) (context.Context, re
 		return context.Background(), a // below nothing: the handler's end is not the attempt's
 	}
 }
-func (awful) DeadLettered(context.Context, *redeliver.Burial) { panic("no collector") }
-func (awful) Traceparent() string                             { panic("no collector") }
-func (awful) End(redeliver.RunEnd)                            { panic("no collector") }
+func (awful) DeadLettered(context.Context, *tracing.DeadLetter) { panic("no collector") }
+func (awful) Traceparent() string                               { panic("no collector") }
+func (awful) End(tracing.End)                                   { panic("no collector") }
 
 // A tracer that fails changes nothing for the messages.
 func TestATracerThatFailsChangesNothing(t *testing.T) {
-	for name, tr := range map[string]redeliver.Tracer{
+	for name, tr := range map[string]tracing.Tracer{
 		"panics at once": awful{panics: true}, "has no context": awful{noContext: true}, "panics later": awful{},
 	} {
 		synctest.Test(t, func(t *testing.T) {

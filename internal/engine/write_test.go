@@ -116,7 +116,7 @@ func TestAHopCarriesThePolicy(t *testing.T) {
 		j := newJournal(hourly())
 		j.hops = true
 		j.answer = func(_ context.Context, _ string, try int) error {
-			if try == 2 { // it would hop for ever
+			if try == 2 { // it would hop forever
 				j.hops = false
 			}
 			return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
@@ -52,9 +53,9 @@ func fillerOf(name string) driver.Filler {
 	}
 }
 
-// Read reads the headers of another filler. The first whose header stands
-// there is taken, but for one of Spring's that may have come along: any other's is
-// believed before that. Its headers leave the user's, so that a replay is the message as
+// Read reads the headers of another filler. It takes the first filler
+// whose header it finds, except that it believes any other before a header of Spring's
+// that may have come along. Its headers leave the user's, so that a replay is the message as
 // it was.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
@@ -88,7 +89,7 @@ func Read(m *driver.Message, info driver.Info) {
 	}
 	m.Headers = users
 	text := func(name string) string {
-		return redeliver.Redact(redeliver.Cut(string(said[name]), redeliver.MaxErrorText))
+		return redeliver.Redact(limits.Cut(string(said[name]), limits.MaxErrorText))
 	}
 	switch m.Filler {
 	case driver.FilledBySpring:
@@ -203,10 +204,10 @@ func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 boo
 func Belongs(m *driver.Message, info driver.Info, group, origin string) {
 	const most = 512 // as a header's
 	switch {
-	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
+	case group != "" && group != info.Group && group != limits.Cut(info.Group, most):
 		m.State.Group = group
 		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
-	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
+	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, most):
 		m.State.Origin = origin
 		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
 // retrytopic.RetryTopicHeaders. Its DeadLetterPublishingRecoverer writes kafka_dlt-*;
 // @RetryableTopic writes kafka_original-* and kafka_exception-* in their place, on its
-// retry topics and on its DLT, but the group stands in kafka_dlt-original-consumer-group
+// retry topics and on its DLT, but the group is in kafka_dlt-original-consumer-group
 // there, too. Numbers are big-endian bytes: 4 of a partition or a count, 8 of an offset or
 // a time, and retry_topic-*-timestamp as few as do (BigInteger.toByteArray).
 const (
@@ -66,7 +67,7 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		}
 		maps.DeleteFunc(said, func(name string, _ []byte) bool { return name != springGroup && isSpringLoose(name) })
 	}
-	// The retry topics' are the earlier ones of where it stood, and of what was wrong.
+	// The headers of the retry topics are older: about its place and its error.
 	original := func(what string) []byte {
 		if v, ok := said[springOriginal+what]; ok {
 			return v
@@ -99,14 +100,14 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 // not dead: it waits, and is what a group that moves from Spring to redeliver takes along.
 func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	st := &m.State
-	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= redeliver.MaxAttempts {
+	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
 		st.Attempts = int(n)
 	}
 	next, ok := bigEndian(said[springAttempts])
 	if b := said[springAttempts]; len(b) == 1 { // as older ones wrote it
 		next, ok = int64(b[0]), true
 	}
-	if ok && next > 1 && next <= redeliver.MaxAttempts {
+	if ok && next > 1 && next <= limits.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
 	// A message that goes to the DLT is due when it has failed, so not after it was written.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // springNoTimestampType is what org.apache.kafka.common.record.TimestampType calls what is not
@@ -29,10 +30,10 @@ func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
 	}
 	return append(to,
 		text(springPrefix+"exception-fqcn", st.ErrorType, maxText),
-		text(springPrefix+"exception-message", st.Error, redeliver.MaxErrorText),
-		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, redeliver.MaxErrorText))
+		text(springPrefix+"exception-message", st.Error, limits.MaxErrorText),
+		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, limits.MaxErrorText))
 }
 
 func text(name, value string, most int) driver.Header {
-	return driver.Header{Name: name, Value: []byte(redeliver.Cut(value, most))}
+	return driver.Header{Name: name, Value: []byte(limits.Cut(value, most))}
 }

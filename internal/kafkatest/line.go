@@ -57,8 +57,8 @@ func (l *line) cut() {
 }
 
 // guard keeps records from topics: a request that has some for one of them loses
-// its connection. A single broker of Kafka 4 cannot be made to refuse them by
-// itself: it never asks for more in-sync replicas than a topic has.
+// its connection. A single broker of Kafka 4 has no setting that refuses them: it never asks
+// for more in-sync replicas than a topic has.
 type guard struct {
 	mu       sync.Mutex
 	prefixes map[string]bool // of topics' names; no test refuses one twice

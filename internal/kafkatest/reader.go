@@ -87,7 +87,7 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 	return nil
 }
 
-// Read hands on all that stands in topics now, as [Reader.ToEnd] does.
+// Read hands on all that is in topics now, as [Reader.ToEnd] does.
 func Read(ctx context.Context, addrs []string, take func(*kgo.Record), topics ...string) error {
 	r, err := NewReader(addrs, topics...)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // DefaultTimeout bounds what one look asks of one DLQ.
 const DefaultTimeout = 5 * time.Second
 
-// dear is how long an answer stands that is not asked for at each look: on RabbitMQ and
+// dear is how long an answer is used that is not asked for at each look: on RabbitMQ and
 // SQS it takes what others wait for.
 const dear = 30 * time.Second
 
@@ -27,7 +27,7 @@ type DLQ struct {
 	known Known
 }
 
-// Look is what lies in a DLQ.
+// Look is what is in a DLQ.
 type Look struct {
 	Messages int64
 	Exact    bool // the broker does not only estimate it
@@ -41,7 +41,7 @@ type Look struct {
 type Known struct {
 	Open   map[Sort]int   // tasks that run or can be resumed
 	Became map[Fate]int64 // messages of all tasks that are recorded
-	Keeps  time.Duration  // how long the broker keeps a message; 0: nothing ends by itself, or nobody knows
+	Keeps  time.Duration  // how long the broker keeps a message; 0: no limit, or unknown
 }
 
 // Sort is a sort of tasks.

@@ -18,6 +18,7 @@ const (
 	outage       = string(redeliver.ChangeOutage)
 	probing      = string(redeliver.ChangeProbing)
 	flood        = string(redeliver.ChangeFlood)
+	asked        = string(redeliver.ChangePaused)
 	commands     = "commands are not read"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
@@ -40,6 +41,8 @@ var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeOutageOver:      {{outage, false}, {probing, false}},
 	redeliver.ChangeFlood:           {{flood, true}},
 	redeliver.ChangeFloodOver:       {{flood, false}},
+	redeliver.ChangePaused:          {{asked, true}},
+	redeliver.ChangeResumed:         {{asked, false}},
 	redeliver.ChangeCommandsNotRead: {{commands, true}},
 	redeliver.ChangeCommandsRead:    {{commands, false}},
 	redeliver.ChangeDedupStoreLost:  {{dedup, true}},

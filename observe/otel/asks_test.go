@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
@@ -63,9 +64,9 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 			headers[name] = value
 		}
 		for range 3 {
-			run := redeliver.FirstRun{Headers: headers, Message: stated{}}
+			run := tracing.FirstRun{Headers: headers, Message: stated{}}
 			ctx, span := tr.First(tr, "orders", "billing").Begin(t.Context(), &run)
-			span.End(redeliver.RunEnd{Outcome: redeliver.OutcomeSucceeded})
+			span.End(tracing.End{Outcome: tracing.Succeeded})
 			if got := baggage.FromContext(ctx).String(); got != c.baggage {
 				t.Errorf("%s: baggage %q, want %q", c.name, got, c.baggage)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine/enginetest"
+	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/observe/otel"
 	"github.com/redeliver/redeliver/observe/prom"
@@ -40,7 +41,7 @@ func success(tb testing.TB, o observer) func() {
 }
 
 // never makes a tracer of which no span is sampled.
-func never(tb testing.TB) redeliver.Tracer {
+func never(tb testing.TB) tracing.Tracer {
 	tb.Helper()
 	tr, err := otel.NewTracer(otel.TracerConfig{
 		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
@@ -100,7 +101,7 @@ func observers(tb testing.TB) []observer {
 type observer struct {
 	name      string
 	sink      redeliver.Sink
-	tracer    redeliver.Tracer
+	tracer    tracing.Tracer
 	published bool // by somebody who has a tracer
 }
 

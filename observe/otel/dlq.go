@@ -57,11 +57,11 @@ func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	m := instruments{meter: cfg.MeterProvider.Meter(scope)}
 	d := &dlqs{
 		system: cfg.System, timeout: cfg.Timeout, of: queues,
-		up:       m.observable("redeliver.dlq_up", "1 where the broker has answered, else 0.", "1"),
+		up:       m.observable("redeliver.dlq_up", "1 if the broker answered, otherwise 0.", "1"),
 		messages: m.observable("redeliver.dlq_messages", "Messages in the DLQ.", "{message}"),
 		tasks:    m.observable("redeliver.dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "{task}"),
-		became:   m.observable("redeliver.dlq_task_messages", "Messages of the tasks that are recorded, by what became of them.", "{message}"),
-		age:      m.seconds("redeliver.dlq_oldest_age", "How long the oldest message has lain in the DLQ."),
+		became:   m.observable("redeliver.dlq_task_messages", "Messages of the recorded tasks, by outcome.", "{message}"),
+		age:      m.seconds("redeliver.dlq_oldest_age", "Age of the oldest message in the DLQ."),
 		keeps:    m.seconds("redeliver.dlq_retention", "How long the broker keeps a message in the DLQ."),
 	}
 	if m.err != nil {

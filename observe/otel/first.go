@@ -7,13 +7,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-var _ redeliver.FirstTracer = (*Tracer)(nil)
+var _ tracing.FirstTracer = (*Tracer)(nil)
 
-// First implements [redeliver.FirstTracer].
-func (t *Tracer) First(of redeliver.Tracer, origin, group string) redeliver.FirstRuns {
-	if of != redeliver.Tracer(t) {
+// First implements [tracing.FirstTracer].
+func (t *Tracer) First(of tracing.Tracer, origin, group string) tracing.FirstRuns {
+	if of != tracing.Tracer(t) {
 		return nil
 	}
 	return &firstRuns{t, t.places.of(place{origin, group})}
@@ -25,9 +26,9 @@ type firstRuns struct {
 	p *consumer
 }
 
-// Begin implements [redeliver.FirstRuns]. Most spans are not sampled, so what only those
+// Begin implements [tracing.FirstRuns]. Most spans are not sampled, so what only those
 // need that are comes after it has begun.
-func (f *firstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
+func (f *firstRuns) Begin(ctx context.Context, run *tracing.FirstRun) (context.Context, tracing.Span) {
 	s := &span{headers: carrier{run.Headers}, retriesAreErrors: f.t.cfg.RetriesAreErrors}
 	if f.t.asks.none(run.Headers) {
 		ctx = f.begin(ctx, s, run)
@@ -38,7 +39,7 @@ func (f *firstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context
 }
 
 // begin begins the span of a message that names no publisher.
-func (f *firstRuns) begin(ctx context.Context, s *span, run *redeliver.FirstRun) context.Context {
+func (f *firstRuns) begin(ctx context.Context, s *span, run *tracing.FirstRun) context.Context {
 	o := f.p.start(run.Source.Known, run.Source.Partition)
 	if f.t.cfg.Parent || isRoot(ctx) {
 		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, o.child...)
@@ -55,7 +56,7 @@ func (f *firstRuns) begin(ctx context.Context, s *span, run *redeliver.FirstRun)
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // published begins the span of a message that may name its publisher.
-func (f *firstRuns) published(came context.Context, s *span, run *redeliver.FirstRun) context.Context {
+func (f *firstRuns) published(came context.Context, s *span, run *tracing.FirstRun) context.Context {
 	ctx, published := f.t.published(came, &s.headers)
 	switch {
 	case published.IsSampled(): // by which a sampler may decide, too
@@ -73,7 +74,7 @@ func (f *firstRuns) published(came context.Context, s *span, run *redeliver.Firs
 }
 
 // tell gives a span that records what it has begun without.
-func (f *firstRuns) tell(s *span, run *redeliver.FirstRun) {
+func (f *firstRuns) tell(s *span, run *tracing.FirstRun) {
 	s.SetAttributes(attrMessageID.String(run.Message.State().ID))
 	if f.t.cfg.System == "kafka" && run.Source.Known {
 		s.SetAttributes(attrKafkaOff.Int64(run.Source.Offset))
@@ -89,6 +90,6 @@ func (p *consumer) start(known bool, partition int32) *start {
 }
 
 // told is a message whose state is there.
-type told struct{ m *redeliver.TracedMessage }
+type told struct{ m *tracing.Message }
 
 func (m told) State() redeliver.State { return m.m.State }

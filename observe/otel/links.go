@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // The values of redeliver.link: the kinds of spans that a span is linked to.
@@ -45,7 +46,7 @@ func (*carrier) Keys() []string { return nil }
 // batchLinks are the links of a batch: one for each message, to the span that published
 // it, with what tells it from the others, and one to its attempt before. A message
 // of which neither is known has none.
-func (t *Tracer) batchLinks(ctx context.Context, run *redeliver.TracedRun) []trace.Link {
+func (t *Tracer) batchLinks(ctx context.Context, run *tracing.Run) []trace.Link {
 	links := make([]trace.Link, 0, len(run.Messages))
 	none := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	for i := range run.Messages {

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
@@ -24,7 +25,7 @@ func (l *louder) Event(e redeliver.Event) {
 
 type wider struct{ *otel.Tracer }
 
-func (w wider) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+func (w wider) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
 	return w.Tracer.Begin(ctx, run)
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // span is a run.
@@ -17,7 +18,7 @@ type span struct {
 	retriesAreErrors bool
 }
 
-// Traceparent implements [redeliver.Span].
+// Traceparent implements [tracing.Span].
 func (s *span) Traceparent() string {
 	sc := s.SpanContext()
 	if !sc.IsValid() {
@@ -26,8 +27,8 @@ func (s *span) Traceparent() string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + (sc.TraceFlags() & trace.FlagsSampled).String()
 }
 
-// End implements [redeliver.Span].
-func (s *span) End(e redeliver.RunEnd) {
+// End implements [tracing.Span].
+func (s *span) End(e tracing.End) {
 	if s.IsRecording() {
 		s.SetAttributes(attrOutcome.String(string(e.Outcome)))
 		if st := e.State; st != nil {
@@ -38,15 +39,15 @@ func (s *span) End(e redeliver.RunEnd) {
 }
 
 // decided says what the policy made of a failure.
-func (s *span) decided(e *redeliver.RunEnd, st *redeliver.State) {
+func (s *span) decided(e *tracing.End, st *redeliver.State) {
 	switch {
-	case e.Outcome == redeliver.OutcomeDeadLettered || e.Outcome == redeliver.OutcomeDiscarded:
+	case e.Outcome == tracing.DeadLettered || e.Outcome == tracing.Discarded:
 		if st.Reason != "" {
 			s.SetAttributes(attrReason.String(string(st.Reason)))
 		}
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		fail(s.Span, st)
-	case s.retriesAreErrors && e.Outcome == redeliver.OutcomeRetried:
+	case s.retriesAreErrors && e.Outcome == tracing.Retried:
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		fail(s.Span, st)
 	default:

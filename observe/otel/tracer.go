@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // TracerConfig of a [Tracer]. System is required.
@@ -45,7 +46,7 @@ type Tracer struct {
 	asks   asks
 }
 
-var _ redeliver.Tracer = (*Tracer)(nil)
+var _ tracing.Tracer = (*Tracer)(nil)
 
 // consumer is what all spans of a subscription have.
 type consumer struct {
@@ -89,8 +90,8 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	return t, nil
 }
 
-// Begin implements [redeliver.Tracer].
-func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+// Begin implements [tracing.Tracer].
+func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
 	p := t.places.of(place{run.Origin, run.Group})
 	if run.Batch {
 		return t.batch(ctx, p, run)
@@ -98,7 +99,7 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 	m := &run.Messages[0]
 	before := parse(m.State.Trace)
 	if m.State.Attempts == 0 && m.State.Replays == 0 && !before.IsValid() {
-		return (&firstRuns{t, p}).Begin(ctx, &redeliver.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
+		return (&firstRuns{t, p}).Begin(ctx, &tracing.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
 	}
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	ctx, published := t.published(ctx, &s.headers)
@@ -129,7 +130,7 @@ func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, pu
 }
 
 // batch begins the span of a batch function, which is a root: it has many publishers.
-func (t *Tracer) batch(ctx context.Context, p *consumer, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+func (t *Tracer) batch(ctx context.Context, p *consumer, run *tracing.Run) (context.Context, tracing.Span) {
 	o := []trace.SpanStartOption{kinds.consumer, trace.WithNewRoot(), trace.WithAttributes(append(p.attrs, attrBatchCount.Int(len(run.Messages)))...)}
 	if links := t.batchLinks(ctx, run); len(links) > 0 {
 		o = append(o, trace.WithLinks(links...))
@@ -156,9 +157,9 @@ func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribu
 	return to
 }
 
-// DeadLettered implements [redeliver.Tracer]: a span of its own, with the status Error. It
+// DeadLettered implements [tracing.Tracer]: a span of its own, with the status Error. It
 // is a child of the attempt that has failed, and began when that ended.
-func (t *Tracer) DeadLettered(ctx context.Context, b *redeliver.Burial) {
+func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	st := &b.Message.State
 	attrs := []attribute.KeyValue{
 		attrSystem.String(t.cfg.System), attrOperation.String(opBury), attrType.String(typeSend), attrDest.String(b.Where),

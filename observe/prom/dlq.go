@@ -48,11 +48,11 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	}
 	all := &dlqs{
 		timeout:  cfg.Timeout,
-		up:       desc("redeliver_dlq_up", "1 where the broker has answered, else 0."),
+		up:       desc("redeliver_dlq_up", "1 if the broker answered, otherwise 0."),
 		messages: desc("redeliver_dlq_messages", "Messages in the DLQ.", "exact"),
-		age:      desc("redeliver_dlq_oldest_age_seconds", "How long the oldest message has lain in the DLQ."),
+		age:      desc("redeliver_dlq_oldest_age_seconds", "Age of the oldest message in the DLQ."),
 		keeps:    desc("redeliver_dlq_retention_seconds", "How long the broker keeps a message in the DLQ."),
-		became:   desc("redeliver_dlq_task_messages", "Messages of the tasks that are recorded, by what became of them.", "kind", "outcome"),
+		became:   desc("redeliver_dlq_task_messages", "Messages of the recorded tasks, by outcome.", "kind", "outcome"),
 		tasks:    desc("redeliver_dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "kind", "status"),
 	}
 	queues, err := observed.DLQs(cfg.Queues)

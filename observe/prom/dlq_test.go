@@ -41,7 +41,7 @@ func TestDLQsTellTheirAge(t *testing.T) {
 			want string
 		}{
 			{dated{q, time.Hour, 24 * time.Hour, nil}, `
-# HELP redeliver_dlq_oldest_age_seconds How long the oldest message has lain in the DLQ.
+# HELP redeliver_dlq_oldest_age_seconds Age of the oldest message in the DLQ.
 # TYPE redeliver_dlq_oldest_age_seconds gauge
 redeliver_dlq_oldest_age_seconds` + labels + ` 3600
 # HELP redeliver_dlq_retention_seconds How long the broker keeps a message in the DLQ.
@@ -59,7 +59,7 @@ redeliver_dlq_retention_seconds` + labels + ` 86400
 			r.MustRegister(all)
 			same(t, r, tell.want, "redeliver_dlq_oldest_age_seconds", "redeliver_dlq_retention_seconds")
 			same(t, r, `
-# HELP redeliver_dlq_up 1 where the broker has answered, else 0.
+# HELP redeliver_dlq_up 1 if the broker answered, otherwise 0.
 # TYPE redeliver_dlq_up gauge
 redeliver_dlq_up`+labels+` 1
 `, "redeliver_dlq_up")
@@ -98,7 +98,7 @@ redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_sys
 # HELP redeliver_dlq_open_tasks Tasks on the DLQ that run or can be resumed.
 # TYPE redeliver_dlq_open_tasks gauge
 redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
-# HELP redeliver_dlq_task_messages Messages of the tasks that are recorded, by what became of them.
+# HELP redeliver_dlq_task_messages Messages of the recorded tasks, by outcome.
 # TYPE redeliver_dlq_task_messages gauge
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="came_back"} 2
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="replayed"} 5
@@ -114,7 +114,7 @@ redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messagi
 		r = prometheus.NewPedanticRegistry()
 		r.MustRegister(both)
 		same(t, r, `
-# HELP redeliver_dlq_up 1 where the broker has answered, else 0.
+# HELP redeliver_dlq_up 1 if the broker answered, otherwise 0.
 # TYPE redeliver_dlq_up gauge
 redeliver_dlq_up{dlq="away",group="billing",messaging_system="memory",origin="orders"} 0
 redeliver_dlq_up{dlq="`+name+`",group="billing",messaging_system="memory",origin="orders"} 1

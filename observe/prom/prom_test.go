@@ -117,7 +117,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		s.Event(e)
 	}
 	same(t, r, `
-# HELP redeliver_abandoned_total Attempts that the end of the session cut short. They are not counted, and come back.
+# HELP redeliver_abandoned_total Attempts that the end of a session cut short. They do not count, and their messages come back.
 # TYPE redeliver_abandoned_total counter
 redeliver_abandoned_total{group="billing",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_committed_total Messages that were handled and acked.
@@ -126,7 +126,7 @@ redeliver_committed_total{group="billing",messaging_system="kafka",origin="order
 # HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
 # TYPE redeliver_dead_lettered_total counter
 redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 2
-# HELP redeliver_discarded_total Messages that were given up where there is no DLQ, by reason.
+# HELP redeliver_discarded_total Messages that were dropped because there is no DLQ, by reason.
 # TYPE redeliver_discarded_total counter
 redeliver_discarded_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 1
 # HELP redeliver_delayed_published_total Delayed messages that reached their topic.
@@ -141,25 +141,25 @@ redeliver_hops_total{group="billing",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_ignored_headers_total Messages with redeliver headers that are not believed.
 # TYPE redeliver_ignored_headers_total counter
 redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
-# HELP redeliver_late_answers_total Answers of handlers that came when the message had moved on.
+# HELP redeliver_late_answers_total Answers of handlers that came after the message had moved on.
 # TYPE redeliver_late_answers_total counter
 redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_lost_messages_total Waiting messages that disappeared from a topic of redeliver's: the largest possible number, or 1 if it is unknown.
+# HELP redeliver_lost_messages_total Waiting messages that disappeared from one of redeliver's topics: the largest possible number, or 1 if it is unknown.
 # TYPE redeliver_lost_messages_total counter
 redeliver_lost_messages_total{group="billing",messaging_system="kafka",origin="orders"} 8
-# HELP redeliver_postponed_total Messages that were put aside without an attempt being counted: a circuit breaker is open.
+# HELP redeliver_postponed_total Messages that were set aside without counting an attempt, for example while a circuit breaker is open.
 # TYPE redeliver_postponed_total counter
 redeliver_postponed_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_publish_failures_total Tries to write to a level or the DLQ that the broker did not take; each is tried again.
+# HELP redeliver_publish_failures_total Writes to a level or the DLQ that the broker refused; each is tried again.
 # TYPE redeliver_publish_failures_total counter
 redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_retries_scheduled_total Messages that were written to where they wait for a retry, by level.
+# HELP redeliver_retries_scheduled_total Retries that were written to a level, by level.
 # TYPE redeliver_retries_scheduled_total counter
 redeliver_retries_scheduled_total{group="billing",level="",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="10s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="1m30s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_subscription_impaired 1 while something is wrong with a subscription, by what that is.
+# HELP redeliver_subscription_impaired 1 while a subscription has a problem, by problem.
 # TYPE redeliver_subscription_impaired gauge
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
@@ -176,7 +176,7 @@ func TestReplaysAreCounted(t *testing.T) {
 	replays := func(committed, back string) {
 		t.Helper()
 		same(t, r, `
-# HELP redeliver_replays_total Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more.
+# HELP redeliver_replays_total Replayed messages, by outcome: committed, or dead_lettered again.
 # TYPE redeliver_replays_total counter
 redeliver_replays_total{group="billing",messaging_system="kafka",origin="orders",outcome="committed"} `+committed+`
 redeliver_replays_total{group="billing",messaging_system="kafka",origin="orders",outcome="dead_lettered"} `+back+`
@@ -188,7 +188,7 @@ redeliver_replays_total{group="billing",messaging_system="kafka",origin="orders"
 # HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
 # TYPE redeliver_dead_lettered_total counter
 redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 0
-# HELP redeliver_publish_failures_total Tries to write to a level or the DLQ that the broker did not take; each is tried again.
+# HELP redeliver_publish_failures_total Writes to a level or the DLQ that the broker refused; each is tried again.
 # TYPE redeliver_publish_failures_total counter
 redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin="orders"} 0
 `, "redeliver_dead_lettered_total", "redeliver_publish_failures_total")

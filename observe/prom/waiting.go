@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
@@ -56,7 +56,7 @@ type Waiting struct {
 // redeliver_retry_lateness_seconds.
 func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Subscriptions) == 0 {
-		return nil, errors.New("prom: System and Subscriptions are required: what is looked at, and on which broker")
+		return nil, errors.New("prom: System (the broker) and Subscriptions are required")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
 	cfg.Every = cmp.Or(cfg.Every, 30*time.Second)
@@ -66,10 +66,10 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 	}
 	all := &waits{
 		timeout: cfg.Timeout, every: cfg.Every,
-		up:       desc("redeliver_waiting_up", "1 where the broker has answered all that was asked about the subscription, else 0."),
+		up:       desc("redeliver_waiting_up", "1 if the broker answered everything that was asked about the subscription, otherwise 0."),
 		messages: desc("redeliver_waiting_messages", "Messages that wait for a retry, by level.", "level", "exact"),
-		overdue:  desc("redeliver_waiting_overdue_seconds", "For how long the first message that waits on a level has been due; 0 when it is not.", "level"),
-		findings: desc("redeliver_doctor_findings", "What is wrong with the subscription, seen from outside, by kind.", "kind"),
+		overdue:  desc("redeliver_waiting_overdue_seconds", "How long the first message on a level has been due; 0 if it is not due yet.", "level"),
+		findings: desc("redeliver_doctor_findings", "Problems that doctor finds, by kind.", "kind"),
 	}
 	known := make(map[place]bool)
 	for _, w := range cfg.Subscriptions {

@@ -52,12 +52,12 @@ redeliver_waiting_messages{exact="true",group="billing",level="hold",messaging_s
 redeliver_waiting_messages{exact="false",group="billing",level="10s",messaging_system="kafka",origin="orders"} 7
 redeliver_waiting_messages{exact="true",group="billing",level="1m",messaging_system="kafka",origin="orders"} 2
 redeliver_waiting_messages{exact="false",group="billing",level="1h",messaging_system="kafka",origin="orders"} 6
-# HELP redeliver_waiting_overdue_seconds For how long the first message that waits on a level has been due; 0 when it is not.
+# HELP redeliver_waiting_overdue_seconds How long the first message on a level has been due; 0 if it is not due yet.
 # TYPE redeliver_waiting_overdue_seconds gauge
 redeliver_waiting_overdue_seconds{group="billing",level="hold",messaging_system="kafka",origin="orders"} 60
 redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="kafka",origin="orders"} 7
 redeliver_waiting_overdue_seconds{group="billing",level="1m",messaging_system="kafka",origin="orders"} 0
-# HELP redeliver_waiting_up 1 where the broker has answered all that was asked about the subscription, else 0.
+# HELP redeliver_waiting_up 1 if the broker answered everything that was asked about the subscription, otherwise 0.
 # TYPE redeliver_waiting_up gauge
 redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
 `
@@ -74,7 +74,7 @@ redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_waiting_messages Messages that wait for a retry, by level.
 # TYPE redeliver_waiting_messages gauge
 redeliver_waiting_messages{exact="true",group="billing",level="10s",messaging_system="kafka",origin="orders"} 0
-# HELP redeliver_waiting_overdue_seconds For how long the first message that waits on a level has been due; 0 when it is not.
+# HELP redeliver_waiting_overdue_seconds How long the first message on a level has been due; 0 if it is not due yet.
 # TYPE redeliver_waiting_overdue_seconds gauge
 redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="kafka",origin="orders"} 0
 `, "redeliver_waiting_messages", "redeliver_waiting_overdue_seconds")
@@ -103,7 +103,7 @@ func TestFindingsAreCollected(t *testing.T) {
 			},
 		})
 		findings := `
-# HELP redeliver_doctor_findings What is wrong with the subscription, seen from outside, by kind.
+# HELP redeliver_doctor_findings Problems that doctor finds, by kind.
 # TYPE redeliver_doctor_findings gauge
 redeliver_doctor_findings{group="billing",kind="consumer",messaging_system="kafka",origin="orders"} 1
 redeliver_doctor_findings{group="billing",kind="late",messaging_system="kafka",origin="orders"} 0
@@ -115,7 +115,7 @@ redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafk
 `
 		up := func(v string) string {
 			return `
-# HELP redeliver_waiting_up 1 where the broker has answered all that was asked about the subscription, else 0.
+# HELP redeliver_waiting_up 1 if the broker answered everything that was asked about the subscription, otherwise 0.
 # TYPE redeliver_waiting_up gauge
 redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} ` + v + "\n"
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Order is what stands in a message.
+// Order is what is in a message.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`

@@ -18,7 +18,7 @@ type Screen struct {
 	out    io.Writer
 	colour bool
 	began  time.Time
-	prefix string // of our topics or queues, not told again in each line
+	prefix string // of our topics or queues, not repeated in each line
 
 	mu    sync.Mutex
 	late  map[string]time.Duration // of the attempt that ran last, by id

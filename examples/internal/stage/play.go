@@ -94,7 +94,7 @@ func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed 
 	case <-ctx.Done():
 	case err := <-served:
 		if ctx.Err() == nil {
-			return placed, cmp.Or(err, errors.New("the shop has ended by itself"))
+			return placed, cmp.Or(err, errors.New("the shop has ended unexpectedly"))
 		}
 	case <-time.After(maxWait):
 		return placed, fmt.Errorf("not all orders have found their end within %s: does another program read %s?", maxWait, r.Queue)

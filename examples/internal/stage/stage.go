@@ -54,7 +54,7 @@ type Shop struct {
 	Close func(context.Context) error
 	// Describe says which queues there are, before the first order.
 	Describe func(context.Context) (string, error)
-	// DeadLetters reads what lies in the DLQ with any client, of Most at least some.
+	// DeadLetters reads what is in the DLQ with any client, of Most at least some.
 	// The title says of what it is a part.
 	DeadLetters func(context.Context) (title string, letters []Letter, err error)
 }

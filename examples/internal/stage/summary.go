@@ -58,7 +58,7 @@ func (e *ends) Event(event redeliver.Event) {
 	e.look()
 }
 
-// summary counts, and shows some of what lies in the DLQ.
+// summary counts, and shows some of what is in the DLQ.
 func (r *run) summary(placed int, title string, letters []Letter, interrupted bool) {
 	r.ends.mu.Lock()
 	defer r.ends.mu.Unlock()

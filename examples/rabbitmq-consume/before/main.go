@@ -1,5 +1,5 @@
 // Command before is a service on RabbitMQ with a consume loop of its own: what
-// fails is handed back at once, and comes again at once, for ever. Command after,
+// fails is handed back at once, and comes again at once, forever. Command after,
 // beside it, is the same service with redeliver.
 package main
 

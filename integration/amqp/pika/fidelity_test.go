@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
@@ -108,7 +109,7 @@ func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]m
 	sights, dead := b.observations(len(msgs), 3, byBody), b.deadLetters(len(msgs), byBody)
 	states := make(map[string]map[string]string)
 	for _, m := range msgs {
-		name := redeliver.Cut(string(m.Body), 40)
+		name := limits.Cut(string(m.Body), 40)
 		for _, s := range sights[string(m.Body)] {
 			wantSame(b.T, name+", as the handler saw it", s.wire, m)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // frame is RabbitMQ's frame_max, and most what remains for a content header.
@@ -78,7 +79,7 @@ func TestHeadersNearTheFrame(t *testing.T) {
 			restored(&letter)
 			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
 			if reason, n := ours[redeliver.HeaderReason], runs[id]; strings.HasPrefix(id, "after") {
-				if n != 3 || reason != "exhausted" || len(ours[redeliver.HeaderError]) != redeliver.MaxErrorText {
+				if n != 3 || reason != "exhausted" || len(ours[redeliver.HeaderError]) != limits.MaxErrorText {
 					t.Errorf("%s ran %d times and is in the DLQ with %v", id, n, ours)
 				}
 			} else if n == 3 {
@@ -105,7 +106,7 @@ func size(id string) int {
 	return n
 }
 
-// restored restores the original from the headers of a dead letter.
+// restored puts back what is in the headers of a dead letter.
 func restored(letter *wire) {
 	for name, v := range maps.Clone(letter.Headers) {
 		switch {

@@ -57,8 +57,9 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	})
 }
 
-// The point in a level's name was taken for the separator of a shard. So the level of a message was unknown, and the
-// rest of its wait was cut off as a forgery.
+// The point in the name of a level was once taken for what precedes a shard:
+// nobody knew then on which level a message had waited, and what was left of its
+// wait was called a lie and cut off.
 func TestALevelOfAFractionIsKnown(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		var at []time.Time // handlers write it one after another
@@ -296,7 +297,7 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 	})
 }
 
-// wantMessages waits until a queue has this many messages.
+// wantMessages compares what is in a queue.
 func (b *fixture) wantMessages(queue string, want int) {
 	b.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)

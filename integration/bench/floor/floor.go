@@ -7,7 +7,7 @@
 // timeout, no recovery from a panic, no events, no hops, and no settlement set: after a kill everything above the lowest
 // unsettled record runs again.
 //
-// One message's way: lane.read -> (lane.held until it is due) -> worker.run -> consumer.write -> tracker.settle -> lane.commit.
+// The life of a message: lane.read -> (lane.held until it is due) -> worker.run -> consumer.write -> tracker.settle -> lane.commit.
 package floor
 
 import (

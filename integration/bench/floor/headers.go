@@ -22,7 +22,7 @@ var (
 	deadNames = []string{"group", "origin", "id", "first-failed", "last-failed", "error", "error-type", "reason", "origin-partition", "origin-offset", "origin-timestamp", "policy"}
 )
 
-// usersOf are the headers of a record that are not ours, which stand last, with room for ours.
+// usersOf are the headers of a record that are not ours, which are last, with room for ours.
 func usersOf(record *sarama.ConsumerMessage) []sarama.RecordHeader {
 	headers := make([]sarama.RecordHeader, 0, len(record.Headers)+len(deadNames)+1)
 	for _, h := range record.Headers {

@@ -46,7 +46,7 @@ const (
 	Renamed   = "renamed"   // redeliver's id is not the same in all its attempts
 	Altered   = "altered"   // the handler or the DLQ got other bytes than were written
 	Unknown   = "unknown"   // nobody wrote it
-	OutOfLine = "order"     // a message ran before one of its key that stands before it
+	OutOfLine = "order"     // a message ran before one of its key that precedes it
 	Strange   = "strange"   // redeliver told of something that must not be
 	Unsettled = "unsettled" // all was healed, and the broker still has something unsettled
 )

@@ -1,7 +1,7 @@
 // Package history is what is known of a chaos run, and the checker that holds it against the promises. It knows
 // nothing of redeliver's code.
 //
-// A history is a file of lines of JSON. The writer, the consumers and whoever does the faults append to the same file,
+// A history is a file of lines of JSON. The writer, the consumers and the injector of faults append to the same file,
 // each line with one write(2), so a SIGKILL leaves a line whole or not at all. All of them run on one machine and stamp
 // by its clock; a consumer whose own clock was stepped says what that showed, too.
 package history
@@ -23,7 +23,7 @@ type Kind string
 const (
 	Began   Kind = "began"   // the run: Run is what it promises
 	Write   Kind = "write"   // a message is about to be written
-	Written Kind = "written" // the broker has confirmed it; Partition and Offset say where it stands, where there is such
+	Written Kind = "written" // the broker has confirmed it; Partition and Offset are its place, if it has one
 	Begin   Kind = "begin"   // a handler was entered
 	End     Kind = "end"     // it is about to return; Outcome says what
 	Dead    Kind = "dead"    // a message is in the DLQ, as an independent client read it
@@ -33,7 +33,7 @@ const (
 	Healed  Kind = "healed"  // it is over
 	Moved   Kind = "moved"   // the process's connection or partitions came or went: what it had in hand may be run again
 	Clock   Kind = "clock"   // the process's clock was stepped; Offset is by how much it is wrong from now on, in nanoseconds
-	Said    Kind = "said"    // for whoever reads it: the checker does not
+	Said    Kind = "said"    // for people: the checker does not read it
 	Settled Kind = "settled" // all is healed, and the broker says that nothing is unsettled
 )
 

@@ -116,7 +116,7 @@ var atOnceInUnit = []string{"-p=3", "-parallel=8"}
 
 // shared are the packages whose goroutines share most: the engine, what decides, and the conformance kit on both.
 var shared = []string{
-	"./internal/engine", "./redelivertest", ".", "./middleware", "./deadletter", "./internal/delayqueue", "./simulate", "./observe/...",
+	"./internal/engine", "./redelivertest", ".", "./middleware", "./deadletter", "./delayqueue", "./simulate", "./observe/...",
 }
 
 // longestUnit are the packages of unit that take longest. Named first, they do not run alone at the end.

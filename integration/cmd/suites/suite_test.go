@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The verdict is what stands between a broken change and the main branch, so it is tried on a real go test: of a
+// The verdict keeps a broken change out of the main branch, so it is tried on a real go test: of a
 // module that is written here, one test file a case.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {

@@ -1,6 +1,6 @@
 // Package alive lets watermill-redisstream take messages over from consumers that are dead, and from no others.
 //
-// By itself it takes whatever has been unacked for longer than MaxIdleTime, also from a consumer that is still at it, so
+// By default it takes everything that has been unacked for longer than MaxIdleTime, also from a consumer that is still at it, so
 // that a long handler or a long wait is delivered twice. With [Claimable] a consumer keeps its messages for as long as it
 // lives, and those of a killed one come back within seconds.
 package alive
@@ -13,7 +13,7 @@ import (
 )
 
 // lostAfter takes a message from a consumer that lives, too: what a Subscribe had that has ended in a process that goes
-// on would lie there for ever.
+// on would stay there forever.
 const lostAfter = time.Hour
 
 // onItsWay is how long an answer may take. One that takes longer is delivered twice.

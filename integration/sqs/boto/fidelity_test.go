@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // every returns every byte once.
@@ -74,7 +75,7 @@ func (b *fixture) unchanged(msgs []wire) {
 	dead := b.deadLetters(len(msgs))
 	sights := b.observations()
 	for _, m := range msgs {
-		name := fmt.Sprintf("%q", redeliver.Cut(m.Body, 40))
+		name := fmt.Sprintf("%q", limits.Cut(m.Body, 40))
 		all := sights[m.Body]
 		if len(all) != 3 {
 			b.Errorf("%s ran %d times, want 3", name, len(all))

@@ -21,7 +21,7 @@ const (
 	Throttled
 	// ExpiredCredentials is ExpiredTokenException; nothing is done.
 	ExpiredCredentials
-	// Refused is AccessDeniedException, which no client retries by itself; nothing is done.
+	// Refused is AccessDeniedException, nothing done: an error that no client tries again.
 	Refused
 	// Cut cuts the connection; nothing is done.
 	Cut

@@ -1,5 +1,6 @@
-// Package proxy is a proxy between an SQS client and a server. It simulates faults of SQS, refuses requests that AWS
-// documents as refused and test servers accept, and counts requests, which cost money.
+// Package proxy is between an SQS client and a server that speaks SQS. It answers as SQS does on its bad days, it
+// refuses what AWS documents as refused and the servers of the tests let through, and it counts requests, which is what
+// a user of SQS pays for.
 package proxy
 
 import (

@@ -25,6 +25,11 @@ func TestTheTableOfBrokersIsTrue(t *testing.T) {
 	}
 	abilities := cli.Abilities()
 	for _, a := range abilities {
+		for i, cell := range a {
+			if strings.HasPrefix(cell, "no: ") {
+				a[i] = "no" // the page has the reasons below the table
+			}
+		}
 		if !slices.Contains(table, a) {
 			t.Errorf("docs/reference/command.md has no row\n| `%s` | %s | %s | %s |", a[0], a[1], a[2], a[3])
 		}

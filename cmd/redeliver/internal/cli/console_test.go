@@ -139,7 +139,7 @@ func write(t *testing.T, text string) (path string) {
 	return path
 }
 
-// The console shows what lies on the broker, replays it, and adds to its record.
+// The console shows what is on the broker, replays it, and adds to its record.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
-	"github.com/redeliver/redeliver/internal/delayqueue"
 )
 
 // levelled is a DLQ that also counts the waiting messages of its group.

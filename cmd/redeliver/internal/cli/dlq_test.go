@@ -168,7 +168,7 @@ func TestFormatsAgree(t *testing.T) {
 }
 
 // harmless fails when a terminal would obey something, or not show it: U+202E turns
-// round what stands behind it.
+// round what follows it.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {

@@ -52,7 +52,7 @@ func FuzzUsers(f *testing.F) {
 	})
 }
 
-// A file of profiles is the user's; its errors repeat nothing that stands in it.
+// A file of profiles is the user's; its errors repeat nothing that is in it.
 func FuzzProfiles(f *testing.F) {
 	f.Add("production:\n  broker: kafka://h:9092\n  group: billing\n  password-file: /run/x\n")
 	f.Add("production:\n  broker: kafka://u:XsecretX@h\n  grup: billing\n")
@@ -86,7 +86,7 @@ func FuzzYAML(f *testing.F) {
 		if err := dec.Decode(&want); err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(want) // as ours is: no name stands twice in an object
+		text, err := json.Marshal(want) // as ours is: no name appears twice in an object
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ const (
 // maxWait is for what must happen at last; nothing depends on how soon.
 const maxWait = time.Minute
 
-// day is when everything in the tests failed. The logs keep it for ever.
+// day is when everything in the tests failed. The logs keep it forever.
 var day = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // stand is a Kafka in this process with an origin, its group's way back and a DLQ,

@@ -141,7 +141,7 @@ func (p *printer) encode(v any) (string, error) {
 }
 
 // harmless escapes characters that JSON and YAML allow, and that a terminal obeys or hides: DEL and the controls
-// beyond ASCII, marks of direction, characters without a shape. They stand in strings alone, in YAML in those
+// beyond ASCII, marks of direction, characters without a shape. They are in strings alone, in YAML in those
 // with double quotes, so it means the same. A character beyond U+FFFF is written as JSON has it; the writer of
 // YAML has escaped it already.
 func harmless(text string) string {

@@ -196,7 +196,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if cmd.ProcessState.Exited() {
-			t.Error("it has ended by itself")
+			t.Error("it has ended unexpectedly")
 		}
 	}
 	s.handle("--instance-id", "one", "--retries", "10", "--http", p.URL)

@@ -23,7 +23,7 @@ func TestRunGuards(t *testing.T) {
 		g.read(&p)
 		return p
 	}
-	if p := read(); p.Guarded() || p.Rate.On() {
+	if p := read(); p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {
 		t.Errorf("nobody asked for %+v", p)
 	}
 	p := read("--outage", "--dead-letter-rate", "50")

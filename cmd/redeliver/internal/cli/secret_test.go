@@ -17,7 +17,7 @@ const (
 	brief    = "s3cr3t" // so short that the YAML reader repeats all of it
 )
 
-// A password comes from a file or from the environment, or stands in the URL; and
+// A password comes from a file or from the environment, or is in the URL; and
 // whatever goes wrong, it is not repeated.
 func TestPassword(t *testing.T) {
 	t.Parallel()

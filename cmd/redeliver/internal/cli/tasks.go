@@ -99,7 +99,7 @@ func pauseCommand(a *app) *cobra.Command {
 }
 
 func cancelCommand(a *app) *cobra.Command {
-	return wishCommand(a, "cancel", "End a task for good; what it has done stays done", deadletter.Cancel)
+	return wishCommand(a, "cancel", "End a task for good; its earlier effects stay", deadletter.Cancel)
 }
 
 // wish makes a verb that asks a task, on whichever machine it runs, to pause or to end.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // waiting are the waiting messages of one topic and group.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // StatusError is the answer of a handler that has not handled its message.
@@ -34,6 +35,9 @@ func status(code int) string {
 	return text
 }
 
+// pauseHeader asks for a pause of the subscription, with the values of Retry-After.
+const pauseHeader = "Redeliver-Pause"
+
 // verdict returns the meaning of a status. text is the beginning of the body.
 func verdict(code int, header http.Header, text string, now time.Time) error {
 	err := &StatusError{code, text}
@@ -45,10 +49,13 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 		// with the message.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
-			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
+			err.Text += fmt.Sprintf(" (it names %q)", limits.Cut(to, 200))
 		}
 		return err
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		if d, ok := retryAfter(header.Get(pauseHeader), now); ok {
+			return redeliver.Pause(err, d)
+		}
 		if d, ok := retryAfter(header.Get("Retry-After"), now); ok {
 			return redeliver.RetryAfter(err, d)
 		}
@@ -108,8 +115,8 @@ const maxText = 700
 
 // firstWords is the beginning of an answer's body as one line.
 func firstWords(body []byte) string {
-	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*maxText)), " ")
-	return redeliver.Cut(text, maxText)
+	text := strings.Join(strings.Fields(limits.Cut(string(body), 2*maxText)), " ")
+	return limits.Cut(text, maxText)
 }
 
 // lastWords is the end of a program's output as one line.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // batchRequest is the body of a request with a batch.
@@ -150,10 +151,10 @@ func (a *batchAnswer) err() error {
 		}
 		d, bad := time.ParseDuration(a.Delay)
 		if bad != nil || d < 0 || d > redeliver.MaxWait {
-			return misunderstood("the delay %q is not between 0s and %s", redeliver.Cut(a.Delay, 64), redeliver.MaxWait)
+			return misunderstood("the delay %q is not between 0s and %s", limits.Cut(a.Delay, 64), redeliver.MaxWait)
 		}
 		return redeliver.RetryAfter(err, d)
 	default:
-		return misunderstood("%q must be ack, retry or reject", redeliver.Cut(a.Answer, 64))
+		return misunderstood("%q must be ack, retry or reject", limits.Cut(a.Answer, 64))
 	}
 }

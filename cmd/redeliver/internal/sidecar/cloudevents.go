@@ -62,7 +62,7 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	return rest
 }
 
-// attribute is the name of the event's attribute that stands in a header; empty for a
+// attribute is the name of the event's attribute that has a header; empty for a
 // header that is none. datacontenttype is the Content-Type.
 func attribute(header string) string {
 	header = strings.ToLower(header)

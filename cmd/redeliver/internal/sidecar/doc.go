@@ -1,7 +1,7 @@
 // Package sidecar makes any program the handler of a topic or queue: one that listens
-// on HTTP, or one that is run for each message. Around it stands what stands around
-// every handler: attempts, delays, a DLQ, and the promises. docs/reference/sidecar.md is for who
-// writes such a program.
+// on HTTP, or one that is run for each message. Such a program
+// has what every handler has: attempts, delays, a DLQ, and the promises. docs/reference/sidecar.md is
+// for its authors.
 package sidecar
 
 import (

@@ -19,8 +19,8 @@ func withoutOurs(env []string) []string {
 }
 
 // environment is the environment of a child for a message, and, as JSON, the fields without room or without a
-// name there: of headers whose names are one in the environment the last has it, and a value with a NUL can
-// stand in none.
+// name there: of headers whose names are one in the environment the last has it, and no variable can
+// have a value with a NUL.
 func environment(m *Message) (env []string, rest []byte) {
 	e := &environ{left: maxEnvironment, set: make(map[string]bool)}
 	var over jsonMessage

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a request carries in its headers of what stands in the message: servers
+// Bounds of what a request carries in its headers of what is in the message: servers
 // refuse more, Node's 16 KiB in all, the URL and Authorization included, and Python's a
 // hundred fields.
 const (

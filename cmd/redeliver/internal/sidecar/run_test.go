@@ -121,7 +121,7 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 	}
 }
 
-// Calls that were cut off are waited for, and not for ever.
+// Calls that were cut off are waited for, and not forever.
 func TestCancelledCallsAreAwaited(t *testing.T) {
 	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {

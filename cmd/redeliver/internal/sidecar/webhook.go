@@ -17,6 +17,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/errortext"
 	"github.com/redeliver/redeliver/observe/hook"
 )
 
@@ -91,7 +92,7 @@ type DeadLetter struct {
 func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
-		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: redeliver.Normalise(s.Error), ErrorType: s.ErrorType,
+		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: errortext.Normalise(s.Error), ErrorType: s.ErrorType,
 		Attempts: s.Attempts, Replays: s.Replays, FirstFailed: stamp(s.FirstFailed), LastFailed: stamp(s.LastFailed), Where: d.Where,
 	})
 	if err != nil {

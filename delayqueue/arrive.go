@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Arrival describes a message from a topic or queue that redeliver writes, except its headers.
@@ -80,7 +81,7 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	if written.After(a.Now) {
 		written = a.Now
 	}
-	if latest := redeliver.CeilMilli(a.Now.Add(redeliver.MaxWait).UTC()); st.Due.After(latest) {
+	if latest := limits.CeilMilli(a.Now.Add(redeliver.MaxWait).UTC()); st.Due.After(latest) {
 		findings = append(findings, redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
 			Problem: "is later than anything can be planned; the message waits for " + redeliver.MaxWait.String(),
@@ -89,7 +90,7 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	}
 	end := written.Add(a.Level)
 	if st.Due.IsZero() {
-		st.Due = redeliver.CeilMilli(end.UTC())
+		st.Due = limits.CeilMilli(end.UTC())
 		if a.Level == 0 { // at once: not a moment before it is due
 			st.Due = end.UTC().Truncate(time.Millisecond)
 		}

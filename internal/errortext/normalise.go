@@ -1,4 +1,5 @@
-package redeliver
+// Package errortext compares the texts of errors.
+package errortext
 
 import "strings"
 

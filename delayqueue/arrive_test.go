@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/delayqueue"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 const (

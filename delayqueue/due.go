@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // PublishDue reads Watermill's delay metadata (package components/delay) and returns when a message
@@ -23,13 +24,13 @@ func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, er
 	if until != "" {
 		due, err = time.Parse(time.RFC3339, until)
 		if err != nil {
-			problems.Add(delay.DelayedUntilKey, redeliver.Cut(until, 64), "must be an RFC 3339 time; set it with package components/delay")
+			problems.Add(delay.DelayedUntilKey, limits.Cut(until, 64), "must be an RFC 3339 time; set it with package components/delay")
 		}
 	}
 	if wait != "" {
 		d, err = time.ParseDuration(wait)
 		if err != nil {
-			problems.Add(delay.DelayedForKey, redeliver.Cut(wait, 64), "must be a duration; set it with package components/delay")
+			problems.Add(delay.DelayedForKey, limits.Cut(wait, 64), "must be a duration; set it with package components/delay")
 		}
 	}
 	if err := problems.Err(); err != nil {
@@ -48,5 +49,5 @@ func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, er
 	if due.Sub(now) > redeliver.MaxWait {
 		return time.Time{}, false, &redeliver.UnschedulableError{Wait: due.Sub(now), Max: redeliver.MaxWait}
 	}
-	return redeliver.CeilMilli(due), due.After(now), nil
+	return limits.CeilMilli(due), due.After(now), nil
 }

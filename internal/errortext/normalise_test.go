@@ -1,10 +1,10 @@
-package redeliver_test
+package errortext_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 func TestNormalise(t *testing.T) {
@@ -47,7 +47,7 @@ func TestNormalise(t *testing.T) {
 		strings.Repeat("x", 400) + " \"" + strings.Repeat("y", 400) + "\"": strings.Repeat("x", 400) + " <text>",
 		"x'" + strings.Repeat("\\", 3) + "'y\"" + `\\"` + " z'1":           "x'\\\\\\'y<text> z'<n>",
 	} {
-		if got := redeliver.Normalise(text); got != want {
+		if got := errortext.Normalise(text); got != want {
 			t.Errorf("%q is normalised to %q, want %q", text, got, want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestNormaliseKnowsEveryByte(t *testing.T) {
 			if text == "''x'" {
 				want = "<text>" // the second is within a word
 			}
-			if got := redeliver.Normalise(text); got != want {
+			if got := errortext.Normalise(text); got != want {
 				t.Errorf("%q is normalised to %q, want %q", text, got, want)
 			}
 		}
@@ -84,7 +84,7 @@ func FuzzNormalise(f *testing.F) {
 	f.Add("order 17: \"x\" 'y 7f3c9a52-1b2d-4e5f-8a9b-0c1d2e3f4a5b 0xfe")
 	f.Add("'\\")
 	f.Fuzz(func(t *testing.T, text string) {
-		got := redeliver.Normalise(text)
+		got := errortext.Normalise(text)
 		if len(got) > 6*len(text)+6 {
 			t.Errorf("%q grew to %d bytes", text, len(got))
 		}
@@ -98,6 +98,6 @@ func BenchmarkNormalise(b *testing.B) {
 	text := `charging order 8817: dial tcp 10.0.0.7:5432: no row for "7f3c9a52" in tenant acme, try 3 of 4 after 1.5s`
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		redeliver.Normalise(text)
+		errortext.Normalise(text)
 	}
 }

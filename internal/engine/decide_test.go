@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Texts that differ in numbers have one cause. Another type or text is another cause.
+func TestCause(t *testing.T) {
+	cause := func(kind, text string) uint64 { return causeOf(&redeliver.State{ErrorType: kind, Error: text}) }
+	one := cause("*net.OpError", "dial tcp 10.0.0.1:5432: refused for order 17")
+	for _, c := range []struct {
+		kind, text string
+		same       bool
+	}{
+		{"*net.OpError", "dial tcp 10.0.0.9:5432: refused for order 18", true},
+		{"*net.DNSError", "dial tcp 10.0.0.1:5432: refused for order 17", false},
+		{"*net.OpError", "dial tcp 10.0.0.1:5432: reset for order 17", false},
+		{"", "*net.OpErrordial tcp 10.0.0.1:5432: refused for order 17", false},
+	} {
+		if got := cause(c.kind, c.text) == one; got != c.same {
+			t.Errorf("%s %q: %t", c.kind, c.text, got)
+		}
+	}
+}
+
+// An outage postpones messages that would be retried or have no retries left, not those that are to blame or have met a limit in time.
+func TestIsSparable(t *testing.T) {
+	spared := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
+	for _, reason := range redeliver.Reasons() {
+		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}
+		if isSparable(&d) != spared[reason] {
+			t.Errorf("%s: %t", reason, isSparable(&d))
+		}
+	}
+	for action, want := range map[redeliver.Action]bool{redeliver.RetryNow: true, redeliver.RetryLater: true, redeliver.Commit: false, redeliver.Postponed: false} {
+		if d := (redeliver.Decision{Action: action}); isSparable(&d) != want {
+			t.Errorf("%s: %t", action, isSparable(&d))
+		}
+	}
+}

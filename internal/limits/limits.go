@@ -1,0 +1,86 @@
+// Package limits has the bounds of what redeliver writes into headers and of how long a message waits in its place, and the functions
+// that keep texts and times within them.
+package limits
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of headers. All of redeliver's headers together stay below MaxHeaderBytes, names included.
+const (
+	MaxErrorText   = 1024      // bytes of redeliver-error
+	MaxName        = 512       // bytes of an id, a group, an origin
+	MaxHeaderBytes = 4096      // bytes of the whole block
+	MaxAttempts    = 1_000_000 // the largest attempt or replay count in a header that counts
+)
+
+// Bounds and default of the delays of a Blocking policy. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered
+// consumer.
+const (
+	MinBlock     = 10 * time.Millisecond
+	MaxBlock     = 30 * time.Second
+	DefaultBlock = time.Second
+)
+
+// Cut returns s as valid UTF-8 of at most maxBytes bytes, cut at a character.
+func Cut(s string, maxBytes int) string {
+	if len(s) > maxBytes {
+		end := max(0, maxBytes)
+		for end > 0 && end > maxBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end]
+	}
+	return strings.ToValidUTF8(s, "?") // not longer than s: "?" has one byte
+}
+
+// ShortID returns an id for a header: id itself, or a hash of it where it is longer than MaxName or no UTF-8.
+func ShortID(id string) string {
+	if len(id) <= MaxName && utf8.ValidString(id) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// ParseTime reads an RFC 3339 time of the years 1 to 9999. ok is false for any other text.
+func ParseTime(value string) (t time.Time, ok bool) {
+	if value == "" { // most messages; the error of Parse would be an allocation
+		return time.Time{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, value)
+	if err != nil || !inRange(t) {
+		return time.Time{}, false
+	}
+	return t.UTC(), true
+}
+
+// AppendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time that ParseTime does not read. Only RFC3339 has a fast
+// path in the standard library, so the milliseconds are added here.
+func AppendTime(b []byte, t time.Time) []byte {
+	t = t.UTC().Truncate(time.Millisecond)
+	if !inRange(t) {
+		return b
+	}
+	b = t.AppendFormat(b, time.RFC3339)
+	ms := t.Nanosecond() / int(time.Millisecond)
+	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}
+
+// inRange reports whether t can be written as an RFC 3339 time and is not zero.
+func inRange(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 1 && year <= 9999 && !t.IsZero()
+}
+
+// CeilMilli rounds t up to the millisecond: a due time that a header cuts would otherwise be up to 1 ms early.
+func CeilMilli(t time.Time) time.Time {
+	if r := t.Truncate(time.Millisecond); r.Before(t) {
+		return r.Add(time.Millisecond)
+	}
+	return t
+}
