@@ -15,7 +15,7 @@ import (
 )
 
 // unread are the directories whose comments and names the tests below do not read yet. Nothing may be added.
-var unread = []string{"adapters"}
+var unread = []string{"adapters/kafka"}
 
 func isUnread(dir string) bool {
 	return slices.ContainsFunc(unread, func(u string) bool { return dir == u || u != "." && strings.HasPrefix(dir, u+"/") })
