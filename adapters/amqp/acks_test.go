@@ -60,10 +60,10 @@ func (m *model) check(t *rapid.T, a *acks) {
 		}
 	}
 	var untold []uint64
-	for e := range a.untold {
+	for e := range a.unsent {
 		untold = append(untold, e.tag)
-		if (e.what == settled) != m.settled[e.tag] {
-			t.Fatalf("%d: settled is %v, want %v", e.tag, e.what == settled, m.settled[e.tag])
+		if (e.ackState == ackSettled) != m.settled[e.tag] {
+			t.Fatalf("%d: settled is %v, want %v", e.tag, e.ackState == ackSettled, m.settled[e.tag])
 		}
 	}
 	if !slices.Equal(untold, m.unacked) {
@@ -114,7 +114,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 				e := pick(m.open())
 				i, _ := slices.BinarySearch(m.unacked, e.tag)
 				m.unacked = slices.Delete(m.unacked, i, i+1)
-				a.handedBack(e)
+				a.returned(e)
 				a.settle(e) // a late answer does not count
 			},
 			"flush": func(t *rapid.T) {
@@ -151,7 +151,7 @@ func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 		}
 	}
 	known := 0
-	for range a.untold {
+	for range a.unsent {
 		known++
 	}
 	if known > 50 || cap(a.late) > 128 {
@@ -170,7 +170,7 @@ func TestRunIsOneAck(t *testing.T) {
 	for _, i := range []int{3, 0, 2, 1, 5} {
 		a.settle(entries[i])
 	}
-	a.handedBack(entries[4])
+	a.returned(entries[4])
 	type call struct {
 		tag      uint64
 		multiple bool

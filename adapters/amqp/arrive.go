@@ -88,7 +88,7 @@ func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOfte
 	if !d.redelivered {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
+	if d.state = s.r.client.places.Take(placeKey{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}

@@ -33,7 +33,7 @@ type Client struct {
 	closed          bool
 
 	turn     *engine.Turn
-	places   engine.States[spot]
+	places   engine.States[placeKey]
 	outlived outlived
 }
 

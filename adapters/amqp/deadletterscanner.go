@@ -141,7 +141,7 @@ func (h *scanner) consume(left int) error {
 		}
 		h.channels = append(h.channels, &scanChannel{ch: ch})
 	}
-	in, err := read(h.lastChannel().ch, h.queue, h.consumers, h.batch)
+	in, err := startConsumer(h.lastChannel().ch, h.queue, h.consumers, h.batch)
 	if err != nil {
 		return h.readError(err)
 	}
@@ -156,7 +156,7 @@ func (h *scanner) stopConsumer() error {
 	if h.in == nil {
 		return nil
 	}
-	if err := h.lastChannel().ch.Cancel(tag(h.consumers), false); err != nil {
+	if err := h.lastChannel().ch.Cancel(consumerTagOf(h.consumers), false); err != nil {
 		return h.readError(err)
 	}
 	for d := range h.in {
@@ -217,7 +217,7 @@ func (h *scanner) ack(g *scanChannel, tags []uint64) error {
 // returnAll returns all unsettled messages in order, and waits until they are in the queue.
 func (h *scanner) returnAll(ctx context.Context) error {
 	defer h.statChannel.Close()
-	err := h.applied()
+	err := h.awaitApplied()
 	if err == nil {
 		for _, g := range h.channels {
 			if err = h.releaseChannel(ctx, g); err != nil {
@@ -234,10 +234,10 @@ func (h *scanner) returnAll(ctx context.Context) error {
 	return err
 }
 
-// applied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
+// awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
 // see [applied]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
 // next answer it has sent the others. If no consumer is active, applied starts one, which may get one more message.
-func (h *scanner) applied() error {
+func (h *scanner) awaitApplied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {
 			return err

@@ -43,7 +43,7 @@ type declarer struct {
 	open   func() (*amqp091.Channel, error)
 	ch     *amqp091.Channel
 	err    error // of the connection; ends all further work
-	rights rights
+	rights missingRights
 }
 
 func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {

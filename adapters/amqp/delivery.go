@@ -26,7 +26,7 @@ import (
 //	inplace.go, crashcounts.go    run it alone, in its place
 type delivery struct {
 	record
-	acked // its entry in the channel's acks
+	ackEntry // its entry in the channel's acks
 
 	tag         uint64
 	arrived     time.Time

@@ -89,8 +89,8 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 	return s, s.askManagement(context.Background(), m, greeting)
 }
 
-// queue returns the API's answer for an existing queue with statistics.
-func queue(name string, args fields, more fields) fields {
+// queueAnswer returns the API's answer for an existing queue with statistics.
+func queueAnswer(name string, args fields, more fields) fields {
 	kind := args[amqp091.QueueTypeArg]
 	if kind == nil {
 		kind = "classic"

@@ -35,7 +35,7 @@ func tableOf(block string) amqp091.Table {
 	return table
 }
 
-// Whatever headers a message on a redeliver queue has, foreign ones are unchanged, and the next copy is read as the
+// With any headers of a message on a redeliver queue, foreign ones are unchanged, and the next copy is read as the
 // same.
 func FuzzHeaders(f *testing.F) {
 	f.Add("string redeliver-attempt=3\nstring redeliver-amqp-routing-key=orders\nstring redeliver-amqp-delivery-mode=1\nint32 tries=7")

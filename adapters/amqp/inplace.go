@@ -62,7 +62,7 @@ func (p *inPlaceTurn) setState(state turnState) {
 
 // seek takes a turn and writes the charge.
 func (p *inPlaceTurn) seek() {
-	s, turn, ctx := p.s, p.s.r.client.turn, p.s.calling
+	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
 	for c := (crashCharge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
 		err := s.r.updateCrashCount(try, p.d.id(), c.add)
@@ -107,7 +107,7 @@ func (c *crashCharge) add(n int) int {
 // may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) turnCame() {
 	s, m := p.s, p.d.m
-	if s.stopped || s.tired || p.d.what != open || s.r.sub.Gate.Closed() {
+	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.sub.Gate.Closed() {
 		p.end(false)
 		return
 	}

@@ -83,7 +83,7 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) 
 	}
 	known := ""
 	if !s.asked {
-		known = ". What a policy says redeliver knows only with ManagementURL"
+		known = ". redeliver only knows the policies with ManagementURL"
 	}
 	switch {
 	case !dead && n >= minLimit && s.layout.ordered():

@@ -94,7 +94,7 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = startConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
 		_ = ch.Close() // it may be closed already
@@ -106,21 +106,21 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 // policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
 const policyArg = "x-redeliver-policy"
 
-// read starts the nth consumer of a channel.
-func read(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
-	return readAs(ch, queue, n, prefetch, nil)
+// startConsumer starts the nth consumer of a channel.
+func startConsumer(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
+	return startConsumerWith(ch, queue, n, prefetch, nil)
 }
 
-// readAs is read with consumer arguments.
-func readAs(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
+// startConsumerWith is read with consumer arguments.
+func startConsumerWith(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
 	}
-	return ch.Consume(queue, tag(n), false, false, false, false, args)
+	return ch.Consume(queue, consumerTagOf(n), false, false, false, false, args)
 }
 
-// tag returns the tag of a channel's nth consumer, from 0.
-func tag(n int) string {
+// consumerTagOf returns the tag of a channel's nth consumer, from 0.
+func consumerTagOf(n int) string {
 	if n == 0 {
 		return consumerTag
 	}

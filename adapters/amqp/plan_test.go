@@ -20,15 +20,15 @@ func TestPlans(t *testing.T) {
 			policy: redeliver.Policy{MaxRetries: 4, Immediate: 1, Backoff: redeliver.Steps(100*time.Millisecond, 3*time.Second, 95*time.Second+400*time.Millisecond),
 				Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},
 			api: fakeAPI{queues: []fields{
-				queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
-				queue("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
+				queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
+				queueAnswer("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
 			}},
 		},
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
 		"default":  {},
 		"in-place": {
 			policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
-			api:    fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			change: func(c *Config) { c.Key = KeyHeader("customer") },
 		},
 		"newest": {

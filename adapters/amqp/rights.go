@@ -18,8 +18,8 @@ import (
 // queue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
 // log, so Subscribe checks only what it would not find out anyway.
 
-// rights collects the queues with a missing right, and the broker's first answer.
-type rights struct {
+// missingRights collects the queues with a missing right, and the broker's first answer.
+type missingRights struct {
 	configure, read, write denial
 }
 
@@ -34,7 +34,7 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 }
 
 // problems adds one problem for each right, because an administrator changes each pattern in one place.
-func (r *rights) problems(ps *redeliver.Problems) {
+func (r *missingRights) problems(ps *redeliver.Problems) {
 	for _, right := range []struct {
 		name string
 		denial
@@ -136,7 +136,7 @@ var (
 
 // checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
 // in alarm blocks a connection that has tried to publish, and acks must still get through.
-func (c *Client) checkWrite(ctx context.Context, s *survey, r *rights) error {
+func (c *Client) checkWrite(ctx context.Context, s *survey, r *missingRights) error {
 	switch {
 	case s.major == 0:
 		return errNoRabbit

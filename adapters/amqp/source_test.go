@@ -217,13 +217,13 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
 	}, func([]string, redeliver.State) error { return errFull })
 	s, in := f.source(false, "a", "b")
-	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errTired) {
+	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errHeldTooLong) {
 		t.Fatalf("the source ended with %v", err)
 	}
-	if st := f.r.client.places.Take(spot{"orders", "a"}); st == nil || st.Attempts == 0 {
+	if st := f.r.client.places.Take(placeKey{"orders", "a"}); st == nil || st.Attempts == 0 {
 		t.Errorf("of a is known %+v", st)
 	}
-	if st := f.r.client.places.Take(spot{"orders", "b"}); st != nil {
+	if st := f.r.client.places.Take(placeKey{"orders", "b"}); st != nil {
 		t.Errorf("of b is known %+v", st)
 	}
 	if slices.Contains(f.ran, "b") {
@@ -269,7 +269,7 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 // half of ConsumerTimeout.
 func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
-	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
+	f.r.client.places.Put(placeKey{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
 		id    string

@@ -153,7 +153,7 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errTired):
+		case errors.Is(err, errHeldTooLong):
 			continue
 		case errors.Is(err, errPaused):
 			select {

@@ -122,11 +122,11 @@ func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count 
 	}
 }
 
-// acquit rewrites suspects that did not begin or did not answer in the drain timeout to their queue. Closing the
+// requeueSuspects rewrites suspects that did not begin or did not answer in the drain timeout to their queue. Closing the
 // channel would count as a crash. Their handlers and writes may still run.
-func (s *source) acquit(ctx context.Context) {
-	for d := range s.acks.untold {
-		if d.what != open {
+func (s *source) requeueSuspects(ctx context.Context) {
+	for d := range s.acks.unsent {
+		if d.ackState != ackOpen {
 			continue
 		}
 		var st redeliver.State

@@ -53,7 +53,7 @@ type consumer struct {
 // covers every lower tag, so those must have been read first.
 func (s *source) startPassing(from <-chan amqp091.Delivery) {
 	before := s.lastEnded
-	c := &consumer{tag: tag(s.consumers), ended: make(chan struct{})}
+	c := &consumer{tag: consumerTagOf(s.consumers), ended: make(chan struct{})}
 	s.consumer, s.lastEnded = c, c.ended
 	go func() {
 		defer close(c.ended)
@@ -96,7 +96,7 @@ func (s *source) consume(window int) {
 		return
 	}
 	s.consumers++
-	if in, err := readAs(s.ch, s.queue, s.consumers, window, s.r.policyArgs()); err == nil {
+	if in, err := startConsumerWith(s.ch, s.queue, s.consumers, window, s.r.policyArgs()); err == nil {
 		s.startPassing(in)
 	}
 }
@@ -130,7 +130,7 @@ func (s *source) checkInterval() time.Duration {
 func (s *source) scheduleCheck() {
 	s.lane.Post(func() {
 		s.checkHeld()
-		s.looking.Reset(s.checkInterval())
+		s.checkTimer.Reset(s.checkInterval())
 	})
 }
 
@@ -148,22 +148,22 @@ func (s *source) checkHeld() {
 	shut, probes := s.r.sub.Gate.Closed(), s.r.sub.Held()
 	switch {
 	case !shut && !probes:
-		s.halted = time.Time{}
+		s.haltedSince = time.Time{}
 		if s.paused {
 			s.paused = false
 			s.consume(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}
-	case s.halted.IsZero():
-		s.halted = now
-	case !s.paused && now.Sub(s.halted) >= min(pauseAfter, s.r.client.cfg.ConsumerTimeout/4):
+	case s.haltedSince.IsZero():
+		s.haltedSince = now
+	case !s.paused && now.Sub(s.haltedSince) >= min(pauseAfter, s.r.client.cfg.ConsumerTimeout/4):
 		s.paused = true
 		s.consume(s.pausedWindow(shut))
 		s.lane.ReturnUnrun(nil)
 	case s.paused && s.window != s.pausedWindow(shut):
 		s.consume(s.pausedWindow(shut))
 	}
-	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(s.swept) >= limit/10 {
-		s.swept = now
+	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(s.lastSweep) >= limit/10 {
+		s.lastSweep = now
 		s.lane.ReturnUnrun(func(m *driver.Message[*delivery]) bool { return now.Sub(m.Record.arrived) >= limit })
 	}
 }
@@ -181,22 +181,22 @@ func (s *source) pausedWindow(shut bool) int {
 // next source resumes the state.
 func (s *source) checkHeldOrdered(now time.Time) {
 	if !s.r.sub.Gate.Closed() {
-		s.halted = time.Time{}
-	} else if s.halted.IsZero() {
-		s.halted = now
+		s.haltedSince = time.Time{}
+	} else if s.haltedSince.IsZero() {
+		s.haltedSince = now
 	}
 	limit := s.r.client.cfg.ConsumerTimeout / 2
 	switch {
-	case s.tired:
-	case !s.halted.IsZero() && now.Sub(s.halted) >= min(pauseAfter, limit/2) && !s.r.layout.expires:
+	case s.ending:
+	case !s.haltedSince.IsZero() && now.Sub(s.haltedSince) >= min(pauseAfter, limit/2) && !s.r.layout.expires:
 		s.endWhenIdle(errPaused)
 	default:
-		for d := range s.acks.untold {
+		for d := range s.acks.unsent {
 			if now.Sub(d.arrived) < limit {
 				break // later messages are newer
 			}
-			if d.what == open && !d.running {
-				s.endWhenIdle(errTired)
+			if d.ackState == ackOpen && !d.running {
+				s.endWhenIdle(errHeldTooLong)
 				break
 			}
 		}
@@ -205,7 +205,7 @@ func (s *source) checkHeldOrdered(now time.Time) {
 
 // endWhenIdle ends the source when no handler runs.
 func (s *source) endWhenIdle(why error) {
-	s.tired = true
+	s.ending = true
 	s.fail(why)
 	if s.running == 0 {
 		s.finish()

@@ -46,15 +46,15 @@ func Check(ctx context.Context, cfg Config) error {
 		defer cancel()
 		ctx = limited
 	}
-	c := &check{cfg: &cfg, topic: "redeliver-check-" + strings.ToLower(rand.Text())}
+	c := &checkRun{cfg: &cfg, topic: "redeliver-check-" + strings.ToLower(rand.Text())}
 	if err := c.run(ctx); err != nil {
 		return fmt.Errorf("pubsub: checking on the topic %s: %w", c.topic, err)
 	}
 	return nil
 }
 
-// check is the state of one call of Check.
-type check struct {
+// checkRun is the state of one call of Check.
+type checkRun struct {
 	cfg   *Config
 	topic string
 	ps    redeliver.Problems
@@ -69,7 +69,7 @@ type received struct {
 // errMissing is the error of a wait for a message that did not come.
 var errMissing = errors.New("has not come")
 
-func (c *check) run(ctx context.Context) error {
+func (c *checkRun) run(ctx context.Context) error {
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
 		if err := init.SubscribeInitialize(c.topic); err != nil {
 			return fmt.Errorf("initializing: %w", err)
@@ -128,7 +128,7 @@ func (c *check) run(ctx context.Context) error {
 }
 
 // checkBinaryPayload publishes a payload that is not text. A Publisher that refuses it cannot damage it.
-func (c *check) checkBinaryPayload(ctx context.Context, in <-chan received) {
+func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
 	binary := c.probe(rand.Text())
 	binary.Payload = make([]byte, 256)
 	for i := range binary.Payload {
@@ -153,7 +153,7 @@ func (c *check) checkBinaryPayload(ctx context.Context, in <-chan received) {
 
 // checkGroup publishes to two Subscribes and counts which of them gets which message. It ignores copies of earlier
 // messages.
-func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
+func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 	const n = 10
 	sent := make(map[string]bool, n)
 	for range n {
@@ -199,7 +199,7 @@ func (c *check) checkGroup(ctx context.Context, in <-chan received) error {
 }
 
 // probe returns a message with content that a Pub/Sub may not be able to carry.
-func (c *check) probe(uuid string) *message.Message {
+func (c *checkRun) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
 	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
 	msg.Metadata[StateKey], _ = st.pack() // text never fails
@@ -207,14 +207,14 @@ func (c *check) probe(uuid string) *message.Message {
 	return msg
 }
 
-func (c *check) publish(ctx context.Context, msg *message.Message) error {
+func (c *checkRun) publish(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
 	defer cancel()
 	return publishWithin(ctx, c.cfg.Publisher, c.topic, msg)
 }
 
 // subscribe makes two Subscribes.
-func (c *check) subscribe(ctx context.Context) (<-chan received, func(), error) {
+func (c *checkRun) subscribe(ctx context.Context) (<-chan received, func(), error) {
 	all := make(chan received)
 	ctx, cancel := context.WithCancel(ctx)
 	for by := range 2 {
@@ -236,7 +236,7 @@ func (c *check) subscribe(ctx context.Context) (<-chan received, func(), error) 
 	return all, cancel, nil
 }
 
-func (c *check) receive(ctx context.Context, in <-chan received) (received, error) {
+func (c *checkRun) receive(ctx context.Context, in <-chan received) (received, error) {
 	select {
 	case msg := <-in:
 		return msg, nil
@@ -246,7 +246,7 @@ func (c *check) receive(ctx context.Context, in <-chan received) (received, erro
 }
 
 // compareMessages adds a problem for each part of a message that changed on its way.
-func (c *check) compareMessages(came, first, second *message.Message) {
+func (c *checkRun) compareMessages(came, first, second *message.Message) {
 	want := first
 	if came.Metadata["which"] == second.Metadata["which"] {
 		want = second

@@ -144,8 +144,8 @@ func (s foreignCopies) Subscribe(ctx context.Context, topic string) (<-chan *mes
 				continue
 			}
 			for i := range 8 {
-				stranger := message.NewMessage("a stranger "+string(rune('a'+i)), nil)
-				if !send(stranger) {
+				foreign := message.NewMessage("a stranger "+string(rune('a'+i)), nil)
+				if !send(foreign) {
 					return
 				}
 			}

@@ -46,7 +46,7 @@ func TestShutdownsKeepGroupOrder(t *testing.T) {
 	})
 }
 
-// Each shutdown counted as an attempt of a message that had never run because it stood behind the head of its group.
+// Each shutdown counted as an attempt of a message that had never run because it was behind the head of its group.
 // So it went to the DLQ after one run instead of two.
 func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -25,7 +25,7 @@ func messageOf(body, block string) *types.Message {
 	return m
 }
 
-// Whatever a queue holds, the message that a handler gets can be published again and comes back the same.
+// A message that a handler gets from any queue can be published again and comes back the same.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add("hello", "String a=b\nString _watermill_message_uuid=4711")
 	f.Add(" ", `String _redeliver_encoded={"body":"empty","metadata":{"a":"\u0000"}}`)

@@ -91,7 +91,7 @@ func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	})
 }
 
-// While a handler runs, a receive has time to end by itself.
+// While a handler runs, a receive has time to end.
 func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

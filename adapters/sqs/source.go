@@ -268,7 +268,7 @@ func (s *source) closeLocked(d *delivery) {
 			delete(s.lines, d.group)
 		}
 	}
-	if s.stopped && s.open == 0 { // otherwise long receives have time to end by themselves
+	if s.stopped && s.open == 0 { // otherwise long receives have time to end
 		s.cancelLongReceives()
 	}
 }
@@ -349,7 +349,7 @@ func (s *source) makeVisible(d *delivery, wait time.Duration) {
 	s.mu.Lock()
 	s.returning++
 	s.mu.Unlock()
-	s.visibilityChanger.makeVisible(&d.visibility, time.Now().Add(wait), func(error) { // after an error it becomes visible by itself
+	s.visibilityChanger.makeVisible(&d.visibility, time.Now().Add(wait), func(error) { // after an error its visibility timeout ends
 		s.groups.wakePoller()
 		s.mu.Lock()
 		s.returning--
