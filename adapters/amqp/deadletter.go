@@ -41,7 +41,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	c.cfg.Names.check(&ps, queue)
 	info := deadletter.Info{
 		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, Back: c.cfg.Names.retry(queue),
-		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until it ends",
+		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until the look ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
@@ -112,7 +112,7 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.Look += fmt.Sprintf("; after %d deliveries the broker takes a message away, so a look is refused from the %dth on", q.limit, q.limit/2)
+			q.info.Look += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
 	hasAPI := q.client.cfg.ManagementURL != ""
@@ -179,7 +179,7 @@ func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holde
 		return h, false, err
 	}
 	if json.Unmarshal(state[holderPrefix+lock], &h) != nil {
-		h = deadletter.Holder{Who: "somebody who has just taken it", Task: "unknown", Since: time.Now().UTC()}
+		h = deadletter.Holder{Who: "unknown, because the lock was just taken", Task: "unknown", Since: time.Now().UTC()}
 	}
 	return h, true, nil
 }

@@ -40,7 +40,7 @@ func declareFence(conn *amqp091.Connection, name string) error {
 	case amqp091.ResourceLocked:
 		return errFenced
 	case amqp091.AccessRefused:
-		return fmt.Errorf("amqp: queue %s, which keeps others off while it is there, may not be declared: give the user the right to configure it: %w", name, err)
+		return fmt.Errorf("amqp: queue %s, which is the lock of the DLQ, may not be declared: give the user the right to configure it: %w", name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("amqp: declaring queue %s: %w", name, err)
@@ -105,7 +105,7 @@ func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Conn
 			return err
 		}
 		if time.Since(began) > otherReaderTimeout {
-			return fmt.Errorf("amqp: queue %s has %d consumers: what they have in hand cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
+			return fmt.Errorf("amqp: queue %s has %d consumers: their unacked messages cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
 		}
 		if err := sleep(ctx, pollPause); err != nil {
 			return fmt.Errorf("amqp: waiting until nobody else reads %s: %w", q.info.DLQ, err)

@@ -98,7 +98,7 @@ func (q *deadLetters) checkDeliveries(ctx context.Context, until int) error {
 }
 
 func (q *deadLetters) tooManyDeliveries(met int) error {
-	return fmt.Errorf("amqp: %s is not looked at: a message in it was delivered %d times, and the broker takes it away at %d (its delivery limit); %d deliveries are left for a replay or a purge. "+
+	return fmt.Errorf("amqp: %s is not read: a message in it was delivered %d times, and the broker removes it at %d (its delivery limit); %d deliveries are left for a replay or a purge. "+
 		"Raise the limit, by a policy or the queue's arguments, or set DeliveryLimit if it is higher", q.info.DLQ, met, q.limit, max(0, q.limit-2-met))
 }
 

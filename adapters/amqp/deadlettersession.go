@@ -31,7 +31,7 @@ func (s *deadSession) lostError(err error) error {
 	return err
 }
 
-var errSessionGone = errors.New("the broker has given back what was in hand")
+var errSessionGone = errors.New("the broker has returned the unacked messages")
 
 func (s *deadSession) check() error {
 	if s.conn.IsClosed() {

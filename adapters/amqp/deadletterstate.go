@@ -88,7 +88,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 }
 
 func (q *deadLetters) stateInUse(err error) error {
-	return fmt.Errorf("amqp: the state of %s: others have it: %w", q.info.DLQ, err)
+	return fmt.Errorf("amqp: the state of %s: other processes hold it: %w", q.info.DLQ, err)
 }
 
 // receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a

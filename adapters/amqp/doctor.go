@@ -67,7 +67,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			return err
 		case isNotFound(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
@@ -82,7 +82,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
-	d.Checked = append(d.Checked, "which queues are there, and whether somebody reads them")
+	d.Checked = append(d.Checked, "which queues are there, and whether they have consumers")
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 		return err
 	}
 	if silent > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not say: an older version, or none of redeliver's)", silent, d.layout.queue))
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", silent, d.layout.queue))
 	}
 	if len(runs) > 0 {
 		d.Checked = append(d.Checked, "the policies of the consumers")
@@ -177,7 +177,7 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
 		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}

@@ -152,7 +152,7 @@ func (s *survey) noteBounds(r queueSettings) {
 	}
 	if v, ok := r.lowest("expires"); ok {
 		d, _ := v.duration()
-		s.notef("%s has %s: when nobody has read it for %s the broker deletes it and its messages", r.Name, v, d)
+		s.notef("%s has %s: after %s without a consumer the broker deletes it and its messages", r.Name, v, d)
 	}
 }
 
@@ -201,7 +201,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 		}
 		return "must not have another TTL: messages would leave it before their time"
 	case "expires":
-		return "must not expire: the broker would delete it with what waits in it"
+		return "must not expire: the broker would delete it with its messages"
 	case "delivery-limit":
 		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
 			return "" // a delay queue has no limit of its own

@@ -138,7 +138,7 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 	}
 	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
-			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: it takes away what waits for longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
+			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
 	}
 	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
 		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
@@ -147,7 +147,7 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 		return
 	}
 	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(
-		"must be at most ConsumerTimeout, which is %s: the broker takes the message of a handler that runs longer away from it. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
+		"must be at most ConsumerTimeout, which is %s: the broker takes the message back from a handler that runs longer. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
 }
 
 const (

@@ -54,7 +54,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 		case o.Messages < 0:
 			o.Keep = "how many messages wait on it is not known yet: the broker counts them every few seconds"
 		case slices.ContainsFunc(l.queues, func(now ownQueue) bool { return now.kind == delayQueue && now.level == q.level }):
-			o.Keep = "it is a shard of a level that is in use, and who runs with more Shards writes to it: consumers do not say how many they have; delete it by hand when none has as many"
+			o.Keep = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
 			o.Keep = everyone
 		}
@@ -66,7 +66,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 // keepReason returns why no level may be removed now: a consumer may still write there.
 func (l *layout) keepReason(runs map[string][]string, silent int) string {
 	if silent > 0 {
-		return fmt.Sprintf("%d consumers of %s do not say which policy they run: end them, or delete it by hand when none runs an older one", silent, l.queue)
+		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.queue)
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
 		if p != l.fingerprint {
@@ -170,7 +170,7 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 		o.Keep = "the broker says: " + refused.Reason
 	case lost > 0:
 		o.Removed = true
-		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came in that moment: who runs an older policy still writes there", o.Place, lost)
+		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came at that moment: an instance with an older policy still writes there", o.Place, lost)
 	default:
 		o.Removed = true
 	}

@@ -173,7 +173,7 @@ func (s *survey) planDelays(p *Plan) {
 		return
 	}
 	if maxHeld := s.cfg.ConsumerTimeout / 4; jitter >= maxHeld {
-		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", maxHeld))
+		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the longest time that a message is held", maxHeld))
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
 }
@@ -187,8 +187,8 @@ func (s *survey) noteOrdered(p *Plan) {
 		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(
-		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and another process begins anew. "+
-			"Every process needs the same Prefetch: where a smaller one takes over from a larger one and ends too, a quorum queue puts what it had behind the rest of what came back",
+		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and begin again in another process. "+
+			"Every process needs the same Prefetch: if a smaller one takes over from a larger one and ends too, a quorum queue puts its messages behind the others that came back",
 		who, s.cfg.prefetch(l.policy)))
 }
 
@@ -198,9 +198,9 @@ func (s *survey) noteTimeout(p *Plan) {
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message back and delivers it again, uncounted", limit))
 	case busy > limit/2:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has lain here for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message away", busy, limit/2, limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has waited in the process for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message back", busy, limit/2, limit))
 	}
 }
 

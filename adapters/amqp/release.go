@@ -63,7 +63,7 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 		}
 	}
 	if r.refused > 0 {
-		err = fmt.Errorf("amqp: %d messages stay where they wait, because the broker refused their copies: %w", r.refused, r.refusal)
+		err = fmt.Errorf("amqp: %d messages stay on their level, because the broker refused their copies: %w", r.refused, r.refusal)
 	}
 	return moved, err
 }

@@ -131,7 +131,7 @@ func addAutoDelete(ps *redeliver.Problems, queue string) {
 var (
 	errAlarm      = errors.New("the broker is in alarm")
 	errUnanswered = errors.New("no answer")
-	errNoRabbit   = errors.New("the broker does not say that it is RabbitMQ")
+	errNoRabbit   = errors.New("the broker does not report that it is RabbitMQ")
 )
 
 // checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker

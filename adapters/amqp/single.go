@@ -112,7 +112,7 @@ func applyDifference(args amqp091.Table, reason string) bool {
 // addNotSingleActive adds the problem of a queue that several consumers read at once.
 func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
-		"must have the argument %s=true where the Order is %s: else several consumers have its messages at once. An argument cannot be changed: "+
-			"let the queue run empty, delete it, and declare it anew with the argument, which redeliver does where the topology is not of existing queues",
+		"must have the argument %s=true where the Order is %s: otherwise several consumers get its messages at once. An argument cannot be changed: "+
+			"let the queue run empty, delete it, and declare it again with the argument, which redeliver does unless the topology is of existing queues",
 		amqp091.SingleActiveConsumerArg, p.Order))
 }

@@ -77,7 +77,7 @@ var (
 
 // The regular ends of a source.
 var (
-	errHeldTooLong = errors.New("amqp: messages have lain here for half of the consumer timeout; they come back")
+	errHeldTooLong = errors.New("amqp: messages have waited in the process for half of the consumer timeout; they come back")
 	errPaused      = errors.New("amqp: nothing may begin; the messages wait in the queue")
 )
 

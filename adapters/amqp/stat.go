@@ -60,7 +60,7 @@ func confirmedStat(ch *amqp091.Channel, queue string) (ready, consumers int, err
 			return 0, 0, nil
 		}
 		if err := d.Nack(false, true); err != nil {
-			return 0, 0, fmt.Errorf("amqp: putting back into queue %s what showed that it is not empty: %w", queue, err)
+			return 0, 0, fmt.Errorf("amqp: returning a message to queue %s, which is not empty: %w", queue, err)
 		}
 	}
 	return 0, 0, fmt.Errorf("amqp: queue %s is said to be empty, and is not: %w", queue, errUncounted)

@@ -122,7 +122,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"expires": {
 			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-expires", 60_000), nil)}},
-			noted: "orders has expires=60000 by argument: when nobody has read it for 1m0s",
+			noted: "orders has expires=60000 by argument: after 1m0s without a consumer",
 		},
 		"stream":      {api: fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
 		"auto-delete": {api: fakeAPI{queues: []fields{queueAnswer("orders", quorum, fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},

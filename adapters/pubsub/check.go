@@ -90,7 +90,7 @@ func (c *checkRun) run(ctx context.Context) error {
 	defer cancel()
 	receivedMsg, err := c.receive(ctx, in)
 	if err != nil {
-		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		c.ps.Add("Subscriber", "a message that was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
 		return c.ps.Err()
 	}
 	c.compareMessages(receivedMsg.Message, first, second)

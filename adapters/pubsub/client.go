@@ -98,7 +98,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
 		for _, name := range l.ownTopics() {
 			if err := init.SubscribeInitialize(name); err != nil {
-				return nil, fmt.Errorf("pubsub: the subscriber cannot initialize %s; create redeliver's topics and set NoProvisioning, or give it what it needs: %w", name, err)
+				return nil, fmt.Errorf("pubsub: the subscriber cannot initialize %s; create redeliver's topics and set NoProvisioning, or give it the missing rights: %w", name, err)
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func (c *Config) validate() error {
 		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
 	}
 	if !c.Confirms {
-		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for what yours needs")
+		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for the settings of yours")
 	}
 	c.checkPolicy(&ps, "Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {

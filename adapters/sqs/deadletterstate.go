@@ -104,7 +104,7 @@ func withGrace(ctx context.Context, grace time.Duration) (context.Context, conte
 }
 
 func (q *deadLetters) stateInUse(err error) error {
-	return fmt.Errorf("sqs: the state of %s: others have it: %w", q.info.DLQ, err)
+	return fmt.Errorf("sqs: the state of %s: other processes hold it: %w", q.info.DLQ, err)
 }
 
 // receiveState receives the state. While others hold it, receiveState waits until ctx ends. Its requests end with

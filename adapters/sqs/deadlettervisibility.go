@@ -127,7 +127,7 @@ func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Messag
 		MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	})
 	if errorCode(err) == "OverLimit" {
-		return nil, fmt.Errorf("sqs: %s: SQS lets no more messages be in hand: that is as far as one can look. Replay or purge what was seen: %w", s.q.info.DLQ, redactError(err))
+		return nil, fmt.Errorf("sqs: %s: SQS lets no more messages be in flight, so the rest cannot be seen. Replay or purge the messages so far: %w", s.q.info.DLQ, redactError(err))
 	}
 	if err != nil {
 		return nil, errorOf("reading", s.q.dlq.name, err)
@@ -155,7 +155,7 @@ func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
 		h := s.held[id]
 		if h == nil {
 			s.mu.Unlock()
-			return fmt.Errorf("sqs: message %s of %s is in hand no more", id, s.q.info.DLQ)
+			return fmt.Errorf("sqs: message %s of %s is no longer held", id, s.q.info.DLQ)
 		}
 		entries = append(entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(len(entries) % maxBatch)), ReceiptHandle: aws.String(h.receipt)})
 	}

@@ -36,7 +36,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 			return nil, err
 		}
 		if !q.exists {
-			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
+			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
 		}
 	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
@@ -90,16 +90,16 @@ func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis
 		visible, err1 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessages"], 10, 64)
 		hidden, err2 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesNotVisible"], 10, 64)
 		if err1 != nil || err2 != nil {
-			d.NotChecked = append(d.NotChecked, "whether somebody reads "+q.name+" (the server does not report its attributes)")
+			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.name+" (the server does not report its attributes)")
 			return nil //nolint:nilerr // which is said
 		}
 		if waiting = visible; visible == 0 || hidden > 0 {
 			break
 		}
 	}
-	d.Checked = append(d.Checked, "whether somebody reads "+q.name)
+	d.Checked = append(d.Checked, "whether there is a reader of "+q.name)
 	if waiting > 0 && q.isIdle() {
-		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: nobody reads it", waiting, (readChecks-1)*readCheckPause))
+		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", waiting, (readChecks-1)*readCheckPause))
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 		}
 		payload = decoded
 	default:
-		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is not known", EncodedAttribute, e.Body)
+		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is unknown", EncodedAttribute, e.Body)
 	}
 	uuid, named := uuidOf(m)
 	if !named {

@@ -92,10 +92,10 @@ func (l *layout) plan(cfg *Config) *Plan {
 	if l.main.fifo {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
-			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin anew; "+
+			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin again; "+
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
-		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits in hand, for at most %s since it was received",
+		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
 			l.main.limit, maxVisibility))
 	}
 	return p
@@ -120,7 +120,7 @@ func (q *queue) messages() int64 {
 // planDelay returns the copies in which a wait is spent, and a description.
 func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
 	if l.main.fifo {
-		return nil, "in hand, hidden from others (visibility timeout)"
+		return nil, "in the process, hidden from others (visibility timeout)"
 	}
 	left := d
 	for left >= time.Second {

@@ -147,11 +147,11 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 			return err
 		}
 		if q.url == "" {
-			return errorOf("creating queue", q.name, errors.New("it is there and it is not there; try again"))
+			return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
 		}
 		return nil
 	case errorCode(err) == "QueueDeletedRecently":
-		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait so long: %w", err))
+		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))
 	default:
 		return errorOf("creating queue", q.name, err)
 	}

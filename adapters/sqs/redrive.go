@@ -61,9 +61,9 @@ func (l *layout) check(ps *redeliver.Problems) {
 	}
 	if l.main.delay > 0 {
 		if l.main.fifo {
-			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait in hand and are not delayed by that", l.main.name, l.main.delay))
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait hidden and are not delayed by that", l.main.name, l.main.delay))
 		} else {
-			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry names its own delay, which is 1 s at least there", l.main.name, l.main.delay))
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry has its own delay, which is at least 1 s there", l.main.name, l.main.delay))
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	if isFIFO(target) != q.fifo {
 		ps.Add("queue "+q.name, "RedrivePolicy to "+target, "must point to a queue of its own kind: FIFO to FIFO, standard to standard")
 	}
-	minReceiveCount, why := minReceives, "a message that comes back is written anew before SQS takes it away"
+	minReceiveCount, why := minReceives, "a message that comes back is rewritten before SQS moves it away"
 	switch {
 	case q.kind == suspectQueue:
 		minReceiveCount, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"

@@ -30,7 +30,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if !l.main.fifo {
 		row.Depth, err = strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesDelayed"], 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("sqs: queue %s does not say how much is delayed: %w", a.name, errors.Unwrap(err))
+			return nil, fmt.Errorf("sqs: queue %s does not report how much is delayed: %w", a.name, errors.Unwrap(err))
 		}
 	}
 	return []deadletter.WaitingLevel{row}, nil

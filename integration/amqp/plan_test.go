@@ -169,7 +169,7 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 		"ttl":       {fields{"x-queue-type": "quorum", "x-message-ttl": 60_000}, nil, "ttl has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker"},
 		"ttl-less":  {fields{"x-message-ttl": 60_000}, fields{"message-ttl": 5000}, `ttl-less has message-ttl=5000 by policy "ttl-less": messages that wait there for 5s are dropped`},
 		"length":    {fields{"x-queue-type": "quorum"}, fields{"max-length": 10}, `length has max-length=10 by policy "length": when it is full, its oldest messages are dropped`},
-		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": when nobody has read it for 10m0s`},
+		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": after 10m0s without a consumer`},
 		"elsewhere": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "amq.fanout"}, `are dead-lettered by the broker to exchange "amq.fanout", not to elsewhere.dlq`},
 		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "are moved by the broker to into-ours.dlq before redeliver decides"},
 	} {
