@@ -31,8 +31,8 @@ type retryCounter interface{ retries() int }
 
 // Defaults of [ExponentialBackoff].
 const (
-	DefaultExponentialBase = time.Second
-	DefaultExponentialMax  = time.Minute
+	defaultExponentialBase = time.Second
+	defaultExponentialMax  = time.Minute
 )
 
 // ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter from [0, Base), drawn for each message and attempt; n is 0 for the
@@ -50,10 +50,10 @@ func Exponential() ExponentialBackoff { return ExponentialBackoff{} }
 func (b ExponentialBackoff) bounds() (base, maxDelay time.Duration) {
 	base, maxDelay = b.Base, b.Max
 	if base == 0 {
-		base = DefaultExponentialBase
+		base = defaultExponentialBase
 	}
 	if maxDelay == 0 {
-		maxDelay = max(DefaultExponentialMax, base)
+		maxDelay = max(defaultExponentialMax, base)
 	}
 	return base, maxDelay
 }

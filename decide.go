@@ -40,7 +40,7 @@ type Decision struct {
 
 // Decide decides about a message after an attempt. s is the state under which the attempt ran, err the handler's answer, now the
 // time of the answer. It is a pure function of its arguments and the policy's functions. It does not panic: where Classify panics,
-// the failure is an ordinary one, and where the backoff panics, the wait is DefaultExponentialMax. State.Error says so.
+// the failure is an ordinary one, and where the backoff panics, the wait is a minute. State.Error says so.
 //
 // The rules, first match wins:
 //
@@ -50,7 +50,7 @@ type Decision struct {
 //  4. Postpone: as 7. Pause: as 7, for the time of the pause. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: as 7.
-//  7. postponing: Postponed, uncounted, for at most MaxPostponed in all, then DeadLetter (expired).
+//  7. postponing: Postponed, uncounted, for at most 24 h in all, then DeadLetter (expired).
 //  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout or panic when that was the last attempt's
 //     failure).
 //  9. an immediate retry is left and the error does not name a time: RetryNow; past MaxAge or State.Expires: DeadLetter
@@ -178,7 +178,7 @@ func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.notePanic("Backoff", r)
-			d, ok = DefaultExponentialMax, true
+			d, ok = defaultExponentialMax, true
 		}
 	}()
 	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))
@@ -197,11 +197,11 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	}
 	wait, ok := class.delay(s, max(0, s.Attempts-p.Immediate))
 	if !ok || wait <= 0 {
-		wait = DefaultExponentialBase
+		wait = defaultExponentialBase
 	}
-	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
+	left := s.PostponedSince.Add(maxPostponed).Sub(now)
 	if left <= 0 {
-		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", limits.AppendTime(nil, s.PostponedSince), MaxPostponed))
+		d.deadLetterAtLimit(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", limits.AppendTime(nil, s.PostponedSince), maxPostponed))
 		return
 	}
 	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.

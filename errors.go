@@ -10,13 +10,13 @@ import (
 
 // Sentinels for errors.Is. Where there is a typed error, too, errors.As finds the details.
 var (
-	// ErrPermanent marks an error that no retry can fix. See [PermanentError].
+	// ErrPermanent marks an error that no retry can fix. See [permanentError].
 	ErrPermanent = errors.New("permanent error")
 	// ErrRejected marks a message that its handler rejected. See [RejectedError].
 	ErrRejected = errors.New("rejected")
 	// ErrRetryAfter marks an error that says when to try again. See [RetryAfterError].
 	ErrRetryAfter = errors.New("retry after a given time")
-	// ErrPostponed marks an answer that is no attempt. See [PostponeError].
+	// ErrPostponed marks an answer that is no attempt. See [postponeError].
 	ErrPostponed = errors.New("postponed")
 	// ErrPaused marks an answer that pauses the subscription. See [PauseError].
 	ErrPaused = errors.New("paused")
@@ -38,8 +38,8 @@ var (
 	ErrConfig = errors.New("configuration refused")
 )
 
-// PermanentError wraps the error of a handler for which a retry is useless.
-type PermanentError struct{ Err error }
+// permanentError wraps the error of a handler for which a retry is useless.
+type permanentError struct{ Err error }
 
 // Permanent says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is nil. It may be wrapped with %w or
 // joined.
@@ -47,14 +47,14 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &PermanentError{err}
+	return &permanentError{err}
 }
 
-func (e *PermanentError) Error() string        { return textOf(e.Unwrap(), ErrPermanent) }
-func (e *PermanentError) Is(target error) bool { return target == ErrPermanent }
+func (e *permanentError) Error() string        { return textOf(e.Unwrap(), ErrPermanent) }
+func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
 
 // Unwrap returns the error that is wrapped.
-func (e *PermanentError) Unwrap() error {
+func (e *permanentError) Unwrap() error {
 	if e == nil {
 		return nil
 	}
@@ -104,8 +104,8 @@ func (e *RetryAfterError) Unwrap() error {
 	return e.Err
 }
 
-// PostponeError wraps an error that is no fault of the message.
-type PostponeError struct{ Err error }
+// postponeError wraps an error that is no fault of the message.
+type postponeError struct{ Err error }
 
 // Postpone puts the message aside for the backoff's delay without counting an attempt, for at most [MaxPostponed] in all.
 // Postpone(nil) is nil.
@@ -118,14 +118,14 @@ func Postpone(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &PostponeError{err}
+	return &postponeError{err}
 }
 
-func (e *PostponeError) Error() string        { return textOf(e.Unwrap(), ErrPostponed) }
-func (e *PostponeError) Is(target error) bool { return target == ErrPostponed }
+func (e *postponeError) Error() string        { return textOf(e.Unwrap(), ErrPostponed) }
+func (e *postponeError) Is(target error) bool { return target == ErrPostponed }
 
 // Unwrap returns the error that is wrapped.
-func (e *PostponeError) Unwrap() error {
+func (e *postponeError) Unwrap() error {
 	if e == nil {
 		return nil
 	}

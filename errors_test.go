@@ -20,16 +20,14 @@ type pair struct {
 func pairs() map[string]pair {
 	return map[string]pair{
 		"permanent": {redeliver.Permanent(errBoom), redeliver.ErrPermanent, func(err error) bool {
-			var e *redeliver.PermanentError
-			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
+			return errors.Is(err, redeliver.ErrPermanent) && errors.Is(err, errBoom)
 		}, "boom"},
 		"retry after": {redeliver.RetryAfter(errBoom, time.Minute), redeliver.ErrRetryAfter, func(err error) bool {
 			var e *redeliver.RetryAfterError
 			return errors.As(err, &e) && errors.Is(e.Err, errBoom) && e.After == time.Minute
 		}, "boom"},
 		"postpone": {redeliver.Postpone(errBoom), redeliver.ErrPostponed, func(err error) bool {
-			var e *redeliver.PostponeError
-			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
+			return errors.Is(err, redeliver.ErrPostponed) && errors.Is(err, errBoom)
 		}, "boom"},
 		"pause": {redeliver.Pause(errBoom, time.Minute), redeliver.ErrPaused, func(err error) bool {
 			var e *redeliver.PauseError

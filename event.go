@@ -6,9 +6,9 @@ import "time"
 // library does the same with and without a sink.
 type Sink interface{ Event(Event) }
 
-// Selective is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not made where no
+// FilteringSink is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not made where no
 // sink wants it. All other events are reported in any case.
-type Selective interface {
+type FilteringSink interface {
 	Sink
 	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called before
 	// each event, like Event.
@@ -21,7 +21,7 @@ type SinkFunc func(Event)
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a [Selective]
+// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a [FilteringSink]
 // sink also gets events that only others want. Nil sinks are ignored.
 func Sinks(sinks ...Sink) Sink {
 	var all sinkList
@@ -42,10 +42,10 @@ func (all sinkList) Event(e Event) {
 	}
 }
 
-// Wants implements [Selective].
+// Wants implements [FilteringSink].
 func (all sinkList) Wants(e Event) bool {
 	for _, s := range all {
-		if sel, ok := s.(Selective); !ok || sel.Wants(e) {
+		if sel, ok := s.(FilteringSink); !ok || sel.Wants(e) {
 			return true
 		}
 	}

@@ -228,7 +228,7 @@ func TestSinksGetEventsInOrder(t *testing.T) {
 	}
 }
 
-// Several sinks want an event that one of them wants. One that is not Selective wants all.
+// Several sinks want an event that one of them wants. One that is not FilteringSink wants all.
 func TestSinksWantAnEventThatOneWants(t *testing.T) {
 	quiet := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelInfo})))
 	loud := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -242,7 +242,7 @@ func TestSinksWantAnEventThatOneWants(t *testing.T) {
 		{redeliver.Sinks(nil, quiet, plain), true, true}, {redeliver.Sinks(redeliver.Sinks(quiet)), false, true},
 		{redeliver.Sinks(), false, false},
 	} {
-		s := c.sink.(redeliver.Selective)
+		s := c.sink.(redeliver.FilteringSink)
 		if got := s.Wants(redeliver.Attempted{}); got != c.attempts {
 			t.Errorf("%d wants attempts: %v", i, got)
 		}

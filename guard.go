@@ -13,7 +13,7 @@ import (
 // The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
 // then. Each process detects outages on its own.
 //
-// Permanent and Reject blame the message, also in an outage. MaxAge and MaxPostponed still bound how long a message waits.
+// Permanent and Reject blame the message, also in an outage. MaxAge and a bound of 24 h on postponements still limit how long a message waits.
 type Outage struct {
 	// MinKeys is how many different keys (ids, where messages have no key) must fail with one error: of the same type and with
 	// the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to 1000. Default
@@ -59,28 +59,28 @@ func (o Outage) withDefaults(order Order) Outage {
 }
 
 // DeadLetterRate bounds the rate of dead letters. Above it the messages are not the only cause: a deploy breaks every one of them,
-// say. When more than Most messages have gone to the DLQ within Window, nothing new begins for Pause. Then one message at a time
-// begins, and another Pause follows each that is dead-lettered. When Trickle messages in a row have succeeded, all run again.
+// say. When more than Max messages have gone to the DLQ within Window, nothing new begins for Pause. Then one message at a time
+// begins, and another Pause follows each that is dead-lettered. When Probes messages in a row have succeeded, all run again.
 // Messages for which the DLQ was decided before still go there. The zero DeadLetterRate is off; a field that is set turns it on.
 type DeadLetterRate struct {
-	// Most is the maximum number of dead letters in a Window. From 1. Default 100.
-	Most int
+	// Max is the maximum number of dead letters in a Window. From 1. Default 100.
+	Max int
 	// Window is the time over which they are counted. From 1 s to 24 h. Default 1 min.
 	Window time.Duration
 	// Pause is for how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
-	// Trickle is how many messages in a row must succeed, one after another. From 1. Default 10.
-	Trickle int
+	// Probes is how many messages in a row must succeed, one after another. From 1. Default 10.
+	Probes int
 }
 
 // On reports whether the rate of dead letters is bounded.
 func (r DeadLetterRate) On() bool { return r != DeadLetterRate{} }
 
 func (r DeadLetterRate) withDefaults() DeadLetterRate {
-	r.Most = cmp.Or(r.Most, 100)
+	r.Max = cmp.Or(r.Max, 100)
 	r.Window = cmp.Or(r.Window, time.Minute)
 	r.Pause = cmp.Or(r.Pause, time.Minute)
-	r.Trickle = cmp.Or(r.Trickle, 10)
+	r.Probes = cmp.Or(r.Probes, 10)
 	return r
 }
 
@@ -110,10 +110,10 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 	}
 	p.Rate.check(ps, field("Rate"))
 	if r := p.DeadLetterRate; r.On() {
-		ps.Count(field("DeadLetterRate.Most"), r.Most, 1, 0)
+		ps.Count(field("DeadLetterRate.Max"), r.Max, 1, 0)
 		ps.Duration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
 		ps.Duration(field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
-		ps.Count(field("DeadLetterRate.Trickle"), r.Trickle, 1, 0)
+		ps.Count(field("DeadLetterRate.Probes"), r.Probes, 1, 0)
 	}
 }
 

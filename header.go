@@ -72,20 +72,20 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem)
 }
 
-// MaxFindings bounds the findings of one message, which may have a hundred thousand headers.
-const MaxFindings = 20
+// maxFindings bounds the findings of one message, which may have a hundred thousand headers.
+const maxFindings = 20
 
-// AppendFinding appends f to the findings of one message and cuts its texts. Above MaxFindings it only counts: one last finding says
+// AppendFinding appends f to the findings of one message and cuts its texts. Above maxFindings it only counts: one last finding says
 // how many are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
-	if len(findings) < MaxFindings {
+	if len(findings) < maxFindings {
 		f.Header, f.Value = strings.Clone(limits.Cut(f.Header, 64)), strings.Clone(limits.Cut(f.Value, 64))
 		return append(findings, f)
 	}
-	if len(findings) == MaxFindings {
+	if len(findings) == maxFindings {
 		findings = append(findings, Finding{})
 	}
-	last := &findings[MaxFindings]
+	last := &findings[maxFindings]
 	last.more += max(1, f.more)
 	last.Problem = fmt.Sprintf("%d more findings are left out", last.more)
 	return findings

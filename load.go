@@ -10,8 +10,8 @@ type Load struct {
 	Held int
 }
 
-// Watching is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
-type Watching interface {
+// LoadSink is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
+type LoadSink interface {
 	Sink
 	// Watch is called when a subscription begins to read, also if it cannot reach its broker, and end when the subscription has
 	// ended. A program may have several subscriptions of one origin and group. load may be called at any time, also after the
@@ -22,11 +22,11 @@ type Watching interface {
 	Watch(origin, group string, load func() Load) (end func())
 }
 
-// Watch implements [Watching] with all sinks that do. A panic of one does not keep the others from watching.
+// Watch implements [LoadSink] with all sinks that do. A panic of one does not keep the others from watching.
 func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	var ends []func()
 	for _, s := range all {
-		if w, ok := s.(Watching); ok {
+		if w, ok := s.(LoadSink); ok {
 			ignorePanic(func() {
 				if end := w.Watch(origin, group, load); end != nil {
 					ends = append(ends, end)

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watcher is a redeliver.Watching made of a function.
+// watcher is a redeliver.LoadSink made of a function.
 type watcher func(origin, group string) (end func())
 
 func (watcher) Event(redeliver.Event) {}
@@ -32,7 +32,7 @@ func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 		watcher(func(string, string) func() { return nil }),
 		redeliver.SinkFunc(func(redeliver.Event) {}),
 		good,
-	).(redeliver.Watching)
+	).(redeliver.LoadSink)
 	if !ok {
 		t.Fatal("sinks that watch do not watch together")
 	}

@@ -24,8 +24,8 @@ const (
 	DefaultMaxLevels  = 8
 	DefaultMaxCrashes = 3
 
-	// MaxPostponed bounds how long a message may be postponed: after 24 h in a row it goes to the DLQ, expired.
-	MaxPostponed = 24 * time.Hour
+	// maxPostponed bounds how long a message may be postponed: after 24 h in a row it goes to the DLQ, expired.
+	maxPostponed = 24 * time.Hour
 )
 
 // Policy is the rule for the failed messages of one subscription. The zero Policy has three retries after 1, 2 and 4 seconds plus

@@ -42,11 +42,11 @@ func TestValidPolicies(t *testing.T) {
 // Guards are off unless a field is set. Then the other fields have their defaults.
 func TestGuardDefaults(t *testing.T) {
 	p := redeliver.Policy{
-		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Trickle: 3},
+		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Probes: 3},
 	}
 	want := redeliver.Policy{
 		Outage:         redeliver.Outage{MinKeys: 20, Share: 0.8, Window: time.Minute, Probe: time.Minute, MaxPause: time.Minute, Probes: 3},
-		DeadLetterRate: redeliver.DeadLetterRate{Most: 100, Window: time.Minute, Pause: time.Minute, Trickle: 3},
+		DeadLetterRate: redeliver.DeadLetterRate{Max: 100, Window: time.Minute, Pause: time.Minute, Probes: 3},
 	}.WithDefaults()
 	if got := p.WithDefaults(); !reflect.DeepEqual(got, want) || p.Validate("P") != nil {
 		t.Errorf("%+v, want %+v; %v", got, want, p.Validate("P"))
@@ -87,10 +87,10 @@ func TestInvalidPolicies(t *testing.T) {
 		"P.Outage.Probe is 9ms: must be from 10ms to MaxPause, 30s, or 0 for the default":                {Outage: redeliver.Outage{Probe: 9 * ms}},
 		"P.Outage.Share is 0.09: must be from 0.1 to 1, or 0 for the default":                            {Outage: redeliver.Outage{Share: 0.09}},
 		"P.Outage.Probes is -1: must be from 1 to 100, or 0 for the default":                             {Outage: redeliver.Outage{Probes: -1}},
-		"P.DeadLetterRate.Most is -1: must be at least 1, or 0 for the default":                          {DeadLetterRate: redeliver.DeadLetterRate{Most: -1}},
+		"P.DeadLetterRate.Max is -1: must be at least 1, or 0 for the default":                           {DeadLetterRate: redeliver.DeadLetterRate{Max: -1}},
 		"P.DeadLetterRate.Window is 1ms: must be from 1s to 24h0m0s, or 0 for the default":               {DeadLetterRate: redeliver.DeadLetterRate{Window: ms}},
 		"P.DeadLetterRate.Pause is 1ns: must be from 10ms to 24h0m0s, or 0 for the default":              {DeadLetterRate: redeliver.DeadLetterRate{Pause: 1}},
-		"P.DeadLetterRate.Trickle is -1: must be at least 1, or 0 for the default":                       {DeadLetterRate: redeliver.DeadLetterRate{Trickle: -1}},
+		"P.DeadLetterRate.Probes is -1: must be at least 1, or 0 for the default":                        {DeadLetterRate: redeliver.DeadLetterRate{Probes: -1}},
 		"P.MaxLevels is -1: must be from 1 to 64, 0 for the default":                                     {MaxLevels: -1},
 		"P.MaxLevels is 65: must be from 1 to 64, 0 for the default":                                     {MaxLevels: 65},
 		"P.Levels[0] is 0s: must be at least 1ms; for retries without a wait use Immediate":              {Levels: []time.Duration{0}},

@@ -12,8 +12,8 @@ import (
 
 // Bounds of the schedule in a header. A schedule beyond them is neither written nor accepted.
 const (
-	MaxScheduleBytes   = 256
-	MaxScheduleRetries = 10_000
+	maxScheduleBytes   = 256
+	maxScheduleRetries = 10_000
 	// scheduleVersion begins the text. A text that begins otherwise was written by another version, and is a finding.
 	scheduleVersion = "1"
 )
@@ -33,14 +33,14 @@ func (p Policy) Schedule() string {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(Listed)
 	n := retries(p.MaxRetries)
-	if !ok || n > MaxScheduleRetries {
+	if !ok || n > maxScheduleRetries {
 		return ""
 	}
 	delays, jitter := listed.Delays(max(0, n-p.Immediate) + 1)
 	b := append(make([]byte, 0, 64), scheduleVersion...)
 	b = strconv.AppendInt(append(b, ';'), int64(n), 10)
 	sep := byte(';')
-	for i := 0; i < len(delays) && len(b) <= MaxScheduleBytes; sep = ',' {
+	for i := 0; i < len(delays) && len(b) <= maxScheduleBytes; sep = ',' {
 		same := i + 1
 		for same < len(delays) && delays[same] == delays[i] {
 			same++
@@ -130,15 +130,15 @@ func checkSchedule(text string) error {
 
 // parseSchedule parses a schedule, and returns an error for values that no policy may have.
 func parseSchedule(text string) (s schedule, err error) {
-	if len(text) > MaxScheduleBytes {
-		return s, fmt.Errorf("is longer than %d bytes", MaxScheduleBytes)
+	if len(text) > maxScheduleBytes {
+		return s, fmt.Errorf("is longer than %d bytes", maxScheduleBytes)
 	}
 	version, rest, _ := strings.Cut(text, ";")
 	if version != scheduleVersion {
 		return s, fmt.Errorf("is no schedule of version %s", scheduleVersion)
 	}
 	count, rest, _ := strings.Cut(rest, ";")
-	if s.retries, err = parseCount(count, 0, MaxScheduleRetries); err != nil {
+	if s.retries, err = parseCount(count, 0, maxScheduleRetries); err != nil {
 		return s, fmt.Errorf("has %w retries", err)
 	}
 	waits, options, more := strings.Cut(rest, ";")
@@ -191,7 +191,7 @@ func parseRun(run string) (wait time.Duration, times int, err error) {
 	text, count, many := strings.Cut(run, "*")
 	times = 1
 	if many {
-		if times, err = parseCount(count, 2, MaxScheduleRetries+1); err != nil {
+		if times, err = parseCount(count, 2, maxScheduleRetries+1); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -243,7 +243,7 @@ const fingerprintBytes = 16
 // appendPolicy writes the value of redeliver-policy.
 func appendPolicy(b []byte, s *State) []byte {
 	b = append(b, limits.Cut(s.Policy, maxPolicy)...)
-	if s.Schedule != "" && len(s.Schedule) <= MaxScheduleBytes && isFingerprint(s.Policy) {
+	if s.Schedule != "" && len(s.Schedule) <= maxScheduleBytes && isFingerprint(s.Policy) {
 		b = append(append(b, ' '), s.Schedule...)
 	}
 	return b

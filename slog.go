@@ -31,7 +31,7 @@ func (s slogSink) Event(e Event) {
 	}
 }
 
-// Wants implements [Selective].
+// Wants implements [FilteringSink].
 func (s slogSink) Wants(e Event) bool {
 	switch e.(type) {
 	case Attempted, Committed, Hopped, Published:

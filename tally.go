@@ -2,20 +2,20 @@ package redeliver
 
 import "time"
 
-// Tallying is a Sink that counts first attempts that succeed, and their commits, without events. Nearly all messages have only these.
+// CountingSink is a Sink that counts first attempts that succeed, and their commits, without events. Nearly all messages have only these.
 // With events a message in observe/otel's BenchmarkObserved/prometheus takes 3 times as long, with 2 more allocations.
-type Tallying interface {
+type CountingSink interface {
 	Sink
-	// Tally returns the Tally of a subscription, and the sink that still gets events of these messages, if it wants them; nil
-	// for none. With a nil Tally the whole sink gets events. of is the Sink on which Tally is called. A Sink that embeds
-	// another one inherits its Tally, which would bypass the outer Event: so Tally returns nil where of is not its receiver.
+	// Counter returns the Counter of a subscription, and the sink that still gets events of these messages, if it wants them; nil
+	// for none. With a nil Counter the whole sink gets events. of is the Sink on which Counter is called. A Sink that embeds
+	// another one inherits its Counter, which would bypass the outer Event: so Counter returns nil where of is not its receiver.
 	// It is called when the first message comes, perhaps more than once, and from many goroutines.
-	Tally(of Sink, origin, group string) (t Tally, rest Sink)
+	Counter(of Sink, origin, group string) (t Counter, rest Sink)
 }
 
-// Tally counts messages of one subscription instead of two events. Its methods are called like Event, and a panic is ignored. All
+// Counter counts messages of one subscription instead of two events. Its methods are called like Event, and a panic is ignored. All
 // other events are reported, also those of attempts that fail or are not the first.
-type Tally interface {
+type Counter interface {
 	// Attempted replaces [Attempted] for a message that came for the first time (its State.Attempts and Replays are 0, it did
 	// not wait before) and succeeded. took is how long its handler ran.
 	Attempted(took time.Duration)
@@ -23,17 +23,17 @@ type Tally interface {
 	Committed()
 }
 
-// Tally implements [Tallying] with the sinks that do. The others get events.
-func (all sinkList) Tally(_ Sink, origin, group string) (Tally, Sink) {
+// Counter implements [CountingSink] with the sinks that do. The others get events.
+func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
 	var tallies tallyList
 	var rest sinkList
 	for _, s := range all {
-		counting, ok := s.(Tallying)
+		counting, ok := s.(CountingSink)
 		if !ok {
 			rest = append(rest, s)
 			continue
 		}
-		t, r := counting.Tally(s, origin, group)
+		t, r := counting.Counter(s, origin, group)
 		if t != nil {
 			tallies = append(tallies, t)
 		} else {
@@ -43,19 +43,19 @@ func (all sinkList) Tally(_ Sink, origin, group string) (Tally, Sink) {
 			rest = append(rest, r)
 		}
 	}
-	return single[Tally](tallies, tallies), single[Sink](rest, rest)
+	return single[Counter](tallies, tallies), single[Sink](rest, rest)
 }
 
-type tallyList []Tally
+type tallyList []Counter
 
-// Attempted implements [Tally].
+// Attempted implements [Counter].
 func (all tallyList) Attempted(took time.Duration) {
 	for _, t := range all {
 		t.Attempted(took)
 	}
 }
 
-// Committed implements [Tally].
+// Committed implements [Counter].
 func (all tallyList) Committed() {
 	for _, t := range all {
 		t.Committed()

@@ -22,14 +22,14 @@ func (a *tallying) Event(e redeliver.Event) {
 func (a *tallying) Attempted(time.Duration) { a.attempted++ }
 func (a *tallying) Committed()              { a.committed++ }
 
-func (a *tallying) Tally(redeliver.Sink, string, string) (redeliver.Tally, redeliver.Sink) {
+func (a *tallying) Counter(redeliver.Sink, string, string) (redeliver.Counter, redeliver.Sink) {
 	if a.none {
 		return nil, a.rest
 	}
 	return a, a.rest
 }
 
-// Of several sinks those that are Tallying count, each once, and the others get events.
+// Of several sinks those that are CountingSink count, each once, and the others get events.
 func TestSinksTally(t *testing.T) {
 	told := 0
 	listens := redeliver.SinkFunc(func(redeliver.Event) { told++ })
@@ -48,7 +48,7 @@ func TestSinksTally(t *testing.T) {
 		{"who counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
 	} {
 		*one, *two, told = tallying{}, tallying{rest: listens}, 0
-		tally, rest := c.sinks.(redeliver.Tallying).Tally(c.sinks, "orders", "billing")
+		tally, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
 		if (tally != nil) != c.counts {
 			t.Errorf("%s: counts: %v", c.name, tally != nil)
 		}

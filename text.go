@@ -109,7 +109,7 @@ func safeText(user func() string) (text string) {
 func errorType(err error) string {
 	for e := err; e != nil; {
 		switch name := reflect.TypeOf(e).String(); name {
-		case "*fmt.wrapError", "*redeliver.PermanentError", "*redeliver.RetryAfterError", "*redeliver.PostponeError", "*redeliver.PauseError":
+		case "*fmt.wrapError", "*redeliver.permanentError", "*redeliver.RetryAfterError", "*redeliver.postponeError", "*redeliver.PauseError":
 			next := errors.Unwrap(e)
 			if next == nil {
 				return limits.Cut(name, maxErrorType)

@@ -188,7 +188,6 @@ func TestErrorTypeLooksThroughWrappers(t *testing.T) {
 		"permanent":             {redeliver.Permanent(wrap(cause)), "redeliver_test.timeoutish"},
 		"retry after":           {wrap(redeliver.RetryAfter(cause, time.Second)), "redeliver_test.timeoutish"},
 		"postponed":             {redeliver.Postpone(cause), "redeliver_test.timeoutish"},
-		"wraps nothing":         {&redeliver.PermanentError{}, "*redeliver.PermanentError"},
 		"a panic stays a panic": {&redeliver.PanicError{Value: cause}, "*redeliver.PanicError"},
 		"timeout":               {wrap(&redeliver.TimeoutError{}), "*redeliver.TimeoutError"},
 		"of the library":        {wrap(context.DeadlineExceeded), "context.deadlineExceededError"},

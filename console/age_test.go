@@ -25,8 +25,8 @@ func (q *told) Oldest(context.Context) (time.Time, bool, error) {
 	return time.Now().Add(-q.oldest), q.oldest > 0, q.broken
 }
 
-func (q *told) Keeps(context.Context) (time.Duration, error) { return q.keeps, q.broken }
-func (q *told) Drops(context.Context) (string, error)        { return q.drops, q.broken }
+func (q *told) Retention(context.Context) (time.Duration, error) { return q.keeps, q.broken }
+func (q *told) DropLimit(context.Context) (string, error)        { return q.drops, q.broken }
 
 func newTold(name string) *told {
 	q := &told{stub: newStub(name, 10)}

@@ -94,7 +94,7 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 		began := time.Now()
 		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
 		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.Replay{Why: "a test"}, 1)
-		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.Removal{Why: "a test", Everything: true})
+		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.PurgeOptions{Why: "a test", Everything: true})
 		resumed := c.desk.resume(t.Context(), anOperator, "q", "t-1")
 		for what, err := range map[string]error{"edit": edited, "replay": replayed, "purge": purged, "resume": resumed} {
 			if !errors.Is(err, errClosing) {

@@ -21,9 +21,9 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 		return // settings do not change so often
 	}
 	r.aged = time.Now()
-	keeps, err := q.q.Keeps(ctx)
+	keeps, err := q.q.Retention(ctx)
 	s.Keeps, s.HasKeeps = keeps, err == nil
-	if s.Drops, err = q.q.Drops(ctx); err != nil {
+	if s.Drops, err = q.q.DropLimit(ctx); err != nil {
 		s.Drops = ""
 	}
 }

@@ -155,7 +155,7 @@ type Letter struct {
 	Time        time.Time
 	State       redeliver.State
 	Handler     string
-	Filler      deadletter.Filler
+	Filler      deadletter.Writer
 	Findings    []redeliver.Finding
 	Fingerprint string
 	// Body is nil for null, too; Shown says that somebody may see it at all, Whole
@@ -202,7 +202,7 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 		return nil, err
 	}
 	l := &Letter{
-		Row: d.row(who, q, m), Overview: d.overview(who, q), Time: m.Time, State: m.State, Handler: m.Handler, Filler: m.Filler,
+		Row: d.row(who, q, m), Overview: d.overview(who, q), Time: m.Time, State: m.State, Handler: m.Handler, Filler: m.Writer,
 		Findings: m.Findings, Fingerprint: deadletter.Fingerprint(m),
 	}
 	l.State.Error = l.Row.Error

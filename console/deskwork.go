@@ -129,7 +129,7 @@ func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 }
 
 // quarantine marks messages, so that no replay takes them.
-func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.Isolation, expect int64) (string, error) {
+func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.QuarantineOptions, expect int64) (string, error) {
 	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
 	return d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		i.Who, i.Report = signature(who), report
@@ -138,7 +138,7 @@ func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadlett
 }
 
 // purge removes messages for good.
-func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Removal) (string, error) {
+func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.PurgeOptions) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
 	return d.start(ctx, who, key, rec, p.Expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		p.Who, p.Report = signature(who), report

@@ -137,7 +137,7 @@ func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id, err := c.desk.quarantine(r.Context(), actorOf(r), o.dlq, deadletter.Isolation{Filter: o.filter, Why: o.why}, o.expect)
+	id, err := c.desk.quarantine(r.Context(), actorOf(r), o.dlq, deadletter.QuarantineOptions{Filter: o.filter, Why: o.why}, o.expect)
 	return startedTask(w, o.dlq, id, err)
 }
 
@@ -152,7 +152,7 @@ func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
 	if err := c.confirmed(r, o.dlq, "nothing was removed"); err != nil {
 		return err
 	}
-	p := deadletter.Removal{Filter: o.filter, Everything: o.filter.All(), Why: o.why, Expect: o.expect}
+	p := deadletter.PurgeOptions{Filter: o.filter, Everything: o.filter.All(), Why: o.why, Expect: o.expect}
 	id, err := c.desk.purge(r.Context(), actorOf(r), o.dlq, p)
 	return startedTask(w, o.dlq, id, err)
 }

@@ -66,10 +66,10 @@ func (s *stub) scanned() int {
 func (s *stub) Info() deadletter.Info                                     { return s.info }
 func (s *stub) Tasks(context.Context) ([]deadletter.Task, error)          { return s.tasks, s.trouble() }
 func (s *stub) Waiting(context.Context) ([]Level, error)                  { return s.waiting, s.trouble() }
-func (s *stub) Keeps(context.Context) (time.Duration, error)              { return s.keeps, s.trouble() }
+func (s *stub) Retention(context.Context) (time.Duration, error)          { return s.keeps, s.trouble() }
 func (s *stub) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
-func (s *stub) Drops(context.Context) (string, error)                     { return "", nil }
-func (s *stub) Want(context.Context, string, deadletter.Wanted) error     { return s.trouble() }
+func (s *stub) DropLimit(context.Context) (string, error)                 { return "", nil }
+func (s *stub) Request(context.Context, string, deadletter.Request) error { return s.trouble() }
 func (s *stub) Close() error                                              { return nil }
 
 func (s *stub) Count(ctx context.Context) (int64, bool, error) {

@@ -87,7 +87,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 // headers must get a block of redeliver's behind them.
 func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
 	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
-	if m.Filler != deadletter.FilledByWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {
+	if m.Writer != deadletter.WriterWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {
 		t.Fatalf("read as %+v", m)
 	}
 	h := newHeap(0)
@@ -99,7 +99,7 @@ func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
 	if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.lie) != 2 {
 		t.Fatal(err)
 	}
-	if back := h.lie[1]; back.Filler != deadletter.FilledByRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {
+	if back := h.lie[1]; back.Writer != deadletter.WriterRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {
 		t.Errorf("imported as %+v", back)
 	}
 }

@@ -51,7 +51,7 @@ func TestHeadersOfAnothersRetryTopicsThatCameAlong(t *testing.T) {
 	} {
 		m := read(c.headers)
 		st := m.State
-		got := fmt.Sprintf("%s: %s, attempts %d, %v/%d/%d at %d, headers %d, of %s/%s", m.Filler, st.Error, st.Attempts, st.Source.Known, st.Source.Partition,
+		got := fmt.Sprintf("%s: %s, attempts %d, %v/%d/%d at %d, headers %d, of %s/%s", m.Writer, st.Error, st.Attempts, st.Source.Known, st.Source.Partition,
 			st.Source.Offset, st.Source.Timestamp.Unix(), len(m.Headers), st.Origin, st.Group)
 		if got != c.want || (m.Mismatch != "") != (st.Group == "mail") {
 			t.Errorf("%s: %q\n got %s\nwant %s", name, m.Mismatch, got, c.want)

@@ -175,14 +175,14 @@ func (c *driverClaim) Save(ctx context.Context, t Task) error {
 	return c.record(ctx, nil, entries)
 }
 
-// Wanted implements [Claim].
-func (c *driverClaim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
+// Requested implements [Claim].
+func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, err error) {
 	if err := c.s.Remove(ctx, nil); err != nil { // whether the claim is lost
 		return "", err
 	}
 	state, err := c.q.Load(ctx)
 	if err != nil || state[wantPrefix+task] == nil {
-		return GoOn, err
+		return NoRequest, err
 	}
 	err = json.Unmarshal(state[wantPrefix+task], &w)
 	return w, err

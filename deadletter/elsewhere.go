@@ -22,7 +22,7 @@ func ToElsewhere(m *Message, info Info) []Header {
 	users := len(headers)
 	for _, h := range m.Foreign {
 		again := slices.ContainsFunc(headers[users:], func(had Header) bool { return had.Name == h.Name })
-		if m.Filler == FilledBySpring && foreign.IsSpringOriginal(h.Name) && !again { // the first says it
+		if m.Writer == WriterSpring && foreign.IsSpringOriginal(h.Name) && !again { // the first says it
 			headers = append(headers, h)
 		}
 	}

@@ -18,12 +18,12 @@ func named(name, value string) deadletter.Header {
 // more.
 func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 	t.Parallel()
-	for filler, adds := range map[deadletter.Filler][]deadletter.Header{
-		deadletter.FilledByUnknown:   nil,
-		deadletter.FilledBySpring:    {named("kafka_dlt-original-topic", "orders"), named("kafka_dlt-exception-message", "boom")},
-		deadletter.FilledByWatermill: {named("reason_poisoned", "boom"), named("topic_poisoned", "orders")},
-		deadletter.FilledByConnect:   {named("__connect.errors.topic", "orders")},
-		deadletter.FilledByRabbitMQ:  {named("x-first-death-queue", "orders")},
+	for filler, adds := range map[deadletter.Writer][]deadletter.Header{
+		deadletter.WriterUnknown:   nil,
+		deadletter.WriterSpring:    {named("kafka_dlt-original-topic", "orders"), named("kafka_dlt-exception-message", "boom")},
+		deadletter.WriterWatermill: {named("reason_poisoned", "boom"), named("topic_poisoned", "orders")},
+		deadletter.WriterConnect:   {named("__connect.errors.topic", "orders")},
+		deadletter.WriterRabbitMQ:  {named("x-first-death-queue", "orders")},
 	} {
 		for users, headers := range map[string][]deadletter.Header{
 			"no other": {named("tenant", "acme")},
@@ -37,8 +37,8 @@ func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 			sent := headers
 			for round := range 4 {
 				m := read(append(append([]deadletter.Header(nil), sent...), adds...))
-				if m.Filler != filler || m.ID != "made up" || m.State.Replays != round || fmt.Sprint(m.Headers) != fmt.Sprint(headers) {
-					t.Fatalf("filled by %q, headers with %s, round %d: filled by %q, id %q, %d replays, headers %v", filler, users, round, m.Filler, m.ID, m.State.Replays, m.Headers)
+				if m.Writer != filler || m.ID != "made up" || m.State.Replays != round || fmt.Sprint(m.Headers) != fmt.Sprint(headers) {
+					t.Fatalf("filled by %q, headers with %s, round %d: filled by %q, id %q, %d replays, headers %v", filler, users, round, m.Writer, m.ID, m.State.Replays, m.Headers)
 				}
 				sent = nil
 				for _, h := range deadletter.ToElsewhere(m, orders) {

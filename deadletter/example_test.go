@@ -85,7 +85,7 @@ func ExamplePurge() {
 
 	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
 	defer queue.Close()
-	task, err := deadletter.Purge(context.Background(), queue, deadletter.Removal{
+	task, err := deadletter.Purge(context.Background(), queue, deadletter.PurgeOptions{
 		Who: "ann", Why: "test orders", Expect: 1, Filter: deadletter.Filter{Headers: map[string]string{"test": "yes"}},
 	})
 	if err != nil {

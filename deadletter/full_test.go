@@ -51,7 +51,7 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 // Of 5,000 it said that all were done, and a replay took 3,000.
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	q := &marked{newHeap(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
-	i := deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
+	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
 	task, err := deadletter.Quarantine(t.Context(), q, i)
 	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.marks) != deadletter.MaxMarks {
 		t.Errorf("it is %s with %+v, and %d are marked: %v", task.Status, task.Counts, len(q.marks), err)
@@ -105,13 +105,13 @@ func (c *forgetfulClaim) Forget(_ context.Context, met map[deadletter.Position]b
 // it is not heard fails nothing.
 func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
 	q := &forgetful{heap: newHeap(30)}
-	task, err := deadletter.Purge(t.Context(), q, deadletter.Removal{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
+	task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
 	if err != nil || task.Counts.Purged != 30 || len(q.told) != 0 {
 		t.Fatalf("a purge that stops at what was shown says %+v, and told %v: %v", task.Counts, q.told, err)
 	}
 	q = &forgetful{heap: newHeap(30)}
 	before := deadletter.Filter{Before: time.Now().Add(time.Hour)}
-	if task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: before}); err != nil || task.Status != deadletter.StatusDone {
+	if task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: before}); err != nil || task.Status != deadletter.StatusDone {
 		t.Fatalf("the quarantine says %+v: %v", task, err)
 	}
 	if len(q.told) != 1 || len(q.told[0]) != 30 {

@@ -37,7 +37,7 @@ func FuzzRead(f *testing.F) {
 		if len(m.Headers)+len(m.Foreign) != len(before) {
 			t.Fatalf("of %d headers %d are the user's and %d the filler's", len(before), len(m.Headers), len(m.Foreign))
 		}
-		if m.Filler == FilledByUnknown && len(m.Foreign) > 0 && m.State.Replays == 0 {
+		if m.Writer == WriterUnknown && len(m.Foreign) > 0 && m.State.Replays == 0 {
 			t.Errorf("nobody wrote %q", m.Foreign)
 		}
 		if m.ID != "fallback" || m.State.ID != m.ID {
@@ -77,7 +77,7 @@ func FuzzImport(f *testing.F) {
 			}
 			l := line{
 				Origin: info.Origin, Group: info.Group, ID: m.ID, Time: m.Time, Key: m.Key, Body: m.Body,
-				Headers: toLine(m.Headers), Filler: m.Filler, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
+				Headers: toLine(m.Headers), Filler: m.Writer, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
 			}
 			for _, h := range m.State.AppendHeaders(nil) {
 				l.State = append(l.State, lineText(h))

@@ -16,7 +16,7 @@ type heap struct {
 	lie   []*deadletter.Message
 	tasks []deadletter.Task
 	info  deadletter.Info
-	wants map[string]deadletter.Wanted
+	wants map[string]deadletter.Request
 	back  []string // ids of what was sent
 	sizes []int    // of the windows that were sent
 
@@ -33,7 +33,7 @@ type heap struct {
 
 // newHeap has n dead letters that died an hour ago.
 func newHeap(n int) *heap {
-	h := &heap{info: orders, wants: make(map[string]deadletter.Wanted)}
+	h := &heap{info: orders, wants: make(map[string]deadletter.Request)}
 	for i := range n {
 		h.dies(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
 	}
@@ -74,10 +74,10 @@ func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
 	return int64(len(h.lie)), true, nil
 }
 func (h *heap) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
-func (h *heap) Keeps(context.Context) (time.Duration, error)              { return 0, nil }
-func (h *heap) Drops(context.Context) (string, error)                     { return "", nil }
+func (h *heap) Retention(context.Context) (time.Duration, error)          { return 0, nil }
+func (h *heap) DropLimit(context.Context) (string, error)                 { return "", nil }
 func (h *heap) Tasks(context.Context) ([]deadletter.Task, error)          { return slices.Clone(h.tasks), nil }
-func (h *heap) Want(_ context.Context, task string, w deadletter.Wanted) error {
+func (h *heap) Request(_ context.Context, task string, w deadletter.Request) error {
 	h.wants[task] = w
 	return nil
 }
@@ -188,7 +188,7 @@ func (c *heapClaim) Save(ctx context.Context, t deadletter.Task) error {
 	return nil
 }
 
-func (c *heapClaim) Wanted(_ context.Context, task string) (deadletter.Wanted, error) {
+func (c *heapClaim) Requested(_ context.Context, task string) (deadletter.Request, error) {
 	return c.h.wants[task], nil
 }
 

@@ -2,16 +2,16 @@ package deadletter
 
 import "github.com/redeliver/redeliver/internal/deadletter/driver"
 
-// The fillers whose headers are understood.
+// The writers whose headers are understood.
 const (
-	FilledByRedeliver = driver.FilledByRedeliver
-	FilledBySpring    = driver.FilledBySpring
-	FilledByWatermill = driver.FilledByWatermill
-	FilledByConnect   = driver.FilledByConnect
-	FilledByStreams   = driver.FilledByStreams
-	FilledByRabbitMQ  = driver.FilledByRabbitMQ // RabbitMQ itself, by a dead-letter exchange
-	FilledBySQS       = driver.FilledBySQS      // SQS itself, by a RedrivePolicy
-	FilledByUnknown   = driver.FilledByUnknown  // unknown
+	WriterRedeliver = driver.WriterRedeliver
+	WriterSpring    = driver.WriterSpring
+	WriterWatermill = driver.WriterWatermill
+	WriterConnect   = driver.WriterConnect
+	WriterStreams   = driver.WriterStreams
+	WriterRabbitMQ  = driver.WriterRabbitMQ // RabbitMQ itself, by a dead-letter exchange
+	WriterSQS       = driver.WriterSQS      // SQS itself, by a RedrivePolicy
+	WriterUnknown   = driver.WriterUnknown  // unknown
 )
 
 // The outcomes. The first three take the message out of the DLQ, the others mark one that stays.

@@ -65,9 +65,9 @@ func tasksIn(state driver.State) (all []Task) {
 }
 
 // Want implements [Queue].
-func (q *driverQueue) Want(ctx context.Context, task string, w Wanted) error {
+func (q *driverQueue) Request(ctx context.Context, task string, w Request) error {
 	e := driver.Entry{Key: wantPrefix + task}
-	if w != GoOn {
+	if w != NoRequest {
 		e = entryOf(e.Key, w)
 	}
 	return q.Append(ctx, e)

@@ -24,15 +24,15 @@ func (o *orders) obey(ctx context.Context, t *Task) error {
 	if time.Since(o.asked) < askEvery {
 		return nil
 	}
-	w, err := o.claim.Wanted(ctx, t.ID)
+	w, err := o.claim.Requested(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	o.asked = time.Now()
 	switch {
-	case w == BeCancelled:
+	case w == CancelRequest:
 		return &ending{StatusCancelled, "as asked"}
-	case w == BePaused && t.Kind.fixed() == "":
+	case w == PauseRequest && t.Kind.fixed() == "":
 		return &ending{StatusPaused, "as asked"}
 	default:
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Removal is the request of a purge. It requires Who and Why, and either a Filter or Everything.
-type Removal struct {
+// PurgeOptions are those of a purge. They require Who and Why, and either a Filter or Everything.
+type PurgeOptions struct {
 	Who, Why string
 	// Filter selects the messages to remove.
 	Filter Filter
@@ -31,7 +31,7 @@ var ErrMore = errors.New("the filter takes more than was expected; nothing was r
 
 // Purge removes dead letters for good. Task.Counts.Purged is their number. It only touches messages
 // that are in the DLQ now. It can be resumed like a replay.
-func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
+func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	p.Window = cmp.Or(p.Window, DefaultWindow)
 	if err := p.validate(); err != nil {
 		return Task{}, err
@@ -52,7 +52,7 @@ func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
 	return r.run(ctx)
 }
 
-func expect(ctx context.Context, q Queue, p Removal) error {
+func expect(ctx context.Context, q Queue, p PurgeOptions) error {
 	var n int64
 	err := Browse(ctx, q, p.Filter, 0, func(*Message) bool { n++; return n <= p.Expect })
 	if err == nil && n > p.Expect {
@@ -61,7 +61,7 @@ func expect(ctx context.Context, q Queue, p Removal) error {
 	return err
 }
 
-func (p *Removal) validate() error {
+func (p *PurgeOptions) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, p.Who, p.Why)
 	if p.Window < 1 || p.Window > maxWindow {

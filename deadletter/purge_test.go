@@ -10,8 +10,8 @@ import (
 )
 
 // expecting is a purge of everything, of which n were shown.
-func expecting(n int64) deadletter.Removal {
-	return deadletter.Removal{Who: "ann", Why: "a test", Everything: true, Expect: n}
+func expecting(n int64) deadletter.PurgeOptions {
+	return deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
 // Nobody saw the messages that came after the count, and they were once removed with the others: a runner reads
@@ -51,7 +51,7 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	p.Window = 2
 	p.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Purged == 2 {
-			h.wants[now.ID] = deadletter.BePaused
+			h.wants[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Purge(t.Context(), h, p)

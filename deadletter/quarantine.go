@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Isolation is the request of a quarantine. Who, Why and a Filter are required.
-type Isolation struct {
+// QuarantineOptions are those of a quarantine. Who, Why and a Filter are required.
+type QuarantineOptions struct {
 	Who, Why string
 	// Filter selects the messages. It must not match all.
 	Filter Filter
@@ -29,7 +29,7 @@ type Isolation struct {
 // marks do not all fit marks nothing, and the task fails with ErrFull. In a group of a FIFO queue
 // of SQS, only as many messages are marked as SQS shows at once. If there may be more, the task
 // fails, and its note says so.
-func Quarantine(ctx context.Context, q Queue, i Isolation) (Task, error) {
+func Quarantine(ctx context.Context, q Queue, i QuarantineOptions) (Task, error) {
 	i.Window = cmp.Or(i.Window, DefaultWindow)
 	if err := i.validate(); err != nil {
 		return Task{}, err
@@ -43,7 +43,7 @@ func Quarantine(ctx context.Context, q Queue, i Isolation) (Task, error) {
 	return (&runner{q: q, claim: claim, task: t, report: i.Report}).run(ctx)
 }
 
-func (i *Isolation) validate() error {
+func (i *QuarantineOptions) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, i.Who, i.Why)
 	if i.Window < 1 || i.Window > maxWindow {

@@ -21,7 +21,7 @@ func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
 			orders.Outcome(id)
 		}
 		q := orders.DeadLetterQueue()
-		i := deadletter.Isolation{Who: "ann", Why: "OPS-17", Filter: deadletter.Filter{IDs: []string{"a", "b"}}, Window: 1}
+		i := deadletter.QuarantineOptions{Who: "ann", Why: "OPS-17", Filter: deadletter.Filter{IDs: []string{"a", "b"}}, Window: 1}
 		task, err := deadletter.Quarantine(t.Context(), q, i)
 		if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined != 2 || task.Counts.Matched != 2 {
 			t.Errorf("%+v: %v", task, err)
@@ -46,10 +46,10 @@ func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
 // One that was interrupted is gone on with, as a replay is.
 func TestAQuarantineIsResumed(t *testing.T) {
 	h := newHeap(4)
-	i := deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
+	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
 	i.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Quarantined == 1 {
-			h.wants[now.ID] = deadletter.BePaused
+			h.wants[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Quarantine(t.Context(), h, i)
@@ -63,7 +63,7 @@ func TestAQuarantineIsResumed(t *testing.T) {
 
 func TestBadQuarantines(t *testing.T) {
 	h := newHeap(1)
-	_, err := deadletter.Quarantine(t.Context(), h, deadletter.Isolation{Window: -1})
+	_, err := deadletter.Quarantine(t.Context(), h, deadletter.QuarantineOptions{Window: -1})
 	for _, field := range []string{"Who", "Why", "Window", "Filter"} {
 		if err == nil || !strings.Contains(err.Error(), field+" is ") {
 			t.Errorf("%s is not complained of: %v", field, err)

@@ -24,13 +24,13 @@ type Queue interface {
 	// Oldest returns when the oldest unsettled message was written to the DLQ, by its writer's
 	// clock. ok is false if there is none, or if the broker does not report it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-	// Keeps returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
-	// error is [ErrNotTold] if the broker does not report it.
-	Keeps(ctx context.Context) (time.Duration, error)
-	// Drops returns another bound by which the broker may drop a message, such as "max-length=1000
-	// by argument"; empty if there is none. The error is [ErrNotTold] if the broker does not report
+	// Retention returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
+	// error is [ErrNotReported] if the broker does not report it.
+	Retention(ctx context.Context) (time.Duration, error)
+	// DropLimit returns another bound by which the broker may drop a message, such as "max-length=1000
+	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
-	Drops(ctx context.Context) (string, error)
+	DropLimit(ctx context.Context) (string, error)
 	// Scan begins to read. It skips settled messages. If a look hides messages from others
 	// (RabbitMQ, SQS), Scan waits while another look runs, and is refused with a [HeldError] while
 	// a runner reads.
@@ -40,8 +40,8 @@ type Queue interface {
 	Claim(ctx context.Context, holder Holder) (Claim, error)
 	// Tasks returns the recorded tasks, the oldest first.
 	Tasks(ctx context.Context) ([]Task, error)
-	// Want asks the runner of a task, in whatever process, to do something.
-	Want(ctx context.Context, task string, w Wanted) error
+	// Request asks the runner of a task, in whatever process, to do something.
+	Request(ctx context.Context, task string, w Request) error
 	// Holder returns who has the DLQ; ok is false if nobody has.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
 	// Close ends the connection. Close scans and claims before.
@@ -56,7 +56,7 @@ type (
 	Message  = driver.Message
 	Header   = driver.Header
 	Position = driver.Position
-	Filler   = driver.Filler
+	Writer   = driver.Writer
 	Outcome  = driver.Outcome
 	// HeldError says who has the DLQ.
 	HeldError = driver.HeldError
@@ -103,8 +103,8 @@ type Claim interface {
 	Add(ctx context.Context, msgs []*Message) []error
 	// Save records a task in place of its earlier record.
 	Save(ctx context.Context, t Task) error
-	// Wanted returns the latest request for a task.
-	Wanted(ctx context.Context, task string) (Wanted, error)
+	// Requested returns the latest request for a task.
+	Requested(ctx context.Context, task string) (Request, error)
 	// Forget drops the marks of messages that somebody else has removed. A runner calls it after it
 	// has read the whole DLQ, with the marked messages that it found.
 	Forget(ctx context.Context, met map[Position]bool) error
@@ -112,14 +112,14 @@ type Claim interface {
 	Release(ctx context.Context) error
 }
 
-// Wanted is a request to the runner of a task.
-type Wanted string
+// Request is a request to the runner of a task.
+type Request string
 
 // The values of Wanted. The empty one is "go on".
 const (
-	GoOn        Wanted = ""
-	BePaused    Wanted = "pause"
-	BeCancelled Wanted = "cancel"
+	NoRequest     Request = ""
+	PauseRequest  Request = "pause"
+	CancelRequest Request = "cancel"
 )
 
 // Sentinels for errors.Is.
@@ -137,8 +137,8 @@ var (
 	// ErrFull is the error of Claim.Settle if the broker has no room for more marks of messages
 	// that stay. A replay goes on without them.
 	ErrFull = driver.ErrFull
-	// ErrNotTold marks a value that the broker does not report.
-	ErrNotTold = driver.ErrNotTold
+	// ErrNotReported marks a value that the broker does not report.
+	ErrNotReported = driver.ErrNotReported
 	// ErrNotFound marks a message that is not (or no longer) in the DLQ.
 	ErrNotFound = errors.New("no such dead letter")
 )

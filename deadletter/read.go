@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// Read sets the fields of a dead letter that come from its headers: State, ID, Filler, Findings and
+// Read sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings and
 // Mismatch. m has its Headers without redeliver's own block; ours is that block, or nil if there is
 // none. Read calls fallback for an id if no header has one. It drops a Time beyond the year 9999,
 // which must be wrong.
@@ -22,7 +22,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 		m.Time = time.Time{} // JSON has no form for it
 	}
 	if len(ours) > 0 {
-		m.Filler = FilledByRedeliver
+		m.Writer = WriterRedeliver
 		readOwn(m, info, ours)
 	} else {
 		foreign.Read(m, info)

@@ -24,7 +24,7 @@ func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 	t.Parallel()
 	st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonPermanent, Error: "no", Replays: 2}
 	m := read(nil, st.AppendHeaders(nil)...)
-	if m.ID != "a" || m.State.Attempts != 4 || m.State.Replays != 2 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver {
+	if m.ID != "a" || m.State.Attempts != 4 || m.State.Replays != 2 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver {
 		t.Errorf("read as %+v", m)
 	}
 	for _, other := range []redeliver.State{{Group: "mail", Origin: "orders"}, {Group: "billing", Origin: "refunds"}} {
@@ -105,7 +105,7 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 	} {
 		m := read(c.headers)
 		st := m.State
-		got := fmt.Sprintf("filler=%s error=%s/%s reason=%s handler=%s source=%v/%d/%d foreign=%d mismatch=%v", m.Filler, st.ErrorType, st.Error,
+		got := fmt.Sprintf("filler=%s error=%s/%s reason=%s handler=%s source=%v/%d/%d foreign=%d mismatch=%v", m.Writer, st.ErrorType, st.Error,
 			st.Reason, m.Handler, st.Source.Known, st.Source.Partition, st.Source.Offset, len(m.Foreign), m.Mismatch != "")
 		if got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
@@ -125,7 +125,7 @@ func TestReadRabbitMQ(t *testing.T) {
 	m := &deadletter.Message{Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}, {Name: "x-death", Value: []byte(deaths)}, {Name: "x-first-death-queue", Value: []byte("orders")}, {Name: "x-first-death-reason", Value: []byte("delivery_limit")}}}
 	deadletter.Read(m, info, nil, func() string { return "id" })
 	st := m.State
-	if m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
+	if m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
 		t.Errorf("it says %+v", m)
 	}
 	if st.FirstFailed.Format(time.RFC3339) != "2026-03-04T05:06:07Z" || st.LastFailed.Format(time.RFC3339) != "2026-03-04T05:06:09Z" {
@@ -149,7 +149,7 @@ func TestReadSQSRedrive(t *testing.T) {
 	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
 		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
 		deadletter.Read(m, info, nil, func() string { return "id" })
-		if m.Filler != deadletter.FilledBySQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
+		if m.Writer != deadletter.WriterSQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
 			t.Errorf("from %s it says %+v", source, m)
 		}
 	}

@@ -21,7 +21,7 @@ func (*silentQueue) Info() Info { return Info{DLQ: "orders.billing.dlq"} }
 
 func (q *silentQueue) Claim(context.Context, Holder) (Claim, error)     { return q.claim, nil }
 func (*silentQueue) Scan(context.Context, From) (Scan, error)           { return nil, errSilent }
-func (*silentQueue) Want(context.Context, string, Wanted) error         { return nil }
+func (*silentQueue) Request(context.Context, string, Request) error     { return nil }
 func (*silentQueue) Holder(context.Context) (h Holder, _ bool, _ error) { return h, false, nil }
 func (*silentQueue) Tasks(context.Context) ([]Task, error) {
 	return []Task{{ID: "t-1", Kind: KindReplay, Status: StatusPaused}}, nil
@@ -60,7 +60,7 @@ func TestAReleaseIsBounded(t *testing.T) {
 			return err
 		},
 		"purge": func(ctx context.Context, q Queue) error {
-			_, err := Purge(ctx, q, Removal{Who: "ann", Why: "a test", Everything: true, Expect: 1})
+			_, err := Purge(ctx, q, PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: 1})
 			return err
 		},
 		"edit": func(ctx context.Context, q Queue) error {

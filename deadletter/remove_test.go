@@ -65,7 +65,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 				if kind == deadletter.KindReplay {
 					task, err = deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
 				} else {
-					task, err = deadletter.Purge(t.Context(), q, deadletter.Removal{Who: "ann", Why: "a test", Window: 10, Everything: true})
+					task, err = deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Window: 10, Everything: true})
 				}
 				if err == nil || task.Status != deadletter.StatusFailed {
 					t.Fatalf("it ended as %s: %v", task.Status, err)

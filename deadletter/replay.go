@@ -151,12 +151,12 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 // endPause ends a pause that was asked for. A task that was cancelled while nobody ran it, and another had the DLQ,
 // stays cancelled.
 func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
-	w, err := claim.Wanted(ctx, t.ID)
+	w, err := claim.Requested(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	if w != BeCancelled {
-		return q.Want(ctx, t.ID, GoOn)
+	if w != CancelRequest {
+		return q.Request(ctx, t.ID, NoRequest)
 	}
 	t.Status, t.Updated = StatusCancelled, now()
 	t.Ended = t.Updated

@@ -75,7 +75,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 		if got := fmt.Sprintf("reason=%s attempts=%d due=%s id=%s replays=%d headers=%d", st.Reason, st.Attempts, due, m.ID, st.Replays, len(m.Headers)); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
-		if m.Filler != deadletter.FilledBySpring || m.Mismatch != "" || st.Error != "Read timed out" || !st.Source.Known || st.Source.Partition != 3 ||
+		if m.Writer != deadletter.WriterSpring || m.Mismatch != "" || st.Error != "Read timed out" || !st.Source.Known || st.Source.Partition != 3 ||
 			st.Source.Offset != 42 || st.Source.Timestamp.Unix() != 1_600_000_000 {
 			t.Errorf("%s: read as %+v", name, m)
 		}
@@ -156,7 +156,7 @@ func TestSpringsHeadersAreReadAsSprings(t *testing.T) {
 		Group: "billing", Origin: "orders", Error: "no such card", ErrorType: "*bank.Error",
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 1 << 40, Timestamp: written},
 	}))
-	got := fmt.Sprintf("%s %s/%s %d/%d %s", m.Filler, m.State.ErrorType, m.State.Error, m.State.Source.Partition, m.State.Source.Offset, m.State.Source.Timestamp)
+	got := fmt.Sprintf("%s %s/%s %d/%d %s", m.Writer, m.State.ErrorType, m.State.Error, m.State.Source.Partition, m.State.Source.Offset, m.State.Source.Timestamp)
 	if want := "spring-kafka *bank.Error/no such card 3/1099511627776 2023-11-14 22:13:20 +0000 UTC"; got != want || m.Mismatch != "" || len(m.Headers) > 0 {
 		t.Errorf("\n got %s\nwant %s (%q)", got, want, m.Mismatch)
 	}

@@ -182,12 +182,12 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // Pause asks the runner of a task to stop after its present window. It returns when the request is
 // recorded; the task's status shows when the task is paused. A task that could not be resumed is
 // not paused, so Pause refuses imports and edits.
-func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
+func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
 
 // Cancel asks for the final end of a task. A task that nobody runs is cancelled at once. Messages
 // that it has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
-	if err := want(ctx, q, id, BeCancelled); err != nil {
+	if err := want(ctx, q, id, CancelRequest); err != nil {
 		return err
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
@@ -207,7 +207,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 	return errors.Join(err, release(ctx, claim))
 }
 
-func want(ctx context.Context, q Queue, id string, w Wanted) error {
+func want(ctx context.Context, q Queue, id string, w Request) error {
 	t, err := Lookup(ctx, q, id)
 	if err != nil {
 		return err
@@ -215,10 +215,10 @@ func want(ctx context.Context, q Queue, id string, w Wanted) error {
 	if !t.Open() {
 		return fmt.Errorf("task %s is %s already", id, t.Status)
 	}
-	if why := t.Kind.fixed(); why != "" && w == BePaused {
+	if why := t.Kind.fixed(); why != "" && w == PauseRequest {
 		return fmt.Errorf("task %s is of the kind %s, and is not paused because it could not be resumed: %s", id, t.Kind, why)
 	}
-	return q.Want(ctx, id, w)
+	return q.Request(ctx, id, w)
 }
 
 // newTask makes a task with an id that sorts by time.

@@ -84,7 +84,7 @@ func TestAnImportIsNotPaused(t *testing.T) {
 			if err := deadletter.Pause(t.Context(), h, id); err == nil || !strings.Contains(err.Error(), "could not be resumed") {
 				t.Errorf("it was paused: %v", err)
 			}
-			h.wants[id] = deadletter.BePaused // by an older version
+			h.wants[id] = deadletter.PauseRequest // by an older version
 		})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
 			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
@@ -131,7 +131,7 @@ func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
 			h.info.Back, h.info.ReadBy = retry, group
 			var err error
 			if c.kind == deadletter.KindPurge {
-				_, err = deadletter.Purge(t.Context(), h, deadletter.Removal{Who: "ann", Why: "a test", Everything: true})
+				_, err = deadletter.Purge(t.Context(), h, deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true})
 			} else {
 				_, err = deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
 			}

@@ -25,7 +25,7 @@ type line struct {
 	Key     []byte       `json:"key"`
 	Body    []byte       `json:"body"`
 	Headers []lineHeader `json:"headers"`
-	Filler  Filler       `json:"filler,omitempty"`
+	Filler  Writer       `json:"filler,omitempty"`
 	Others  []lineHeader `json:"properties,omitempty"`
 	Foreign []lineHeader `json:"foreign,omitempty"`
 	State   []lineText   `json:"state"` // as in redeliver's headers
@@ -52,7 +52,7 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 	err = Browse(ctx, q, f, 0, func(m *Message) bool {
 		l := line{
 			DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, At: m.Position, Time: m.Time,
-			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Filler, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
+			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Writer, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
 		}
 		for _, h := range m.State.AppendHeaders(nil) {
 			l.State = append(l.State, lineText(h))
@@ -174,21 +174,21 @@ func (l *line) message(info Info) (*Message, error) {
 	if l.ID == "" {
 		return nil, errors.New("has no id")
 	}
-	if info.Own != "" && (l.Filler == FilledByRedeliver || len(l.Others) > 0) {
+	if info.Own != "" && (l.Filler == WriterRedeliver || len(l.Others) > 0) {
 		return nil, fmt.Errorf("needs headers of redeliver's, which are not believed in %s, because somebody else fills it; import it into %s", info.DLQ, info.Own)
 	}
 	m := &Message{
-		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Filler: l.Filler, Properties: fromLine(l.Others),
+		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Writer: l.Filler, Properties: fromLine(l.Others),
 	}
 	state := make([]redeliver.Header, len(l.State))
 	for i, h := range l.State {
 		state[i] = redeliver.Header(h)
 	}
 	readOwn(m, info, state) // one of another group is shown and refused there, as it was
-	if info.Own == "" && m.Filler != FilledByRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
+	if info.Own == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
 		// Without a block of redeliver's, its own headers of that name would be
 		// believed.
-		m.Filler, m.Foreign = FilledByRedeliver, nil
+		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {
 		return nil, fmt.Errorf("its state cannot be right: %s", m.Findings[0])

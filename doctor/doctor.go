@@ -56,7 +56,7 @@ type Diagnosis struct {
 	NotChecked []string
 }
 
-// Find adds a symptom.
-func (d *Diagnosis) Find(kind SymptomKind, place, text string) {
+// Add adds a symptom.
+func (d *Diagnosis) Add(kind SymptomKind, place, text string) {
 	d.Symptoms = append(d.Symptoms, Symptom{kind, place, text})
 }

@@ -22,7 +22,7 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gathere
 	var ps redeliver.Problems
 	if c.CheckSize(&ps, sub.MaxInFlight); ps != nil {
 		g.refused = ps.Err()
-		sub.TellChange(redeliver.ChangeBatchRefused, "no message is handled until the service starts with another configuration", g.refused)
+		sub.EmitChange(redeliver.ChangeBatchRefused, "no message is handled until the service starts with another configuration", g.refused)
 	}
 	return g
 }

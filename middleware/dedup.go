@@ -18,8 +18,8 @@ import (
 
 // Defaults of [DedupConfig].
 const (
-	DefaultDedupTTL          = 24 * time.Hour
-	DefaultDedupStoreTimeout = 5 * time.Second
+	defaultDedupTTL          = 24 * time.Hour
+	defaultDedupStoreTimeout = 5 * time.Second
 )
 
 // ErrDerivedID says that a message is not deduplicated because its id was derived from its content: two messages with equal content
@@ -34,7 +34,10 @@ var ErrProduced = errors.New("dedup: what the handler produced is published afte
 const derived = "derived:"
 
 // DedupConfig configures [Dedup].
-type DedupConfig struct {
+type DedupConfig = DedupConfigOf[*message.Message]
+
+// DedupConfigOf configures [DedupFor], for handlers of messages of type M.
+type DedupConfigOf[M any] struct {
 	// Store keeps the ids of handled messages. Default: a [DedupMemory] of 100,000 ids, for this process alone.
 	Store DedupStore
 	// TTL is how long an id is kept. Default 24 h.
@@ -43,26 +46,26 @@ type DedupConfig struct {
 	StoreTimeout time.Duration
 	// ID returns the id of a message; a message with an empty one is not deduplicated. It must be safe for concurrent use.
 	// Default: redeliver's id, which is the message's own where its publisher set one.
-	ID func(*message.Message) string
+	ID func(M) string
 	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates.
 	// Default false: such a message is handled each time, and the sink gets one SubscriptionChanged.
 	Derived bool
 	// Skipped is called for each duplicate. It must be quick. Default: none.
-	Skipped func(*message.Message)
+	Skipped func(M)
 }
 
-func (c DedupConfig) withDefaults() DedupConfig {
+func (c DedupConfigOf[M]) withDefaults() DedupConfigOf[M] {
 	if c.Store == nil {
 		c.Store, _ = NewDedupMemory(0)
 	}
-	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
-	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultDedupStoreTimeout)
+	c.TTL = cmp.Or(c.TTL, defaultDedupTTL)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, defaultDedupStoreTimeout)
 	return c
 }
 
 // Validate returns all that is wrong with the configuration in one
 // [redeliver.ConfigError].
-func (c DedupConfig) Validate() error {
+func (c DedupConfigOf[M]) Validate() error {
 	var ps redeliver.Problems
 	if c.TTL < 0 {
 		ps.Add("DedupConfig.TTL", c.TTL, "must not be negative; 0 is the default, 24h")
@@ -105,18 +108,44 @@ type DedupStore interface {
 // all the same, because it was handled. The sink gets a SubscriptionChanged when either begins and when it ends. An invalid config is a
 // [redeliver.ConfigError].
 func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
-	if err := config.Validate(); err != nil {
+	d, err := newDeduplicator(config)
+	if err != nil {
 		return nil, err
 	}
-	d := &deduplicator{DedupConfig: config.withDefaults(), running: make(map[string]*dedupRun)}
-	_, d.local = d.Store.(*DedupMemory)
 	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) { return d.handle(h, msg) }
+		return func(msg *message.Message) (produced []*message.Message, err error) {
+			err = d.handle(msg.Context(), msg.UUID, msg, func() (unmarked, err error) {
+				if produced, err = h(msg); len(produced) > 0 {
+					unmarked = ErrProduced
+				}
+				return unmarked, err
+			})
+			return produced, err
+		}
 	}, nil
 }
 
-type deduplicator struct {
-	DedupConfig
+// DedupFor is [Dedup] for handlers of a broker's own type, as the drop-ins take them:
+//
+//	dedup, err := middleware.DedupFor(middleware.DedupConfigOf[*sarama.ConsumerMessage]{Store: store})
+//	...
+//	err = kafka.Consume(ctx, client, config, topics, dedup(charge))
+//
+// A handler that is called with another context than a drop-in's is not deduplicated, unless ID is set.
+func DedupFor[M any](config DedupConfigOf[M]) (func(next func(context.Context, M) error) func(context.Context, M) error, error) {
+	d, err := newDeduplicator(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(next func(context.Context, M) error) func(context.Context, M) error {
+		return func(ctx context.Context, m M) error {
+			return d.handle(ctx, "", m, func() (unmarked, err error) { return nil, next(ctx, m) })
+		}
+	}, nil
+}
+
+type deduplicator[M any] struct {
+	DedupConfigOf[M]
 
 	local                  bool // the store is in memory
 	seenOutage, markOutage storeOutage
@@ -133,51 +162,63 @@ type dedupRun struct {
 	over chan struct{} // nil until another copy waits
 }
 
-func (d *deduplicator) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
-	ctx, deliv := msg.Context(), engine.FromContext(msg.Context())
-	key, err := d.key(deliv, msg)
+func newDeduplicator[M any](config DedupConfigOf[M]) (*deduplicator[M], error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	d := &deduplicator[M]{DedupConfigOf: config.withDefaults(), running: make(map[string]*dedupRun)}
+	_, d.local = d.Store.(*DedupMemory)
+	return d, nil
+}
+
+// handle runs the handler of a message that is no duplicate. id is its id outside of a subscription. run returns, besides the
+// handler's error, why a message that was handled must not be marked.
+func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func() (unmarked, err error)) error {
+	deliv := engine.FromContext(ctx)
+	key, err := d.key(deliv, id, m)
 	if err != nil {
 		reportOnce(&d.derivedReported, deliv, redeliver.ChangeDedupRefused, err)
 	}
 	if key == "" {
-		return h(msg)
+		_, err := run()
+		return err
 	}
-	run, err := d.enter(ctx, key)
+	entered, err := d.enter(ctx, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer d.leave(key, run)
+	defer d.leave(key, entered)
 	seen, err := d.seen(ctx, key)
 	d.seenOutage.report(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, err)
 	switch {
 	case err != nil:
-		return nil, redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
+		return redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
 	case seen:
 		if d.Skipped != nil {
-			d.Skipped(msg)
+			d.Skipped(m)
 		}
-		return nil, nil
+		return nil
 	}
-	produced, err := h(msg)
+	unmarked, err := run()
 	switch {
 	case err != nil:
-	case len(produced) > 0:
-		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, ErrProduced)
+	case unmarked != nil:
+		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, unmarked)
 	default:
 		d.markOutage.report(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack, d.mark(ctx, key))
 	}
-	return produced, err
+	return err
 }
 
 // key is the key of a message in the store; empty for a message that is not deduplicated.
-func (d *deduplicator) key(deliv *engine.Delivery, msg *message.Message) (string, error) {
-	id, scope := msg.UUID, "\x00\x00"
+func (d *deduplicator[M]) key(deliv *engine.Delivery, id string, m M) (string, error) {
+	scope := "\x00\x00"
 	if deliv != nil {
 		st := deliv.State()
 		id, scope = st.ID, st.Group+"\x00"+st.Origin+"\x00"
 	}
 	if d.ID != nil {
-		id = d.ID(msg)
+		id = d.ID(m)
 	} else if strings.HasPrefix(id, derived) && !d.Derived {
 		return "", ErrDerivedID
 	}
@@ -188,7 +229,7 @@ func (d *deduplicator) key(deliv *engine.Delivery, msg *message.Message) (string
 }
 
 // enter waits until no copy of the message runs in this process. It does not wait for a copy whose time is over.
-func (d *deduplicator) enter(ctx context.Context, key string) (*dedupRun, error) {
+func (d *deduplicator[M]) enter(ctx context.Context, key string) (*dedupRun, error) {
 	for {
 		d.mu.Lock()
 		other := d.running[key]
@@ -212,7 +253,7 @@ func (d *deduplicator) enter(ctx context.Context, key string) (*dedupRun, error)
 	}
 }
 
-func (d *deduplicator) leave(key string, run *dedupRun) {
+func (d *deduplicator[M]) leave(key string, run *dedupRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.running[key] == run {
@@ -223,7 +264,7 @@ func (d *deduplicator) leave(key string, run *dedupRun) {
 	}
 }
 
-func (d *deduplicator) seen(ctx context.Context, key string) (bool, error) {
+func (d *deduplicator[M]) seen(ctx context.Context, key string) (bool, error) {
 	if !d.local { // memory needs no timeout
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.StoreTimeout)
@@ -233,7 +274,7 @@ func (d *deduplicator) seen(ctx context.Context, key string) (bool, error) {
 }
 
 // mark marks a message also when its attempt has ended meanwhile: it was handled.
-func (d *deduplicator) mark(ctx context.Context, key string) error {
+func (d *deduplicator[M]) mark(ctx context.Context, key string) error {
 	if !d.local {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), d.StoreTimeout)
@@ -253,7 +294,7 @@ func (o *storeOutage) report(d *engine.Delivery, lost, back redeliver.Change, er
 	if err == nil {
 		change = back
 	}
-	d.Sub().TellChange(change, "", err)
+	d.Sub().EmitChange(change, "", err)
 }
 
 func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
@@ -261,6 +302,6 @@ func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change,
 		return
 	}
 	if _, before := reported.LoadOrStore(d.Sub(), true); !before {
-		d.Sub().TellChange(change, "", err)
+		d.Sub().EmitChange(change, "", err)
 	}
 }

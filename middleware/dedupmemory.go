@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// DefaultDedupIDs is how many ids a [DedupMemory] holds by default.
-const DefaultDedupIDs = 100_000
+// defaultDedupIDs is how many ids a [DedupMemory] holds by default.
+const defaultDedupIDs = 100_000
 
 // DedupMemory is a [DedupStore] in the memory of one process. When it is full, it forgets the oldest mark. It is safe for concurrent
 // use.
@@ -36,7 +36,7 @@ func NewDedupMemory(maxIDs int) (*DedupMemory, error) {
 		ps.Add("maxIDs", maxIDs, "must not be negative; 0 is the default, 100000")
 		return nil, ps.Err()
 	}
-	return &DedupMemory{maxIDs: cmp.Or(maxIDs, DefaultDedupIDs), keys: make(map[string]*list.Element)}, nil
+	return &DedupMemory{maxIDs: cmp.Or(maxIDs, defaultDedupIDs), keys: make(map[string]*list.Element)}, nil
 }
 
 // Seen implements [DedupStore].

@@ -247,7 +247,7 @@ func (m *Received) expire() {
 // reportAttempt reports the end of the attempt to the sink.
 func (m *Received) reportAttempt(err error) {
 	if m.d.Sub().Wants(redeliver.Attempted{}) {
-		m.d.Sub().Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
+		m.d.Sub().Emit(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
 	}
 }
 

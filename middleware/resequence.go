@@ -14,16 +14,19 @@ import (
 
 // Defaults of [ResequenceConfig].
 const (
-	DefaultResequenceWait   = 30 * time.Second
-	DefaultResequenceSettle = 100 * time.Millisecond
-	DefaultResequenceBuffer = 1000
+	defaultResequenceWait   = 30 * time.Second
+	defaultResequenceSettle = 100 * time.Millisecond
+	defaultResequenceBuffer = 1000
 )
 
 // ResequenceConfig configures [Resequence].
-type ResequenceConfig struct {
+type ResequenceConfig = ResequenceConfigOf[*message.Message]
+
+// ResequenceConfigOf configures [ResequenceFor], for handlers of messages of type M.
+type ResequenceConfigOf[M any] struct {
 	// Sequence returns the stream of a message, and its number there, which counts up by one. A message for which ok is false is
 	// handled at once. It must be safe for concurrent use. Required.
-	Sequence func(*message.Message) (stream string, number uint64, ok bool)
+	Sequence func(M) (stream string, number uint64, ok bool)
 	// First is the number of a stream's first message. Default 1, which also works for a producer that counts from 0.
 	First uint64
 	// Settle is how long the first message of a stream in this process waits for lower numbers when its own is above First:
@@ -42,7 +45,7 @@ type ResequenceConfig struct {
 
 // Validate returns all that is wrong with the configuration in one
 // [redeliver.ConfigError].
-func (c ResequenceConfig) Validate() error {
+func (c ResequenceConfigOf[M]) Validate() error {
 	var ps redeliver.Problems
 	if c.Sequence == nil {
 		ps.Add("ResequenceConfig.Sequence", "nil", "it is required")
@@ -59,11 +62,11 @@ func (c ResequenceConfig) Validate() error {
 	return ps.Err()
 }
 
-func (c ResequenceConfig) withDefaults() ResequenceConfig {
+func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 	c.First = cmp.Or(c.First, 1)
-	c.Settle = cmp.Or(c.Settle, DefaultResequenceSettle)
-	c.Wait = cmp.Or(c.Wait, DefaultResequenceWait)
-	c.Buffer = cmp.Or(c.Buffer, DefaultResequenceBuffer)
+	c.Settle = cmp.Or(c.Settle, defaultResequenceSettle)
+	c.Wait = cmp.Or(c.Wait, defaultResequenceWait)
+	c.Buffer = cmp.Or(c.Buffer, defaultResequenceBuffer)
 	return c
 }
 
@@ -85,28 +88,52 @@ func (c ResequenceConfig) withDefaults() ResequenceConfig {
 //
 // An invalid config is a [redeliver.ConfigError].
 func Resequence(config ResequenceConfig) (message.HandlerMiddleware, error) {
-	if err := config.Validate(); err != nil {
+	s, err := newSequences(config)
+	if err != nil {
 		return nil, err
 	}
-	s := newSequences(config.withDefaults())
 	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			name, number, ok := s.config.Sequence(msg)
-			if !ok {
-				return h(msg)
-			}
-			ctx := msg.Context() // an inner middleware may leave another one
-			seq, err := s.enter(ctx, name, number)
-			if err != nil {
-				return nil, err
-			}
-			var failure error = &redeliver.PanicError{Value: errNotReturned} // until it returns
-			defer func() { s.leave(seq, number, failure == nil || endsMessage(ctx, failure)) }()
-			produced, err := h(msg)
-			failure = err
+		return func(msg *message.Message) (produced []*message.Message, err error) {
+			err = s.run(msg.Context(), msg, func() (err error) {
+				produced, err = h(msg)
+				return err
+			})
 			return produced, err
 		}
 	}, nil
+}
+
+// ResequenceFor is [Resequence] for handlers of a broker's own type, as the drop-ins take them:
+//
+//	resequence, err := middleware.ResequenceFor(middleware.ResequenceConfigOf[types.Message]{Sequence: version})
+//	...
+//	err = sqs.Consume(ctx, config, queues, resequence(charge))
+func ResequenceFor[M any](config ResequenceConfigOf[M]) (func(next func(context.Context, M) error) func(context.Context, M) error, error) {
+	s, err := newSequences(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(next func(context.Context, M) error) func(context.Context, M) error {
+		return func(ctx context.Context, m M) error {
+			return s.run(ctx, m, func() error { return next(ctx, m) })
+		}
+	}, nil
+}
+
+// run calls the handler of a message when it is its turn.
+func (q *sequences[M]) run(ctx context.Context, m M, handle func() error) error {
+	name, number, ok := q.config.Sequence(m)
+	if !ok {
+		return handle()
+	}
+	s, err := q.enter(ctx, name, number)
+	if err != nil {
+		return err
+	}
+	var failure error = &redeliver.PanicError{Value: errNotReturned} // until it returns
+	defer func() { q.leave(s, number, failure == nil || endsMessage(ctx, failure)) }()
+	failure = handle()
+	return failure
 }
 
 // errNotReturned stands for a panic, which is not recovered here, and for runtime.Goexit.

@@ -208,7 +208,7 @@ func TestResequenceSettles(t *testing.T) {
 		number int
 		want   time.Duration
 	}{
-		"by default": {0, 58, middleware.DefaultResequenceSettle},
+		"by default": {0, 58, 100 * ms},
 		"as set":     {10 * second, 58, 10 * second},
 		"at First":   {10 * second, 5, 0},
 	} {

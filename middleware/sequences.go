@@ -13,8 +13,8 @@ import (
 const maxStreams = 100_000
 
 // sequences has the streams of one Resequence.
-type sequences struct {
-	config ResequenceConfig
+type sequences[M any] struct {
+	config ResequenceConfigOf[M]
 
 	mu      sync.Mutex
 	streams map[string]*stream
@@ -31,12 +31,15 @@ type stream struct {
 	standstill *time.Timer // runs while messages wait for next
 }
 
-func newSequences(c ResequenceConfig) *sequences {
-	return &sequences{config: c, streams: make(map[string]*stream)}
+func newSequences[M any](c ResequenceConfigOf[M]) (*sequences[M], error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &sequences[M]{config: c.withDefaults(), streams: make(map[string]*stream)}, nil
 }
 
 // enter waits until a number may run; then the caller must call leave. The error is that ctx has ended.
-func (q *sequences) enter(ctx context.Context, name string, number uint64) (*stream, error) {
+func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*stream, error) {
 	q.mu.Lock()
 	s := q.streamLocked(name)
 	if !s.begun && number <= q.config.First {
@@ -80,7 +83,7 @@ func (q *sequences) enter(ctx context.Context, name string, number uint64) (*str
 }
 
 // leave ends a run of a number. over says that the number does not run again.
-func (q *sequences) leave(s *stream, number uint64, over bool) {
+func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if number != s.next {
@@ -93,7 +96,7 @@ func (q *sequences) leave(s *stream, number uint64, over bool) {
 }
 
 // streamLocked returns a stream, and makes it where it is new.
-func (q *sequences) streamLocked(name string) *stream {
+func (q *sequences[M]) streamLocked(name string) *stream {
 	if s := q.streams[name]; s != nil {
 		return s
 	}
@@ -111,7 +114,7 @@ func (q *sequences) streamLocked(name string) *stream {
 }
 
 // advanceLocked sets the number that may run, and wakes the messages that may run now.
-func (q *sequences) advanceLocked(s *stream, next uint64) {
+func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 	s.begun, s.next, s.running = true, next, 0
 	for number, all := range s.waiters {
 		if number > next {
@@ -134,7 +137,7 @@ func (q *sequences) advanceLocked(s *stream, next uint64) {
 }
 
 // watchLocked starts or stops the timer that bounds how long the messages of a stream wait.
-func (q *sequences) watchLocked(s *stream) {
+func (q *sequences[M]) watchLocked(s *stream) {
 	switch {
 	case len(s.waiters) == 0 && s.standstill != nil:
 		s.standstill.Stop()
@@ -163,7 +166,7 @@ func (q *sequences) watchLocked(s *stream) {
 }
 
 // skipLocked makes a stream go on with its lowest waiting number, or with number where that is lower.
-func (q *sequences) skipLocked(s *stream, number uint64) {
+func (q *sequences[M]) skipLocked(s *stream, number uint64) {
 	for n := range s.waiters {
 		number = min(number, n)
 	}

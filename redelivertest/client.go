@@ -19,8 +19,8 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight  = 100
-	DefaultDrainTimeout = 10 * time.Second
+	defaultMaxInFlight  = 100
+	defaultDrainTimeout = 10 * time.Second
 )
 
 // Config configures how a service takes part in a group. Its fields have the same meaning as in the
@@ -61,8 +61,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	return c
 }
 
@@ -178,7 +178,7 @@ func (c *Client) told(q *queue) redeliver.Sink {
 			c.cfg.Sink.Event(e)
 		}
 	})
-	if w, ok := c.cfg.Sink.(redeliver.Watching); ok {
+	if w, ok := c.cfg.Sink.(redeliver.LoadSink); ok {
 		return &watching{notes, w}
 	}
 	return notes
@@ -188,10 +188,10 @@ func (c *Client) told(q *queue) redeliver.Sink {
 type watching struct {
 	redeliver.Sink
 
-	by redeliver.Watching
+	by redeliver.LoadSink
 }
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (w *watching) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	return w.by.Watch(origin, group, load)
 }

@@ -80,13 +80,13 @@ func (d *deadQueue) Oldest(context.Context) (at time.Time, ok bool, err error) {
 	return at, ok, err
 }
 
-// Keeps implements [driver.DLQ]: nothing expires.
-func (d *deadQueue) Keeps(context.Context) (time.Duration, error) {
+// Retention implements [driver.DLQ]: nothing expires.
+func (d *deadQueue) Retention(context.Context) (time.Duration, error) {
 	return 0, d.do(func(*queue) {})
 }
 
-// Drops implements [driver.DLQ].
-func (d *deadQueue) Drops(context.Context) (string, error) { return "", nil }
+// DropLimit implements [driver.DLQ].
+func (d *deadQueue) DropLimit(context.Context) (string, error) { return "", nil }
 
 // Load implements [driver.DLQ].
 func (d *deadQueue) Load(context.Context) (s driver.State, err error) {

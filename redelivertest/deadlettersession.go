@@ -68,7 +68,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 		if err := s.do(func(q *queue) {
 			if to == driver.Dead {
 				errs[i] = q.add(m)
-			} else if errs[i] = q.refuses(Waits); errs[i] == nil {
+			} else if errs[i] = q.refuses(Levels); errs[i] == nil {
 				st := deadletter.NewState(m, s.d.Info())
 				q.wait(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 			}
@@ -85,7 +85,7 @@ func (q *queue) add(m *deadletter.Message) error {
 		return err
 	}
 	rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
-	if m.Filler == deadletter.FilledByRedeliver {
+	if m.Writer == deadletter.WriterRedeliver {
 		rec = rec.with(&m.State)
 	}
 	q.bury(rec, nil)

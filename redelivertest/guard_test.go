@@ -387,7 +387,7 @@ func TestAFloodOfDeadLettersPauses(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.set(redeliver.Permanent(errors.New("unknown version 2")))
-		policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 30, Trickle: 5}}
+		policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 30, Probes: 5}}
 		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s, MaxInFlight: 10}).Handle("orders", s.handle)
 		publish(b, "m", 500, 0)
 		<-time.After(10*time.Minute + 30*time.Second)

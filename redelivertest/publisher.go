@@ -55,7 +55,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	q := c.b.queue(topic, c.cfg.Group)
-	if err := q.refuses(Waits); err != nil {
+	if err := q.refuses(Levels); err != nil {
 		return err
 	}
 	q.wait(level, rec.with(&st), nil, -1)

@@ -112,7 +112,7 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 			rec.id = rec.deadLetter.ID
 		}
 		if found != nil {
-			s.sub.Tell(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
+			s.sub.Emit(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
 		}
 	}
 	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.Handle {
@@ -129,7 +129,7 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 		Level: it.level, Written: it.at, Jitter: s.jitter, Now: time.Now(),
 	}, ours, func() string { return users.idOf(it.where, it.offset) })
 	if len(stay.Findings) > 0 {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: it.where, ID: stay.State.ID, Findings: stay.Findings})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: it.where, ID: stay.State.ID, Findings: stay.Findings})
 	}
 	s.sub.Met(stay.State)
 	m.Record.record, m.Record.state, m.Record.id = users, stay.State, stay.State.ID
@@ -157,7 +157,7 @@ func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 }
 
 // Begin implements [engine.Gater]: one message of a key runs at a time, and a suspect runs alone.
-func (s *source) Begin(m *driver.Message[*received]) engine.Word {
+func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	if m.Step != driver.Handle {
 		return engine.Begins
 	}
@@ -277,7 +277,7 @@ func (s *store) Write(_ context.Context, to driver.Place, m *driver.Message[*rec
 func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
-	level, place := time.Duration(0), Waits
+	level, place := time.Duration(0), Levels
 	switch to {
 	case driver.DLQ:
 		where, place = s.q.dlq(), DLQ

@@ -16,8 +16,8 @@ type Place string
 
 // The places.
 const (
-	Waits Place = "where messages wait" // every level, and the way back
-	DLQ   Place = "the DLQ"
+	Levels Place = "where messages wait" // every level, and the way back
+	DLQ    Place = "the DLQ"
 )
 
 // Subscription is one topic as one group reads it: its events, waiting messages and dead letters.

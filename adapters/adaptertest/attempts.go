@@ -26,8 +26,7 @@ func attempts() []test {
 
 func countsAttempts(b *fixture) {
 	b.start(Config{Policy: quickPolicy(3)}, failHandler)
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 4)
 	var first time.Time
 	for i, a := range b.ran("a") {
@@ -58,8 +57,7 @@ func countsAttempts(b *fixture) {
 func saysWhy(b *fixture) {
 	begin := time.Now().Truncate(time.Millisecond)
 	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errHandler) })
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	end := time.Now()
 	st := b.checkDeadLetter(redeliver.ReasonExhausted, 3)
 	if st.ID != "a" || st.Group != b.group || st.Origin != b.origin {
@@ -92,20 +90,17 @@ func saysWhy(b *fixture) {
 
 func noRetries(b *fixture) {
 	b.start(Config{Policy: quickPolicy(redeliver.NoRetries)}, failHandler)
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 1)
 	b.checkDeadLetter(redeliver.ReasonExhausted, 1)
 }
 
 func retrySucceeds(b *fixture) {
 	p := b.start(Config{Policy: quickPolicy(3)}, failFirst(2))
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	p.close()
 	b.start(Config{Policy: quickPolicy(3)}, succeed)
-	b.put(namedMessages("last")...)
-	b.awaitEnds("last")
+	b.handled("last")
 	b.wantRuns("a", 3)
 	b.dead(0)
 }
@@ -169,8 +164,7 @@ func immediate(b *fixture) {
 	p := quickPolicy(3)
 	p.Immediate, p.Backoff = 2, redeliver.Fixed(200*time.Millisecond)
 	b.start(Config{Policy: p}, failHandler)
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 4)
 	b.checkDeadLetter(redeliver.ReasonExhausted, 4)
 	if told := eventsOf[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
@@ -188,20 +182,13 @@ func immediate(b *fixture) {
 func nackCounts(b *fixture) {
 	b.nacks = true
 	b.startAs(b.group, b.journal, Config{Policy: quickPolicy(2)}, failHandler)
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 3)
 	b.checkNotEarly(constantDelay(100*time.Millisecond), "a")
 	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "Add router.AddMiddleware(middleware.Retry())") {
 		b.Errorf("the dead letter says %q, want that it was nacked and that the middleware is missing", st.Error)
 	}
-	var reported []redeliver.Change
-	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
-		if e.Change == redeliver.ChangeRetryMissing {
-			reported = append(reported, e.Change)
-		}
-	}
-	if len(reported) != 1 {
+	if reported := b.changesOf(redeliver.ChangeRetryMissing); len(reported) != 1 {
 		b.Errorf("the missing middleware was reported %d times, want once", len(reported))
 	}
 }
@@ -223,8 +210,7 @@ func postponed(b *fixture) {
 		}
 		return errHandler
 	})
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	as := b.ran("a")
 	if len(as) != 4 {
 		b.Fatalf("%d attempts, want 3 that are postponed and one that is not", len(as))

@@ -144,8 +144,7 @@ func ownFate(b *fixture) {
 			}
 			return nil
 		})
-	b.put(namedMessages(ids...)...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	for id, runs := range map[string]int{"declined": 4, "fine": 1, "later": 2, "permanent": 1, "rejected": 2, "twice": 3} {
 		b.wantRuns(id, runs)
 	}
@@ -173,27 +172,23 @@ func ownFate(b *fixture) {
 
 func fullAtOnce(b *fixture) {
 	const size = 5
-	msgs, ids := numberedMessages(3 * size)
+	_, ids := numberedMessages(3 * size)
 	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
-	b.put(msgs...)
-	b.awaitEnds(ids...) // not after an hour
+	b.handled(ids...) // not after an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
 			b.Errorf("a batch of %d, want %d", len(ran), size)
 		}
 	}
-	for _, id := range ids {
-		b.wantRuns(id, 1)
-	}
+	b.wantEach(1, ids...)
 }
 
 func partialAtTimeout(b *fixture) {
 	const size, timeout = 10, 400 * time.Millisecond
-	msgs, ids := numberedMessages(size - 1)
+	_, ids := numberedMessages(size - 1)
 	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
 	begun := time.Now()
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	for _, a := range b.all() {
 		if after := a.Began.Sub(begun); after < timeout {
 			b.Errorf("%s ran after %s in a batch that was not full, want %s", a.State.ID, after, timeout)
@@ -266,15 +261,8 @@ func (b *fixture) checkRefused(cfg Config, bc middleware.BatchConfig) {
 		return
 	}
 	p := b.startBatch(cfg, bc, ackAll)
-	var refused *redeliver.SubscriptionChanged
-	b.await("the subscription is refused", func() bool {
-		for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
-			if e.Change == redeliver.ChangeBatchRefused {
-				refused = &e
-			}
-		}
-		return refused != nil
-	})
+	b.await("the subscription is refused", func() bool { return len(b.changesOf(redeliver.ChangeBatchRefused)) > 0 })
+	refused := b.changesOf(redeliver.ChangeBatchRefused)[0]
 	if refused.Err == nil || !strings.Contains(refused.Err.Error(), "BatchConfig.Size") || refused.Origin != b.origin || refused.Group != b.group {
 		b.Errorf("refused: %+v", refused)
 	}

@@ -92,8 +92,7 @@ func stuckBatch(b *fixture) {
 		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
 	})
-	b.put(namedMessages("a", "b", "c", "d")...)
-	b.awaitEnds("a", "b", "c", "d")
+	b.handled("a", "b", "c", "d")
 	st := b.checkDeadLetter(redeliver.ReasonTimeout, 1)
 	b.change(func() {
 		if st.ID != hung {
@@ -169,8 +168,7 @@ func extendedBatch(b *fixture) {
 		return workFor(ctx, takes)
 	})
 	for _, ids := range [][]string{{"a", "b"}, {"c", "d"}} {
-		b.put(namedMessages(ids...)...)
-		b.awaitEnds(ids...)
+		b.handled(ids...)
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		b.wantRuns(id, 1)

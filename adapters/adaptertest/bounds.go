@@ -21,8 +21,7 @@ func bounds() []test {
 func longError(b *fixture) {
 	long := errors.New(strings.Repeat("no card 4711; ", 1<<20/14) + "the end")
 	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error { return long })
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 2)
 	m := b.dead(1)[0]
 	size := 0
@@ -47,8 +46,7 @@ func credentials(b *fixture) {
 		}
 		return errors.New("dial postgres://billing:" + secret + "@db:5432/cards: refused")
 	})
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	m := b.dead(1)[0]
 	for _, h := range m.Ours {
 		if strings.Contains(h.Value, secret) {

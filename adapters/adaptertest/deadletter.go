@@ -248,7 +248,7 @@ func publishedMessage(d *dlqFixture) {
 	m := got[0]
 	d.checkSame("the dead letter", plainMessage(m, msg.ID), msg)
 	if st := m.State; st.Reason != redeliver.ReasonExhausted || st.Attempts != 1 || st.Group != d.group || st.Origin != d.origin ||
-		st.Error != errHandler.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || len(m.Findings) > 0 {
+		st.Error != errHandler.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || len(m.Findings) > 0 {
 		d.Errorf("the dead letter says %+v, %q, %v", st, m.Mismatch, m.Findings)
 	}
 }

@@ -14,10 +14,10 @@ func aged(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	if keeps, err := q.Keeps(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) || keeps < 0 {
+	if keeps, err := q.Retention(ctx); err != nil && !errors.Is(err, deadletter.ErrNotReported) || keeps < 0 {
 		d.Errorf("a message is kept for %s: %v", keeps, err)
 	}
-	if _, err := q.Drops(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+	if _, err := q.DropLimit(ctx); err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 		d.Errorf("what drops a message: %v", err)
 	}
 	const clocks = time.Second // a broker may truncate times to seconds
@@ -32,7 +32,7 @@ func aged(d *dlqFixture) {
 	first := told(began)
 	remove := func(ids ...string) {
 		d.Helper()
-		if _, err := deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "aged", Filter: deadletter.Filter{IDs: ids}}); err != nil {
+		if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "aged", Filter: deadletter.Filter{IDs: ids}}); err != nil {
 			d.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func purged(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	ctx := d.withTimeout()
-	p := deadletter.Removal{Who: "ann@ops", Why: "test data", Filter: deadletter.Filter{IDs: ids[:5]}, Expect: 5}
+	p := deadletter.PurgeOptions{Who: "ann@ops", Why: "test data", Filter: deadletter.Filter{IDs: ids[:5]}, Expect: 5}
 	t, err := deadletter.Purge(ctx, q, p)
 	if err != nil || t.Counts.Purged != 5 || t.Status != deadletter.StatusDone {
 		d.Fatalf("the purge ended as %s with %+v: %v", t.Status, t.Counts, err)
@@ -32,10 +32,10 @@ func purged(d *dlqFixture) {
 	if got := d.idsInDLQ(q); !slices.Equal(got, ids[5:]) {
 		d.Errorf("the DLQ has %q, want %q", got, ids[5:])
 	}
-	if _, err := deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "all"}); err == nil {
+	if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "all"}); err == nil {
 		d.Error("an empty filter purged everything without being told so")
 	}
-	t, err = deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "all", Everything: true})
+	t, err = deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "all", Everything: true})
 	if err != nil || t.Counts.Purged != 7 {
 		d.Errorf("the second purge says %+v: %v", t.Counts, err)
 	}
@@ -48,7 +48,7 @@ func purgeExpects(d *dlqFixture) {
 	msgs, ids := numberedMessages(6)
 	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	_, err := deadletter.Purge(d.Context(), q, deadletter.Removal{Who: "ann@ops", Why: "w", Everything: true, Expect: 5})
+	_, err := deadletter.Purge(d.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "w", Everything: true, Expect: 5})
 	if !errors.Is(err, deadletter.ErrMore) {
 		d.Errorf("the purge says %v, want that there are more", err)
 	}
@@ -74,7 +74,7 @@ func exported(d *dlqFixture) {
 	if n, err := deadletter.Export(ctx, q, deadletter.Filter{}, &file); err != nil || n != 2 || bytes.Count(file.Bytes(), []byte("\n")) != 2 {
 		d.Fatalf("exported %d: %v\n%s", n, err, file.Bytes())
 	}
-	if _, err := deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "moved", Everything: true}); err != nil {
+	if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "moved", Everything: true}); err != nil {
 		d.Fatal(err)
 	}
 	t, err := deadletter.Import(ctx, q, &file, "ann@ops", "moved back")

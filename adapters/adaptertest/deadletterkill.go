@@ -67,7 +67,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	ctx := d.withTimeout()
 	task := func(q deadletter.Queue) (deadletter.Task, error) {
 		if kind == deadletter.KindPurge {
-			return deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
+			return deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
 		}
 		r := newReplay()
 		r.Window = killWindow

@@ -104,6 +104,13 @@ func (b *fixture) hold(until <-chan struct{}) {
 	}
 }
 
+// handled puts messages and returns when each was committed or dead-lettered.
+func (b *fixture) handled(ids ...string) {
+	b.Helper()
+	b.put(namedMessages(ids...)...)
+	b.awaitEnds(ids...)
+}
+
 // awaitCommits returns when each message was committed.
 func (b *fixture) awaitCommits(ids ...string) {
 	b.Helper()
@@ -171,6 +178,32 @@ func (b *fixture) wantRuns(id string, n int) {
 		logLines(b.T, b.historyOf(id))
 		b.Fatalf("%s ran as attempts %v, want %v", id, got, upTo(n))
 	}
+}
+
+// wantEach is wantRuns for several messages.
+func (b *fixture) wantEach(n int, ids ...string) {
+	b.Helper()
+	for _, id := range ids {
+		b.wantRuns(id, n)
+	}
+}
+
+// wantBelieved checks that no header of redeliver's was ignored.
+func (b *fixture) wantBelieved() {
+	b.Helper()
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+		b.Errorf("headers are not believed: %+v", found[0])
+	}
+}
+
+// changesOf returns the events so far about one change of the subscription.
+func (b *fixture) changesOf(change redeliver.Change) (all []redeliver.SubscriptionChanged) {
+	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
+		if e.Change == change {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // checkNotEarly checks the time between the end of an attempt and the start of the next. retry counts from 0. If a

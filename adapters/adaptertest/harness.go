@@ -1,14 +1,14 @@
 // Package adaptertest is the contract of a redeliver adapter as tests. An adapter
-// is correct if Run passes on it. Each promise that a program can check has one
-// test, named after it.
+// is one when Run passes on it: on each promise that a program can check there is
+// one test, named after it.
 //
 //	func TestConformance(t *testing.T) {
 //		adaptertest.Run(t, adaptertest.Harness{Name: "mybroker", Features: ..., Open: open, Put: put, ...})
 //	}
 //
-// A feature that the broker lacks is false in [Features]. Everything else must hold.
+// A feature that the broker lacks is a false in [Features]. Everything else must hold.
 //
-// The kit also checks the load of subscriptions, see [redeliver.Watching]. The engine counts it for all adapters.
+// The kit asks a subscription what it has in hand, see [redeliver.LoadSink]. The engine counts that for all adapters.
 package adaptertest
 
 import (
@@ -60,7 +60,8 @@ type Harness struct {
 	// ConsumeBatch makes a service that handles batches in the broker's own form, without Watermill. run runs it
 	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
 	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
-	// Put writes messages to an origin, for all its groups, in order. They have no Ours.
+	// Put writes messages to an origin, for all its groups, in order. They have
+	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
 	// PutBack writes messages, with Ours as redeliver's headers, to the place from which they come back to one group
 	// without waiting. Like Dead and Refuse, it is only called after a service of the group has subscribed to the
@@ -87,15 +88,16 @@ type Place string
 
 // The places.
 const (
-	Waits Place = "where messages wait" // every level, and the way back
-	DLQ   Place = "the DLQ"
+	Levels Place = "where messages wait" // every level, and the way back
+	DLQ    Place = "the DLQ"
 )
 
-// Timeout bounds every wait of the kit for something that must happen. Resuming a dead runner's replay took 80 s with
-// one core for everything.
+// Patience bounds every wait of the kit for something that must happen. A dead
+// runner's replay that another resumes took 80 s with one core for everything.
 const Timeout = 2 * time.Minute
 
-// Config is the part of an adapter's configuration that the kit sets. Zero means the adapter's default.
+// Config is the part of an adapter's configuration that the kit sets. Zero means
+// the adapter's default.
 type Config struct {
 	Origin, Group string
 	Policy        redeliver.Policy

@@ -23,7 +23,7 @@ type hostileMessage struct {
 var hostileMessages = []hostileMessage{
 	{name: "AMessageFullOfHeadersBlocksNoOther", make: fullOfHeaders},
 	{name: "AMessageWithForgedStateBlocksNoOther", make: withForgedState},
-	{name: "AMessageTooLargeToWaitBlocksNoOther", make: oversized(Waits), oversized: Waits},
+	{name: "AMessageTooLargeToWaitBlocksNoOther", make: oversized(Levels), oversized: Levels},
 	{name: "AMessageTooLargeForTheDLQBlocksNoOther", make: oversized(DLQ), oversized: DLQ},
 }
 
@@ -69,8 +69,8 @@ func (h *hostileMessage) play(b *fixture) {
 		b.Errorf("a later neighbour took %s, want at most %s", d, maxTime)
 	}
 	for _, f := range eventsOf[redeliver.HeadersIgnored](b.journal) {
-		if len(f.Findings) > redeliver.MaxFindings+1 {
-			b.Errorf("%d findings of %s are reported, want at most %d", len(f.Findings), f.ID, redeliver.MaxFindings+1)
+		if len(f.Findings) > 21 {
+			b.Errorf("%d findings of %s are reported, want at most %d", len(f.Findings), f.ID, 21)
 		}
 	}
 	for _, c := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
@@ -118,7 +118,7 @@ func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 	switch {
 	case st.Truncated != "":
 		b.Errorf("the dead letter is whole, and says that it was truncated: %s", st.Truncated)
-	case h.oversized == Waits && st.Reason == redeliver.ReasonUnschedulable:
+	case h.oversized == Levels && st.Reason == redeliver.ReasonUnschedulable:
 		b.checkReason(st, redeliver.ReasonUnschedulable, 1)
 	default: // it may wait in memory, or with a part of its state
 		b.wantRuns(bad.ID, 2)

@@ -39,13 +39,9 @@ func redeploy(b *fixture, delay time.Duration, was, is []time.Duration) {
 	old.close()
 	b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour), Levels: is}}, succeed)
 	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 2)
-	}
+	b.wantEach(2, ids...)
 	b.checkNotEarly(constantDelay(delay), ids...)
 	b.checkDueTimes(ids...)
-	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("headers of an older policy are not believed: %+v", found[0])
-	}
+	b.wantBelieved()
 	b.dead(0)
 }

@@ -21,7 +21,7 @@ type watched struct {
 	load          func() redeliver.Load
 }
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (p *process) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	p.journal.change(func() { p.watched = append(p.watched, watched{origin, group, load}) })
 	return func() { p.journal.change(func() { p.unwatched++ }) }

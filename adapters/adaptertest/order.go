@@ -47,7 +47,7 @@ func (g *concurrency) leave() {
 
 func maxInFlight(b *fixture) {
 	const bound = 3
-	msgs, ids := numberedMessages(30)
+	_, ids := numberedMessages(30)
 	g := newConcurrency(bound)
 	b.start(Config{Policy: quickPolicy(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
@@ -58,8 +58,7 @@ func maxInFlight(b *fixture) {
 		<-work.C
 		return nil
 	})
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	if g.maximum != bound {
 		b.Errorf("%d ran at once, want %d", g.maximum, bound)
 	}

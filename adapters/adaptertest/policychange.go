@@ -28,9 +28,7 @@ func finishesByItsRule(b *fixture) {
 	b.awaitEnds(ids...)
 	b.checkNotEarly(func(retry int) time.Duration { return []time.Duration{first, second}[retry] }, ids...)
 	b.checkDueTimes(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 3)
-	}
+	b.wantEach(3, ids...)
 	for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if want := []time.Duration{first, second}[r.State.Attempts-1]; r.Delay != want || r.State.Schedule != was.Schedule() {
 			b.Errorf("%s waits %s after attempt %d, by %q; want %s, by %q", r.State.ID, r.Delay, r.State.Attempts, r.State.Schedule, want, was.Schedule())
@@ -39,9 +37,7 @@ func finishesByItsRule(b *fixture) {
 	for _, m := range b.dead(n) {
 		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 3)
 	}
-	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("headers of an older policy are not believed: %+v", found[0])
-	}
+	b.wantBelieved()
 }
 
 // messagesOfPolicy returns messages that come back after one attempt under another policy, with its rule.
@@ -74,17 +70,13 @@ func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
 	b.awaitEnds("a", "b", "c")
-	told := 0
-	for _, c := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
-		if c.Change != redeliver.ChangePolicyDiffers {
-			continue
-		}
-		told++
+	told := b.changesOf(redeliver.ChangePolicyDiffers)
+	for _, c := range told {
 		if c.Err == nil || c.Detail == "" || c.Origin != b.origin || c.Group != b.group {
 			b.Errorf("told %+v", c)
 		}
 	}
-	if told != 1 {
-		b.Errorf("that another policy writes was told %d times, want once", told)
+	if n := len(told); n != 1 {
+		b.Errorf("that another policy writes was told %d times, want once", n)
 	}
 }

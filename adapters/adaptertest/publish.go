@@ -42,8 +42,7 @@ func publishInside(b *fixture) {
 		_, err := inside(a.Msg)
 		return err
 	})
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 3)
 	if n := pub.calls.Load(); n != 3 {
 		b.Errorf("published %d times, want once for each attempt", n)

@@ -12,9 +12,9 @@ func settling() []test {
 	return []test{
 		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},
 		{name: "EveryMessageEndsInExactlyOnePlace", body: exactlyOnePlace},
-		{name: "ARefusedRetryRepeatsOnlyTheWrite", needs: "Refuse", body: func(b *fixture) { whileRefused(b, Waits) }},
+		{name: "ARefusedRetryRepeatsOnlyTheWrite", needs: "Refuse", body: func(b *fixture) { whileRefused(b, Levels) }},
 		{name: "ARefusedDeadLetterRepeatsOnlyTheWrite", needs: "Refuse", body: func(b *fixture) { whileRefused(b, DLQ) }},
-		{name: "ARefusedRetryStaysUnacked", needs: "Refuse KeepsAttempts", body: func(b *fixture) { unackedWhileRefused(b, Waits) }},
+		{name: "ARefusedRetryStaysUnacked", needs: "Refuse KeepsAttempts", body: func(b *fixture) { unackedWhileRefused(b, Levels) }},
 		{name: "ARefusedDeadLetterStaysUnacked", needs: "Refuse KeepsAttempts", body: func(b *fixture) { unackedWhileRefused(b, DLQ) }},
 	}
 }
@@ -29,9 +29,7 @@ func successIsCommitted(b *fixture) {
 	b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.put(b.underOneKey(namedMessages("last"))...)
 	b.awaitEnds("last")
-	for _, id := range append(ids, "last") {
-		b.wantRuns(id, 1)
-	}
+	b.wantEach(1, append(ids, "last")...)
 	if n := len(eventsOf[redeliver.RetryScheduled](b.journal)) + len(eventsOf[redeliver.MessagePostponed](b.journal)); n > 0 {
 		b.Errorf("%d messages wait although nothing failed", n)
 	}
@@ -40,7 +38,7 @@ func successIsCommitted(b *fixture) {
 
 func exactlyOnePlace(b *fixture) {
 	const n = 60
-	msgs, ids := numberedMessages(n)
+	_, ids := numberedMessages(n)
 	fate := func(id string) int { return slices.Index(ids, id) % 3 }
 	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error {
 		if fate(a.State.ID) > a.State.Attempts || fate(a.State.ID) == 2 {
@@ -48,8 +46,7 @@ func exactlyOnePlace(b *fixture) {
 		}
 		return nil
 	})
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	committed, dead := b.ended()
 	for _, id := range ids {
 		want := fate(id) + 1

@@ -220,13 +220,12 @@ func dueWhileAway(b *fixture) {
 	b.checkCameBackOnce(ids, delay)
 }
 
-// checkCameBackOnce waits until messages that failed once are committed, and checks that each ran once more.
+// checkCameBackOnce waits until messages that failed once are committed, and checks
+// that each ran once more.
 func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.Helper()
 	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 2)
-	}
+	b.wantEach(2, ids...)
 	b.checkNotEarly(constantDelay(delay), ids...)
 	b.checkDueTimes(ids...)
 	b.dead(0)

@@ -21,12 +21,9 @@ func rateLimited(b *fixture) {
 	p := quickPolicy(1)
 	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
 	b.start(Config{Policy: p}, declineOnly("m-000"))
-	msgs, ids := numberedMessages(n)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids[1:] {
-		b.wantRuns(id, 1)
-	}
+	_, ids := numberedMessages(n)
+	b.handled(ids...)
+	b.wantEach(1, ids[1:]...)
 	b.wantRuns(ids[0], 2)
 	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 	all := b.all()
@@ -64,16 +61,8 @@ func shrinks(b *fixture) {
 		return errHandler
 	})
 	b.put(msgs...)
-	var told []redeliver.SubscriptionChanged
-	b.await("the sink is told", func() bool {
-		told = told[:0]
-		for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
-			if e.Change == redeliver.ChangeThrottled {
-				told = append(told, e)
-			}
-		}
-		return len(told) > 0
-	})
+	b.await("the sink is told", func() bool { return len(b.changesOf(redeliver.ChangeThrottled)) > 0 })
+	told := b.changesOf(redeliver.ChangeThrottled)
 	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
 		b.Errorf("told %+v", told)
 	}

@@ -34,7 +34,5 @@ func traceTravels(b *fixture) {
 	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.Trace != run {
 		b.Errorf("the dead letter comes after %q, want %q", st.Trace, run)
 	}
-	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("it is not believed: %+v", found)
-	}
+	b.wantBelieved()
 }

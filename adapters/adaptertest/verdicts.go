@@ -32,8 +32,7 @@ func verdicts() []test {
 
 func permanent(b *fixture) {
 	b.start(Config{Policy: quickPolicy(3)}, func(*attempt) error { return fmt.Errorf("no use: %w", redeliver.Permanent(errHandler)) })
-	b.put(namedMessages("a")...)
-	b.awaitEnds("a")
+	b.handled("a")
 	b.wantRuns("a", 1)
 	b.checkDeadLetter(redeliver.ReasonPermanent, 1)
 }
@@ -54,8 +53,7 @@ func classified(b *fixture) {
 	b.start(Config{Policy: p}, func(a *attempt) error {
 		return map[string]error{"permanent": errNoUse, "once": errOnce}[a.State.ID]
 	})
-	b.put(namedMessages("permanent", "once", "fine")...)
-	b.awaitEnds("permanent", "once", "fine")
+	b.handled("permanent", "once", "fine")
 	b.wantRuns("permanent", 1)
 	b.wantRuns("once", 2)
 	b.wantRuns("fine", 1)
@@ -86,8 +84,7 @@ func unschedulable(b *fixture) {
 		}
 		return redeliver.RetryAfter(errHandler, redeliver.MaxWait+time.Hour)
 	})
-	b.put(namedMessages("a", "neighbour")...)
-	b.awaitEnds("a", "neighbour")
+	b.handled("a", "neighbour")
 	b.wantRuns("a", 1)
 	b.checkDeadLetter(redeliver.ReasonUnschedulable, 1)
 }
@@ -178,8 +175,7 @@ func workFor(ctx context.Context, takes time.Duration) error {
 func extended(b *fixture) {
 	p, takes := extendingPolicy()
 	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Msg.Context(), takes) })
-	b.put(namedMessages("a", "b")...)
-	b.awaitEnds("a", "b")
+	b.handled("a", "b")
 	b.wantRuns("a", 1)
 	b.wantRuns("b", 1)
 	b.dead(0)
@@ -194,8 +190,7 @@ func invalidated(b *fixture) {
 		return nil
 	}
 	b.start(Config{Policy: p}, declineOnly("going"))
-	b.put(namedMessages("gone", "going", "fine")...)
-	b.awaitEnds("gone", "going", "fine")
+	b.handled("gone", "going", "fine")
 	b.wantRuns("gone", 0)
 	b.wantRuns("going", 1)
 	b.wantRuns("fine", 1)

@@ -25,17 +25,14 @@ func waits() []test {
 
 func neverEarly(b *fixture) {
 	const n = 200
-	msgs, ids := numberedMessages(n)
+	_, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 60 * time.Millisecond, Max: 240 * time.Millisecond},
 		Levels: []time.Duration{60 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond},
 	}
 	b.start(Config{Policy: p}, failHandler)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 4)
-	}
+	b.handled(ids...)
+	b.wantEach(4, ids...)
 	b.checkNotEarly(func(retry int) time.Duration {
 		d, _ := p.Backoff.Delay(retry, 0)
 		return d
@@ -98,15 +95,12 @@ func startsSoon(b *fixture) {
 		}
 		return errHandler
 	})
-	b.put(namedMessages("ordinary, while it starts")...)
-	b.awaitEnds("ordinary, while it starts")
+	b.handled("ordinary, while it starts")
 	began := time.Now()
-	b.put(namedMessages("ordinary")...)
-	b.awaitEnds("ordinary")
+	b.handled("ordinary")
 	bound := max(minNeighbourTimeout, 10*time.Since(began))
-	msgs, ids := numberedMessages(n)
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	_, ids := numberedMessages(n)
+	b.handled(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 2)
 		retry := b.ran(id)[1]
@@ -119,14 +113,11 @@ func startsSoon(b *fixture) {
 
 // wait fails messages once, with one delay on the given levels.
 func wait(b *fixture, delay time.Duration, on ...time.Duration) {
-	msgs, ids := numberedMessages(20)
+	_, ids := numberedMessages(20)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: on}
 	b.start(Config{Policy: p}, failFirst(1))
-	b.put(msgs...)
-	b.awaitEnds(ids...)
-	for _, id := range ids {
-		b.wantRuns(id, 2)
-	}
+	b.handled(ids...)
+	b.wantEach(2, ids...)
 	b.checkNotEarly(constantDelay(delay), ids...)
 	b.checkDueTimes(ids...)
 	for _, h := range eventsOf[redeliver.Hopped](b.journal) {
@@ -134,19 +125,16 @@ func wait(b *fixture, delay time.Duration, on ...time.Duration) {
 			b.Errorf("hopped: %+v", h)
 		}
 	}
-	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("our own headers are not believed: %+v", found[0])
-	}
+	b.wantBelieved()
 	b.dead(0)
 }
 
 func jitter(b *fixture) {
 	const n, base = 40, 200 * time.Millisecond
-	msgs, ids := numberedMessages(n)
+	_, ids := numberedMessages(n)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base}, Levels: []time.Duration{base}}
 	b.start(Config{Policy: p}, failFirst(1))
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	b.checkNotEarly(constantDelay(base), ids...)
 	b.checkDueTimes(ids...)
 	delays := make(map[time.Duration]bool)
@@ -166,17 +154,15 @@ func jitter(b *fixture) {
 
 func groups(b *fixture) {
 	const n = 20
-	msgs, ids := numberedMessages(n)
+	_, ids := numberedMessages(n)
 	other := newJournal()
 	b.start(Config{Policy: quickPolicy(2)}, failHandler)
 	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(2)}, succeed, middleware.Retry())
-	b.put(msgs...)
-	b.awaitEnds(ids...)
+	b.handled(ids...)
 	committed := func() map[string]int { c, _ := other.ended(); return c }
 	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
 	// No message of the first group is still on its way; its dead letters do not reach the other group either.
-	b.put(namedMessages("last")...)
-	b.awaitEnds("last")
+	b.handled("last")
 	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
 	for _, a := range other.all() {
 		if a.State.Group != b.groups[1] || a.State.Attempt() != 1 {

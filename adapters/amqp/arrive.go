@@ -63,7 +63,7 @@ func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 		return
 	}
 	if found = append(found, foreignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 		})
 	}
 	if len(stay.Findings) > 0 {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
 	st.Expires, st.DeadLetter = expiryOf(d.own(), st.Source.Timestamp), d.deadLetter
 	d.state = st

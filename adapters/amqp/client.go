@@ -69,7 +69,7 @@ func (c *Client) reportBlocked(reason string, blocked bool) {
 	defer c.mu.Unlock()
 	for _, l := range c.layouts {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
-		sub.Tell(redeliver.SubscriptionChanged{
+		sub.Emit(redeliver.SubscriptionChanged{
 			Origin: l.queue, Group: l.queue, Change: change, Detail: "the broker's alarm: " + reason,
 		})
 	}

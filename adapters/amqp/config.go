@@ -22,17 +22,17 @@ import (
 // Defaults of [Config].
 const (
 	DefaultMaxInFlight     = 100
-	DefaultDrainTimeout    = 10 * time.Second
-	DefaultSendTimeout     = 30 * time.Second
-	DefaultDialTimeout     = 10 * time.Second
-	DefaultConsumerTimeout = 30 * time.Minute // RabbitMQ's default
-	// DefaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
+	defaultDrainTimeout    = 10 * time.Second
+	defaultSendTimeout     = 30 * time.Second
+	defaultDialTimeout     = 10 * time.Second
+	defaultConsumerTimeout = 30 * time.Minute // RabbitMQ's default
+	// defaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
 	// may wait for the end of their jitter.
-	DefaultJitterPrefetch = 4000
-	DefaultRetryBytes     = 32 << 20
-	// DefaultKeyPrefetch is the smallest default of Prefetch if the Order is PerKey. Waiting
+	defaultJitterPrefetch = 4000
+	defaultRetryBytes     = 32 << 20
+	// defaultKeyPrefetch is the smallest default of Prefetch if the Order is PerKey. Waiting
 	// messages, and those behind them, count towards it.
-	DefaultKeyPrefetch = 1000
+	defaultKeyPrefetch = 1000
 
 	maxPrefetch = 65535
 	maxShards   = 64
@@ -147,12 +147,12 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
-	c.RetryBytes = cmp.Or(c.RetryBytes, DefaultRetryBytes)
+	c.RetryBytes = cmp.Or(c.RetryBytes, defaultRetryBytes)
 	c.Shards = cmp.Or(c.Shards, 1)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
-	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
-	c.ConsumerTimeout = cmp.Or(c.ConsumerTimeout, DefaultConsumerTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, defaultDialTimeout)
+	c.ConsumerTimeout = cmp.Or(c.ConsumerTimeout, defaultConsumerTimeout)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -192,7 +192,7 @@ func (c Config) prefetch(p redeliver.Policy) int {
 	case c.Prefetch != 0:
 		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
 	case p.Order == redeliver.PerKey:
-		return max(c.MaxInFlight, DefaultKeyPrefetch)
+		return max(c.MaxInFlight, defaultKeyPrefetch)
 	default:
 		return c.MaxInFlight
 	}
@@ -205,7 +205,7 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 	}
 	n := 2 * c.MaxRetriesInFlight
 	if _, jitter, ok := p.Delays(); !ok || jitter > 0 {
-		n = max(n, DefaultJitterPrefetch)
+		n = max(n, defaultJitterPrefetch)
 	}
 	return min(n, maxPrefetch)
 }

@@ -130,8 +130,8 @@ func TestDefaultsKeepSetFields(t *testing.T) {
 	if prefetch := in.prefetch(redeliver.Policy{}); in.MaxRetriesInFlight != 7 || prefetch != 7 {
 		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, prefetch)
 	}
-	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != DefaultKeyPrefetch {
-		t.Errorf("prefetch %d where keys wait, want %d", prefetch, DefaultKeyPrefetch)
+	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != defaultKeyPrefetch {
+		t.Errorf("prefetch %d where keys wait, want %d", prefetch, defaultKeyPrefetch)
 	}
 }
 
@@ -163,12 +163,12 @@ func TestRetryPrefetchDependsOnThePolicy(t *testing.T) {
 		policy redeliver.Policy
 		want   int
 	}{
-		"jitter":             {Config{}, redeliver.Policy{}, DefaultJitterPrefetch},
+		"jitter":             {Config{}, redeliver.Policy{}, defaultJitterPrefetch},
 		"none":               {Config{}, still, 2 * DefaultMaxInFlight},
 		"set":                {Config{RetryPrefetch: 150}, redeliver.Policy{}, 150},
 		"many and jitter":    {Config{MaxInFlight: 3000}, redeliver.Policy{}, 6000},
 		"more than it can":   {Config{MaxInFlight: 60_000}, still, maxPrefetch},
-		"delays not listed":  {Config{}, redeliver.Policy{Backoff: unlisted{}}, DefaultJitterPrefetch},
+		"delays not listed":  {Config{}, redeliver.Policy{Backoff: unlisted{}}, defaultJitterPrefetch},
 		"retries of its own": {Config{MaxRetriesInFlight: 5}, still, 10},
 	} {
 		t.Run(name, func(t *testing.T) {

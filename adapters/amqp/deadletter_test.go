@@ -51,7 +51,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	d, was := testDeadLetter()
 	q := testDeadLetters()
 	m := q.readCopy(d)
-	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
+	if m.State.Attempts != 4 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
 	if again := plainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
@@ -107,8 +107,8 @@ type fileClaim struct {
 func (c fileClaim) Save(context.Context, deadletter.Task) error { return nil }
 func (c fileClaim) Release(context.Context) error               { return nil }
 
-func (c fileClaim) Wanted(context.Context, string) (deadletter.Wanted, error) {
-	return deadletter.GoOn, nil
+func (c fileClaim) Requested(context.Context, string) (deadletter.Request, error) {
+	return deadletter.NoRequest, nil
 }
 
 func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {

@@ -30,9 +30,9 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Keeps implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
-// management API reports them.
-func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
+// Retention implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
+// and policies, which the management API tells.
+func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
 		return 0, err
@@ -48,9 +48,9 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	return max(ttl, time.Millisecond), nil // a TTL of 0 means at once, not never
 }
 
-// Drops implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
-// itself.
-func (q *deadLetters) Drops(ctx context.Context) (string, error) {
+// DropLimit implements [driver.DLQ]: the bounds of its length, and what deletes the
+// queue itself.
+func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
 		return "", err
@@ -71,7 +71,7 @@ func (q *deadLetters) Drops(ctx context.Context) (string, error) {
 }
 
 func (q *deadLetters) notReported(what string) error {
-	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotTold, q.info.DLQ, what)
+	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
 }
 
 // readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not

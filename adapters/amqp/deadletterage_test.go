@@ -51,12 +51,12 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 				cfg.ManagementURL = strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
 			}
 			q := &deadLetters{client: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
-			keeps, err := q.Keeps(t.Context())
-			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+			keeps, err := q.Retention(t.Context())
+			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)
 			}
-			drops, err := q.Drops(t.Context())
-			if drops != test.drops || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+			drops, err := q.DropLimit(t.Context())
+			if drops != test.drops || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("it is bounded by %q, want %q: %v", drops, test.drops, err)
 			}
 			oldest, ok, err := q.Oldest(t.Context())

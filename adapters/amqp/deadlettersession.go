@@ -97,7 +97,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 		})
 	}
 	return s.writeAll(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
-		if m.Filler == deadletter.FilledByRedeliver || m.Filler == deadletter.FilledByRabbitMQ {
+		if m.Writer == deadletter.WriterRedeliver || m.Writer == deadletter.WriterRabbitMQ {
 			return recordFrom(m, m.Headers, keys).deadCopy(&m.State, frame), nil
 		}
 		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).publishing(nil), nil

@@ -67,7 +67,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			return err
 		case isNotFound(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
+				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
@@ -79,7 +79,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			continue
 		}
 		if (q.kind == mainQueue || q.kind == retryQueue) && consumers == 0 && ready > 0 {
-			d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
+			d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and whether they have consumers")
@@ -97,7 +97,7 @@ func (d *examination) reportSettings() {
 		if !ok {
 			name = p.Field
 		}
-		d.Find(kind, name, fmt.Sprintf("%v: %s", p.Value, p.Rule))
+		d.Add(kind, name, fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
 	d.Checked = append(d.Checked, "arguments of the queues, and policies and limits on them")
 }
@@ -110,7 +110,7 @@ func (d *examination) reportOldLevels() {
 		} else if n != nil {
 			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
-		d.Find(doctor.SymptomOrphan, q.name, text)
+		d.Add(doctor.SymptomOrphan, q.name, text)
 	}
 	d.Checked = append(d.Checked, "levels of older policies")
 }
@@ -137,7 +137,7 @@ func (d *examination) findLate(ctx context.Context) error {
 		now := d.countStuck(again)
 		for _, name := range slices.Sorted(maps.Keys(stuck)) {
 			if n := min(now[name], stuck[name]); n > 0 {
-				d.Find(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
+				d.Add(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
 			}
 		}
 	}
@@ -177,9 +177,9 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
+		d.Add(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
+		d.Add(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (p *inPlaceTurn) seek() {
 			return
 		}
 		turn.Give()
-		s.r.sub.TellChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
+		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
 		timer := time.NewTimer(suspectPause)
 		select {
 		case <-timer.C:

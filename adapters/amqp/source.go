@@ -427,7 +427,7 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 }
 
 // Begin implements [engine.Gater], for ordered queues and for suspects.
-func (s *source) Begin(m *driver.Message[*delivery]) engine.Word {
+func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	d := m.Record
 	switch {
 	case m.Step != driver.Handle:

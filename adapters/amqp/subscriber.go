@@ -211,7 +211,7 @@ func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	if !r.reportedLost {
-		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 	r.reportedLost = true
 }
@@ -226,7 +226,7 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	}
 	r.reportedLost = r.reportedLost && !all
 	if all {
-		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }
 

@@ -44,7 +44,7 @@ func (c *Client) checkLayout(ctx context.Context, l *layout) error {
 	}
 	if err != nil {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
-		sub.Tell(redeliver.SubscriptionChanged{
+		sub.Emit(redeliver.SubscriptionChanged{
 			Origin: l.queue, Group: l.queue, Change: redeliver.ChangeNotChecked,
 			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
 		})

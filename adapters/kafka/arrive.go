@@ -36,7 +36,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	st.Expires = expiresOf(rec)
 	s.r.sub.Met(st)
 	if len(stay.Findings) > 0 {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
 	}
 	if s.keys != nil {
 		s.keys.waits(m, w, &stay)

@@ -123,7 +123,7 @@ func (c *caution) calm() bool {
 }
 
 // begin says whether a message may begin now.
-func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	alone := m.Alone
 	m.Alone = false
 	if m.Step != driver.Handle || !c.counted {
@@ -169,7 +169,7 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 	}
 }
 
-func (c *caution) let() engine.Word {
+func (c *caution) let() engine.Admission {
 	c.running++
 	return engine.Begins
 }

@@ -18,10 +18,10 @@ import (
 // Defaults of [Config].
 const (
 	DefaultMaxInFlight   = 100
-	DefaultMaxPartitions = 200
-	DefaultMaxParked     = 100_000
-	DefaultDrainTimeout  = 10 * time.Second
-	DefaultDialTimeout   = 10 * time.Second
+	defaultMaxPartitions = 200
+	defaultMaxParked     = 100_000
+	defaultDrainTimeout  = 10 * time.Second
+	defaultDialTimeout   = 10 * time.Second
 
 	// maxOwnPartitions bounds the partitions of one topic of ours, where
 	// Config.RetryPartitions does not say otherwise.
@@ -119,10 +119,10 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
-	c.MaxPartitions = cmp.Or(c.MaxPartitions, DefaultMaxPartitions)
-	c.MaxParked = cmp.Or(c.MaxParked, DefaultMaxParked)
+	c.MaxPartitions = cmp.Or(c.MaxPartitions, defaultMaxPartitions)
+	c.MaxParked = cmp.Or(c.MaxParked, defaultMaxParked)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}

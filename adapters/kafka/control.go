@@ -228,7 +228,7 @@ func (s *commands) canceling(m *driver.Message[*sarama.ConsumerMessage], written
 func waitingMessage(m *driver.Message[*sarama.ConsumerMessage], written int64) *deadletter.Message {
 	rec := m.Record
 	seen := &deadletter.Message{
-		ID: m.State.ID, Key: rec.Key, Body: rec.Value, State: *m.State, Filler: deadletter.FilledByRedeliver, Time: time.UnixMilli(written),
+		ID: m.State.ID, Key: rec.Key, Body: rec.Value, State: *m.State, Writer: deadletter.WriterRedeliver, Time: time.UnixMilli(written),
 		Headers: make([]deadletter.Header, 0, len(rec.Headers)),
 	}
 	for _, h := range rec.Headers {

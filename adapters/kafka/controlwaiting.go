@@ -195,7 +195,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadl
 	st, findings := redeliver.ParseHeaders(w.group, appendTexts(room[:0], ours))
 	var names deadNames
 	m := own(&deadletter.Message{
-		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Filler: deadletter.FilledByRedeliver,
+		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
 		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
 	})
 	if m.State.Due.IsZero() { // as its consumer takes it

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// DefaultLease is how long the claim of a dead runner keeps out the next one.
-const DefaultLease = 30 * time.Second
+// defaultLease is how long the claim of a dead runner keeps out the next one.
+const defaultLease = 30 * time.Second
 
 // stateSuffix makes the name of a DLQ's companion topic.
 const stateSuffix = ".state"
@@ -52,7 +52,7 @@ type DeadLetterConfig struct {
 // "<dlq>.state", is created with the first write to it. Keep the client open while you use the
 // queue.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
 	checkTopic(&ps, "Topic", cfg.Topic)

@@ -64,8 +64,8 @@ func (q *deadQueue) head(ctx context.Context, partition int32) (at time.Time, th
 	}
 }
 
-// Keeps implements [driver.DLQ]: the topic's retention.ms.
-func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
+// Retention implements [driver.DLQ]: the topic's retention.ms.
+func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
 		return 0, err
@@ -73,7 +73,7 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotTold, q.info.DLQ, settings["retention.ms"])
+		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.info.DLQ, settings["retention.ms"])
 	case ms < 0 || ms > int64(forEver/time.Millisecond):
 		return 0, nil
 	default:
@@ -84,8 +84,8 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 // forEver is what a retention beyond which is none.
 const forEver = 100 * 365 * 24 * time.Hour
 
-// Drops implements [driver.DLQ]: retention.bytes, and compaction.
-func (q *deadQueue) Drops(ctx context.Context) (string, error) {
+// DropLimit implements [driver.DLQ]: retention.bytes, and compaction.
+func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
 		return "", err

@@ -28,7 +28,7 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		return at
 	}
 	first := oldest()
-	purge := func(p deadletter.Removal) {
+	purge := func(p deadletter.PurgeOptions) {
 		t.Helper()
 		p.Who, p.Why = "ann", "test"
 		if _, err := deadletter.Purge(t.Context(), q, p); err != nil {
@@ -36,20 +36,20 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		}
 	}
 	// Holes, and whole partitions of nothing but holes.
-	purge(deadletter.Removal{Filter: deadletter.Filter{IDs: ids[:19]}})
+	purge(deadletter.PurgeOptions{Filter: deadletter.Filter{IDs: ids[:19]}})
 	if last := oldest(); last.Before(first) {
 		t.Errorf("the last is of %s, the first of %s", last, first)
 	}
-	purge(deadletter.Removal{Everything: true})
+	purge(deadletter.PurgeOptions{Everything: true})
 	if at, ok, err := q.Oldest(t.Context()); ok || err != nil {
 		t.Errorf("nothing is left, and the oldest is of %s: %v", at, err)
 	}
 
-	keeps, err := q.Keeps(t.Context())
+	keeps, err := q.Retention(t.Context())
 	if err != nil || keeps != 0 {
 		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
 	}
-	if drops, err := q.Drops(t.Context()); err != nil || drops != "" {
+	if drops, err := q.DropLimit(t.Context()); err != nil || drops != "" {
 		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
 	}
 	var settings []kadm.AlterConfig
@@ -60,10 +60,10 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the topic has its new settings", func() bool {
-		keeps, err = q.Keeps(t.Context())
+		keeps, err = q.Retention(t.Context())
 		return err == nil && keeps == 2*time.Hour
 	})
-	drops, err := q.Drops(t.Context())
+	drops, err := q.DropLimit(t.Context())
 	if err != nil || !strings.Contains(drops, "retention.bytes=123456789") || !strings.Contains(drops, "compact") {
 		t.Errorf("it has the bound %q: %v", drops, err)
 	}

@@ -44,8 +44,8 @@ func TestOnKafkaADLQOfOthersBelievesNoForgedHeaders(t *testing.T) {
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(d *deadletter.Message) bool {
 		seen++
 		st := d.State
-		if d.Filler != deadletter.FilledBySpring || st.Error != "FRAUD DETECTED in payment" || st.Replays != 0 || d.Mismatch != "" || len(d.Findings) != 2 {
-			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", d.ID, d.Filler, st.Error, st.Replays, d.Mismatch, d.Findings)
+		if d.Writer != deadletter.WriterSpring || st.Error != "FRAUD DETECTED in payment" || st.Replays != 0 || d.Mismatch != "" || len(d.Findings) != 2 {
+			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", d.ID, d.Writer, st.Error, st.Replays, d.Mismatch, d.Findings)
 		}
 		return true
 	}); err != nil || seen != len(recs) {

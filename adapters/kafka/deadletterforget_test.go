@@ -19,7 +19,7 @@ func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 12)
 	q := m.queue(t, kafka.DeadLetterConfig{})
-	task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)}})
+	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)}})
 	if err != nil || task.Counts.Quarantined != 12 {
 		t.Fatalf("%+v: %v", task, err)
 	}

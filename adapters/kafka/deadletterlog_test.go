@@ -243,7 +243,7 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st := one.State; one.Filler != deadletter.FilledBySpring || st.Error != "Read timed out" || st.ErrorType != "java.net.SocketTimeoutException" ||
+	if st := one.State; one.Writer != deadletter.WriterSpring || st.Error != "Read timed out" || st.ErrorType != "java.net.SocketTimeoutException" ||
 		!st.Source.Known || st.Source.Partition != 2 || st.Source.Offset != 77 || st.Source.Timestamp.Unix() != 1_700_000_000 || one.Mismatch != "" || len(one.Foreign) != 8 {
 		t.Errorf("a dead letter of Spring's says %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
 	}

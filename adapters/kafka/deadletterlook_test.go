@@ -77,7 +77,7 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range looks {
-			if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil {
+			if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil {
 				t.Error(err)
 				return
 			}
@@ -105,7 +105,7 @@ func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
 	t.Parallel()
 	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := grave(t, p, 1)
-	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it makes the companion
+	if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil { // it makes the companion
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")

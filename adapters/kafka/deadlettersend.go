@@ -79,7 +79,7 @@ func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
 		c.out.headers(rec, m.Headers)
-		if m.Filler == deadletter.FilledByRedeliver {
+		if m.Writer == deadletter.WriterRedeliver {
 			appendState(rec, &m.State)
 			if c.q.c.cfg.SpringHeaders {
 				appendHeaders(rec, foreign.AppendSpring(nil, &m.State))

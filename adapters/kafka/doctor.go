@@ -74,7 +74,7 @@ func (d *examination) abandoned(ctx context.Context) error {
 			return err
 		}
 		if n := lags[name].all(); n > 0 {
-			d.Find(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
+			d.Add(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
 		}
 	}
 	d.Checked = append(d.Checked, "what waits for other groups of the topic that have no members")
@@ -103,7 +103,7 @@ func (l *layout) adopt() {
 func (d *examination) settings() error {
 	for _, t := range d.l.topics {
 		if !t.exists && !t.rung {
-			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
+			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
@@ -123,7 +123,7 @@ func (d *examination) settings() error {
 		if strings.HasPrefix(setting, "retention") {
 			kind = doctor.SymptomRetention
 		}
-		d.Find(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
+		d.Add(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
 	}
 	return nil
 }
@@ -152,11 +152,11 @@ func (d *examination) waiting(ctx context.Context, g *groupState) error {
 		n := lags[t.name].all()
 		switch {
 		case t.old && n == 0:
-			d.Find(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
+			d.Add(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
 		case t.old:
-			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
+			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.l.origin) && !g.reads(t.name) && n > 0:
-			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepEvery*lookEvery))
+			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepEvery*lookEvery))
 		}
 		if err := d.late(ctx, t, lags[t.name]); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (d *examination) reads(g *groupState, lags map[string]lag) {
 		}
 	}
 	if sum > 0 && !g.reads(d.l.origin) {
-		d.Find(doctor.SymptomConsumer, d.l.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.l.origin, sum, retries))
+		d.Add(doctor.SymptomConsumer, d.l.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.l.origin, sum, retries))
 	}
 }
 
@@ -207,7 +207,7 @@ func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
 			leaves = due
 		}
 		if over := time.Since(leaves); over > d.how.WithDefaults().Late {
-			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
+			d.Add(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
 				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.n()))
 		}
 	}

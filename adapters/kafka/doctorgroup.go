@@ -151,9 +151,9 @@ func (d *examination) policies(g *groupState) {
 	ours := delayqueue.Fingerprint(d.l.policy)
 	switch {
 	case len(runs) > 1:
-		d.Find(doctor.SymptomPolicies, d.l.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Add(doctor.SymptomPolicies, d.l.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && g.policies[ours] == nil:
-		d.Find(doctor.SymptomPolicies, d.l.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
+		d.Add(doctor.SymptomPolicies, d.l.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
 	}
 }
 

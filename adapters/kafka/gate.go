@@ -10,7 +10,7 @@ import (
 )
 
 // Begin implements [engine.Gater].
-func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.overflows {

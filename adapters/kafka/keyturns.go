@@ -63,7 +63,7 @@ func (k *keyTurns) waits(m *driver.Message[*sarama.ConsumerMessage], w *waiting,
 
 // ask says whether a message may begin as far as its key is concerned. One whose key waits for a failure is written to a level
 // until that may be through.
-func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s := k.s
 	if k.bounded(m) {
 		return engine.NothingYet
@@ -101,7 +101,7 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 }
 
 // park has a message written to a level until then, without an attempt.
-func (k *keyTurns) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, until time.Time) engine.Word {
+func (k *keyTurns) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, until time.Time) engine.Admission {
 	st := &redeliver.State{}
 	k.s.r.codec().State(m, st)
 	st.Due = until
@@ -120,7 +120,7 @@ func (k *keyTurns) end(m *driver.Message[*sarama.ConsumerMessage], how engine.En
 	switch how.How {
 	case engine.Acked:
 		k.lines.done(c)
-	case engine.Buried:
+	case engine.DeadLettered:
 		if m.Step == driver.Hop {
 			k.lines.bury(c)
 			return

@@ -55,7 +55,7 @@ func (r *reader) beginAnew(sess sarama.ConsumerGroupSession) error {
 			partitions[p] = foundNote{offset: oldest}
 			if !told {
 				told = true
-				r.sub.Tell(redeliver.MessagesLost{
+				r.sub.Emit(redeliver.MessagesLost{
 					Origin: r.layout.origin, Group: r.layout.group, Where: topic,
 					Detail: "somebody deleted the topic, and what lay on it, and created it again; it is read from its beginning",
 				})

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (e *events) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -132,7 +132,7 @@ func (s *source) heed(from int64) {
 		f = foundNote{offset: from}
 	}
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
-		r.sub.Tell(redeliver.MessagesLost{
+		r.sub.Emit(redeliver.MessagesLost{
 			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention limit, deleted waiting messages. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})

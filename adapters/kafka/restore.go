@@ -39,7 +39,7 @@ func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sa
 		}
 		created = append(created, t.name)
 		if is { // by this member: the others say nothing
-			r.sub.Tell(redeliver.MessagesLost{
+			r.sub.Emit(redeliver.MessagesLost{
 				Origin: r.layout.origin, Group: r.layout.group, Where: t.name,
 				Detail: "somebody deleted the topic, and what lay on it; it was created again. See who may delete topics",
 			})

@@ -52,7 +52,7 @@ func checkBroker(ps *redeliver.Problems, field, addr string) {
 func settings(cfg *sarama.Config) {
 	def := sarama.NewConfig()
 	set(&cfg.ClientID, def.ClientID, "redeliver")
-	set(&cfg.Net.DialTimeout, def.Net.DialTimeout, DefaultDialTimeout)
+	set(&cfg.Net.DialTimeout, def.Net.DialTimeout, defaultDialTimeout)
 	// A fetch holds the connection that heartbeats and commits need as well,
 	// and delays what is resumed after a pause.
 	set(&cfg.Consumer.MaxWaitTime, def.Consumer.MaxWaitTime, 50*time.Millisecond)

@@ -197,7 +197,7 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 			if m.State != nil {
 				id = m.State.ID
 			}
-			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
+			s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
 		}
 	}
 	if s.keys != nil {

@@ -230,5 +230,5 @@ func (r *reader) joined(detail string) {
 }
 
 func (r *reader) tell(change redeliver.Change, detail string, err error) {
-	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+	r.sub.Emit(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

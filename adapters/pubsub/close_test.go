@@ -82,7 +82,7 @@ func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 		ending := &closingSubscriber{Subscriber: m}
 		ending.remaining.Store(1)
 		again := &hangingSubscriber{Subscriber: ending, release: make(chan struct{})}
-		again.hang.Store(2*DefaultMaxInFlight + delayTopics)
+		again.hang.Store(2*defaultMaxInFlight + delayTopics)
 		if c, err = Open(t.Context(), checkConfig(m, again)); err != nil {
 			t.Fatal(err)
 		}

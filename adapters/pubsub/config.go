@@ -16,9 +16,9 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight  = 16
-	DefaultDrainTimeout = 10 * time.Second
-	DefaultSendTimeout  = 30 * time.Second
+	defaultMaxInFlight  = 16
+	defaultDrainTimeout = 10 * time.Second
+	defaultSendTimeout  = 30 * time.Second
 
 	maxInFlight = 1000 // each is one Subscribe of the user's subscriber
 )
@@ -98,9 +98,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
 	if c.Sink == nil {
 		c.Sink = redeliver.NewSlogSink(slog.Default())
 	}

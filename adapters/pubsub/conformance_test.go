@@ -35,11 +35,11 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: func(_ testing.TB, origin, group string) adaptertest.Message {
-				return h.oversized(origin, group, adaptertest.Waits)
+			adaptertest.Levels: func(_ testing.TB, origin, group string) adaptertest.Message {
+				return h.oversized(origin, group, adaptertest.Levels)
 			},
 			adaptertest.DLQ: func(_ testing.TB, origin, group string) adaptertest.Message {
-				return h.oversized(origin, group, adaptertest.Waits, adaptertest.DLQ)
+				return h.oversized(origin, group, adaptertest.Levels, adaptertest.DLQ)
 			},
 		},
 		Forged: func(st redeliver.State) []adaptertest.Header {

@@ -141,7 +141,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	s.abandonWhenTakenBack(m)
 	if s.kind == origin {
 		if found := rec.foreignEntries(); found != nil {
-			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: rec.id(), Findings: found})
+			s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: rec.id(), Findings: found})
 		}
 		return nil
 	}
@@ -155,7 +155,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	rec.state.Expires = rec.expires()
 	rec.publish = rec.publish && stay.Publish
 	if len(stay.Findings) > 0 {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: stay.State.ID, Findings: stay.Findings})
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: stay.State.ID, Findings: stay.Findings})
 	}
 	s.r.sub.Met(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until

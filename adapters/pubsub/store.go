@@ -14,8 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// store writes the messages of one subscription to where they wait, to their topic and to the DLQ. It implements
-// driver.Store.
+// store writes the messages of one subscription to where they wait, to their topic and to the DLQ. It implements driver.Store.
 type store struct {
 	cfg    *Config
 	layout *layout
@@ -38,7 +37,7 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 	hangTimeout := 2 * s.cfg.SendTimeout // a Publish that obeys its context has returned by then
 	stillPublishing := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
 		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, hangTimeout)}
-	timer := time.AfterFunc(hangTimeout, func() { s.sub.Tell(stillPublishing) })
+	timer := time.AfterFunc(hangTimeout, func() { s.sub.Emit(stillPublishing) })
 	msg.SetContext(ctx)
 	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
 	go callGuarded("Publish", publish, func(_ struct{}, err error) {

@@ -126,7 +126,7 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	})
 	defer e.Close()
 	defer r.sub.Watched()()
-	r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, s := range sources {
 		all.Go(func() { r.readInput(ctx, e, s) })
@@ -170,7 +170,7 @@ func (r *reader) reportLost(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	if r.down++; r.down == 1 {
-		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
@@ -178,6 +178,6 @@ func (r *reader) reportFound() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {
-		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }

@@ -102,7 +102,7 @@ func (s *source) readState(d *delivery, c *carried, at time.Time) {
 	st := stay.State
 	s.sub.Met(st)
 	if len(stay.Findings) > 0 {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
 		st.Source.Timestamp = sentAt(&d.native)
@@ -119,7 +119,7 @@ func (s *source) reportForeignAttributes(d *delivery, found []redeliver.Finding)
 		return
 	}
 	if found = append(found, foreignAttributes(&d.native)...); found != nil {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
 	}
 }
 

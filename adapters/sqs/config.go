@@ -22,13 +22,13 @@ import (
 const (
 	DefaultMaxInFlight       = 100
 	DefaultPollers           = 4
-	DefaultVisibilityTimeout = 30 * time.Second
-	DefaultWaitTime          = 10 * time.Second
-	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout, because Close waits for these receives
-	DefaultDrainTimeout      = 10 * time.Second
-	DefaultSendTimeout       = 30 * time.Second
-	// DefaultMaxMessageSize is the MaxMessageSize of a queue that does not report its own.
-	DefaultMaxMessageSize = 256 << 10
+	defaultVisibilityTimeout = 30 * time.Second
+	defaultWaitTime          = 10 * time.Second
+	defaultFIFOWaitTime      = 5 * time.Second // half of defaultDrainTimeout, because Close waits for these receives
+	defaultDrainTimeout      = 10 * time.Second
+	defaultSendTimeout       = 30 * time.Second
+	// defaultMaxMessageSize is the MaxMessageSize of a queue that does not report its own.
+	defaultMaxMessageSize = 256 << 10
 
 	maxInFlight    = 100_000 // SQS lets a queue have 120,000 in flight
 	maxPollers     = 100
@@ -132,9 +132,9 @@ func (c Config) withDefaults() Config {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
 	c.Pollers = cmp.Or(c.Pollers, DefaultPollers)
-	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, DefaultVisibilityTimeout)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
+	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, defaultVisibilityTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
 	c.heldLimit.messages = cmp.Or(c.heldLimit.messages, max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers))
 	c.heldLimit.bytes = cmp.Or(c.heldLimit.bytes, defaultMaxHeldBytes)
 	if c.Marshaler == nil {

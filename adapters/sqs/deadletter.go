@@ -18,9 +18,9 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// DefaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
-// next one for up to twice that time.
-const DefaultLease = 30 * time.Second
+// defaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
+// the time for which a dead runner keeps out the next one.
+const defaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
@@ -39,7 +39,7 @@ const maxLease = 10 * time.Minute
 // DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
 // is created at the first look. Keep the client open while you use the DLQ.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	a := parseTopic(cfg.Topic)
 	var ps redeliver.Problems
 	checkName(&ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)

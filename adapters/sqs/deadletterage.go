@@ -12,9 +12,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Keeps implements [driver.DLQ]. It returns the queue's MessageRetentionPeriod, which counts from when redeliver
-// wrote a message there. If SQS itself moved the message from a standard queue, it counts from the first send.
-func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
+// Retention implements [driver.DLQ]: the queue's MessageRetentionPeriod, which
+// counts from when redeliver wrote a message there; of one that SQS itself has moved
+// from a standard queue from when that was sent first.
+func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
 	})
@@ -24,7 +25,7 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	text := out.Attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
 	seconds, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || seconds <= 0 {
-		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotTold, q.dlq.name, text)
+		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotReported, q.dlq.name, text)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }
@@ -34,5 +35,5 @@ func (q *deadLetters) Oldest(context.Context) (at time.Time, ok bool, err error)
 	return at, false, nil
 }
 
-// Drops implements [driver.DLQ]. A queue of SQS is bounded only by time.
-func (q *deadLetters) Drops(context.Context) (string, error) { return "", nil }
+// DropLimit implements [driver.DLQ]: a queue of SQS has no bound but time.
+func (q *deadLetters) DropLimit(context.Context) (string, error) { return "", nil }

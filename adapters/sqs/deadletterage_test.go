@@ -15,11 +15,11 @@ func TestKeepsReportsTheRetention(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders", 1, "")
 		defer q.Close()
-		if keeps, err := q.own.Keeps(t.Context()); !errors.Is(err, deadletter.ErrNotTold) {
+		if keeps, err := q.own.Retention(t.Context()); !errors.Is(err, deadletter.ErrNotReported) {
 			t.Errorf("a queue that does not say it keeps messages for %s: %v", keeps, err)
 		}
 		f.queues["orders-dlq"].attributes["MessageRetentionPeriod"] = "1209600"
-		if keeps, err := q.own.Keeps(t.Context()); err != nil || keeps != 14*24*time.Hour {
+		if keeps, err := q.own.Retention(t.Context()); err != nil || keeps != 14*24*time.Hour {
 			t.Errorf("it keeps messages for %s: %v", keeps, err)
 		}
 		if at, ok, err := q.Oldest(t.Context()); ok || err != nil {

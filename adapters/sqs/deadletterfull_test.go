@@ -16,7 +16,7 @@ import (
 // quarantineAll quarantines all messages of a DLQ.
 func quarantineAll(t *testing.T, q *testDLQ) (deadletter.Task, error) {
 	t.Helper()
-	return deadletter.Quarantine(t.Context(), q, deadletter.Isolation{
+	return deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{
 		Who: "ann", Why: "test", Window: 20, Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)},
 	})
 }

@@ -98,7 +98,7 @@ func continueElsewhere(t *testing.T, q deadletter.Queue) {
 			task, err = deadletter.Resume(t.Context(), q, history[0].ID, "ben", deadletter.Report{})
 		}
 		if errors.Is(err, deadletter.ErrHeld) {
-			sleep(t.Context(), DefaultLease)
+			sleep(t.Context(), defaultLease)
 			continue
 		}
 		if err != nil || task.Status != deadletter.StatusDone {

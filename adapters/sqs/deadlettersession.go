@@ -102,7 +102,7 @@ func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
 
 // composeImport composes a dead letter. SQS's own properties cannot be written, so redeliver's state keeps them.
 func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
-	if m.Filler != deadletter.FilledByRedeliver && m.Filler != deadletter.FilledBySQS {
+	if m.Writer != deadletter.WriterRedeliver && m.Writer != deadletter.WriterSQS {
 		rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
 		o := rec.plainCopy()
 		o.dedup = moveDedupID("import", rec, &redeliver.State{ID: m.ID})

@@ -36,7 +36,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 			return nil, err
 		}
 		if !q.exists {
-			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
+			d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
 		}
 	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
@@ -50,14 +50,14 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		if strings.Contains(p.Rule, "MessageRetentionPeriod") {
 			kind = doctor.SymptomRetention
 		}
-		d.Find(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
+		d.Add(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
 	for _, q := range l.queues() {
 		if q.exists && !q.attributesDenied && q.retention == 0 {
 			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not report it)")
 		}
 		if q != l.main && q.exists && q.retention > 0 && q.retention < maxRetention {
-			d.Find(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, maxRetention))
+			d.Add(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, maxRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
@@ -99,7 +99,7 @@ func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis
 	}
 	d.Checked = append(d.Checked, "whether there is a reader of "+q.name)
 	if waiting > 0 && q.isIdle() {
-		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", waiting, (readChecks-1)*readCheckPause))
+		d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", waiting, (readChecks-1)*readCheckPause))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 		b.advance(time.Minute)
 		before := b.count("ReceiveMessage")
 		b.advance(time.Hour)
-		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/DefaultWaitTime) { // including those for suspects
+		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // including those for suspects
 			b.Errorf("%d receives in an hour", n)
 		}
 		at := time.Since(b.began)

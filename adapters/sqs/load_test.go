@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Watch implements [redeliver.Watching].
+// Watch implements [redeliver.LoadSink].
 func (b *bubble) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	b.watch(load)
 	return func() { b.watch(nil) }

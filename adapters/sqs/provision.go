@@ -73,7 +73,7 @@ func limitOf(q *queue, configured int) int {
 	case q.limit > 0:
 		return q.limit
 	default:
-		return DefaultMaxMessageSize
+		return defaultMaxMessageSize
 	}
 }
 

@@ -39,9 +39,9 @@ func (s *source) waitTime() time.Duration {
 	case own > 0:
 		return own
 	case s.queue.fifo:
-		return DefaultFIFOWaitTime
+		return defaultFIFOWaitTime
 	default:
-		return DefaultWaitTime
+		return defaultWaitTime
 	}
 }
 

@@ -32,7 +32,7 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	}{
 		{"orders", time.Second, maxAwaitedWait},
 		{"orders.fifo", time.Second, maxAwaitedWait},
-		{"orders.fifo", time.Minute, DefaultFIFOWaitTime},
+		{"orders.fifo", time.Minute, defaultFIFOWaitTime},
 	} {
 		t.Run(fmt.Sprint(c.queue, " ", c.idle), func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -146,7 +146,7 @@ func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 
 // The test counts the requests of an idle subscription.
 func TestRequestsOfAnIdleSubscriber(t *testing.T) {
-	for queue, want := range map[string]time.Duration{"orders": DefaultWaitTime, "orders.fifo": DefaultFIFOWaitTime} {
+	for queue, want := range map[string]time.Duration{"orders": defaultWaitTime, "orders.fifo": defaultFIFOWaitTime} {
 		inBubble(t, func(b *bubble) {
 			b.create(queue)
 			c := b.start("one", queue, Config{}, succeed)

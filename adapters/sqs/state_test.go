@@ -71,15 +71,15 @@ func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
-		o, ok := r.waitingCopy(&st, DefaultMaxMessageSize)
-		if !ok || len(o.attributes) > maxAttributes || o.size() > DefaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
+		o, ok := r.waitingCopy(&st, defaultMaxMessageSize)
+		if !ok || len(o.attributes) > maxAttributes || o.size() > defaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
 			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.attributes), o.size(), ok)
 		}
 		packed := *o.attributes[StateAttribute].StringValue
 		if !isValidText(packed) {
 			t.Fatalf("SQS does not take %q", packed)
 		}
-		again, _ := r.waitingCopy(&st, DefaultMaxMessageSize)
+		again, _ := r.waitingCopy(&st, defaultMaxMessageSize)
 		if *again.attributes[StateAttribute].StringValue != packed {
 			t.Fatal("the same state is written otherwise")
 		}

@@ -108,7 +108,7 @@ func (r *reader) disconnected(queue string, err error) {
 	was := r.reportedLost
 	r.reportedLost, r.reportedUp = true, false
 	if !was {
-		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 }
 
@@ -118,6 +118,6 @@ func (r *reader) consuming() {
 	was := r.reportedUp
 	r.reportedLost, r.reportedUp = false, true
 	if !was {
-		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }

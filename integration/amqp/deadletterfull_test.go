@@ -29,7 +29,7 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = q.Close() })
 	filter := deadletter.Filter{Before: time.Now().Add(time.Hour)}
-	task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: filter})
+	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: filter})
 	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
 		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
 	}

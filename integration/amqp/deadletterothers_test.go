@@ -85,7 +85,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 			}
 			slices.SortFunc(found, func(x, y *deadletter.Message) int { return strings.Compare(x.ID, y.ID) }) // they died in two queues
 			m, st := found[0], found[0].State
-			if m.ID != "mine" || m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Origin != d.queue || st.Attempts != 1 ||
+			if m.ID != "mine" || m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Origin != d.queue || st.Attempts != 1 ||
 				st.FirstFailed.IsZero() || st.LastFailed.IsZero() || m.Mismatch != "" || len(m.Foreign) == 0 || len(m.Headers) != 4 {
 				t.Errorf("the dead letter is %+v", m)
 			}
@@ -138,9 +138,9 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	q := d.openFilledByBroker()
 	defer q.Close()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
-		if st := m.State; m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
+		if st := m.State; m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
 			st.Replays != 0 || m.Mismatch != "" || len(m.Findings) != len(forged[m.ID])-1 {
-			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", m.ID, m.Filler, st.Error, st.Replays, m.Mismatch, m.Findings)
+			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", m.ID, m.Writer, st.Error, st.Replays, m.Mismatch, m.Findings)
 		}
 		return true
 	}); err != nil {

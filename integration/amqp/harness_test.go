@@ -58,7 +58,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 	return h, adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more would not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: func(testing.TB, string, string) adaptertest.Message { // leaves no room in a frame of 128 KiB
+			adaptertest.Levels: func(testing.TB, string, string) adaptertest.Message { // leaves no room in a frame of 128 KiB
 				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
 			},
 		},

@@ -255,7 +255,7 @@ func (h *harness) refuse(t testing.TB, origin, group string, what adaptertest.Pl
 	t.Helper()
 	base := origin + "." + group
 	streams := []string{base + ".dlq"}
-	if what == adaptertest.Waits {
+	if what == adaptertest.Levels {
 		streams = []string{base + ".retry"}
 		for n := range 8 {
 			streams = append(streams, base+".retry."+strconv.Itoa(n+1))

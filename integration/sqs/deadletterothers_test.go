@@ -65,7 +65,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	if len(found) != 1 || found[0].ID != "a" || found[0].Mismatch != "" || found[0].State.Origin != origin {
 		t.Fatalf("the DLQ has %+v", found)
 	}
-	if m := found[0]; m.Filler != deadletter.FilledBySQS || m.State.Reason != redeliver.ReasonExhausted || len(m.Foreign) != 1 {
+	if m := found[0]; m.Writer != deadletter.WriterSQS || m.State.Reason != redeliver.ReasonExhausted || len(m.Foreign) != 1 {
 		t.Errorf("it says %+v", m)
 	}
 	if task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {

@@ -67,7 +67,7 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 		Name: "SQS", Features: features, CrashesBeside: 15, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
 	}
-	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
+	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Levels: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
 	a.TwoParts, a.Forged = true, forged
 	a.DLQTopic = func(origin, _ string) (topic, reader string) {
 		return h.beside(origin, "-dlq"), h.beside(origin, "-dlq")
@@ -339,7 +339,7 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 	}
 	_ = json.Unmarshal(body, &in)
 	queue := in.URL[strings.LastIndexByte(in.URL, '/')+1:]
-	if what, ok := h.refused.Load(queue); ok && (sends || what == adaptertest.Waits && h.fifo) {
+	if what, ok := h.refused.Load(queue); ok && (sends || what == adaptertest.Levels && h.fifo) {
 		return http.StatusServiceUnavailable, `{"__type":"com.amazonaws.sqs#ServiceUnavailable","message":"not now"}`
 	}
 	limit, limited := h.limits.Load(queue)

@@ -168,7 +168,7 @@ func (d *Delivery) abandon(cause error) error {
 func (d *Delivery) abandoned(cause error) {
 	d.endSpan(tracing.Abandoned, cause)
 	if cause != nil {
-		d.sub.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
+		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
 	d.c.end(resultAbandoned)
 }

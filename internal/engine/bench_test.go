@@ -109,7 +109,7 @@ func guards() map[string]redeliver.Policy {
 	return map[string]redeliver.Policy{
 		"none":   {},
 		"outage": {Outage: redeliver.DefaultOutage()},
-		"all":    {Outage: redeliver.DefaultOutage(), DeadLetterRate: redeliver.DeadLetterRate{Most: 100}},
+		"all":    {Outage: redeliver.DefaultOutage(), DeadLetterRate: redeliver.DeadLetterRate{Max: 100}},
 	}
 }
 

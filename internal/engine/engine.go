@@ -87,7 +87,7 @@ type Gater[R any] interface {
 	// Begin decides whether m may begin now, and counts it then. Before it answers Begins it may change m.Step with State,
 	// Place and Err, and m.Alone, when it has made sure that nothing else runs. After NotYet and NothingYet, the gater calls
 	// Lane.Post when the answer may have changed.
-	Begin(m *driver.Message[R]) Word
+	Begin(m *driver.Message[R]) Admission
 	// HandlerEnded is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
 	// is still written to where it goes.
 	HandlerEnded(m *driver.Message[R])
@@ -102,22 +102,22 @@ type LateGater[R any] interface {
 	EndLate(m *driver.Message[R])
 }
 
-// Word is a gater's decision about a message.
-type Word uint8
+// Admission is a gater's decision about a message.
+type Admission uint8
 
 // The decisions of a gater.
 const (
-	Begins     Word = iota // it may begin
-	NotYet                 // this message must wait; others may begin
-	NothingYet             // no message may begin
-	Later                  // this message is held until its Until, which the gater has set
-	Outdated               // this message is settled without an attempt: another copy counts
+	Begins     Admission = iota // it may begin
+	NotYet                      // this message must wait; others may begin
+	NothingYet                  // no message may begin
+	Later                       // this message is held until its Until, which the gater has set
+	Outdated                    // this message is settled without an attempt: another copy counts
 )
 
 // Ending is how a message ended for which a gater answered Begins.
 type Ending struct {
 	How How
-	// State is the state that was written, or with which the message waits. It is set with Moved, Buried and Stays.
+	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays.
 	State *redeliver.State
 }
 
@@ -126,12 +126,12 @@ type How uint8
 
 // The endings.
 const (
-	Acked     How = iota // its handler succeeded
-	Moved                // a copy waits elsewhere, or was published to its topic
-	Buried               // it is in the DLQ
-	Stays                // it waits in place, and the gater is asked again
-	Abandoned            // it is not settled, and comes back
-	NotBegun             // another gater, or a suspect, kept it from beginning
+	Acked        How = iota // its handler succeeded
+	Moved                   // a copy waits elsewhere, or was published to its topic
+	DeadLettered            // it is in the DLQ
+	Stays                   // it waits in place, and the gater is asked again
+	Abandoned               // it is not settled, and comes back
+	NotBegun                // another gater, or a suspect, kept it from beginning
 )
 
 var (

@@ -14,7 +14,7 @@ type flood struct {
 }
 
 func newFlood(r redeliver.DeadLetterRate) *flood {
-	return &flood{breaker: breaker{firstPause: r.Pause, maxPause: r.Pause, needed: r.Trickle}, maxDeadLetters: int64(r.Most), deadLetters: newWindowCount(r.Window)}
+	return &flood{breaker: breaker{firstPause: r.Pause, maxPause: r.Pause, needed: r.Probes}, maxDeadLetters: int64(r.Max), deadLetters: newWindowCount(r.Window)}
 }
 
 // deadLettered counts a dead letter.

@@ -318,7 +318,7 @@ func TestASuspectThatFailsIsAProbe(t *testing.T) {
 // In a flood one message begins after each pause, as long as messages end in the DLQ.
 func TestAFloodLetsOneMessageThroughAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2}})
+		j := newJournal(redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2}})
 		j.sub.MaxInFlight = 1
 		var at []time.Duration
 		j.start(t, handle(func(context.Context, *record) error {

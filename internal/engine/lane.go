@@ -455,7 +455,7 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 // mayBegin asks for everything that a message needs to begin: a slot, the gaters' consent, and a Turn in which no suspect runs. A
 // message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A message that is only written
 // elsewhere needs neither, because it may have to leave its source while others run.
-func (l *lane[R]) mayBegin(e *entry[R]) Word {
+func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
 	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
@@ -492,7 +492,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	return Begins
 }
 
-func (l *lane[R]) askGates(e *entry[R]) Word {
+func (l *lane[R]) askGates(e *entry[R]) Admission {
 	for i, g := range l.opt.Gates {
 		if word := g.Begin(&e.Message); word != Begins {
 			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})

@@ -41,11 +41,11 @@ func (s *Subscription) Carry(load func() redeliver.Load) (end func()) {
 	}
 }
 
-// Watched reports the subscription to a sink that is a redeliver.Watching, until end is called. An adapter calls it once, when it
+// Watched reports the subscription to a sink that is a redeliver.LoadSink, until end is called. An adapter calls it once, when it
 // begins to read.
 func (s *Subscription) Watched() (end func()) {
 	// Sinks allows for a sink that is nil, watches nothing, or panics.
-	if w, ok := redeliver.Sinks(s.Sink).(redeliver.Watching); ok {
+	if w, ok := redeliver.Sinks(s.Sink).(redeliver.LoadSink); ok {
 		return w.Watch(s.Origin, s.Group, s.Load)
 	}
 	return func() {}

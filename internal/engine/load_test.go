@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// watcher is a redeliver.Watching.
+// watcher is a redeliver.LoadSink.
 type watcher struct {
 	load     func() redeliver.Load
 	over     int

@@ -17,7 +17,6 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/leak"
-	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -625,8 +624,8 @@ type lateGate struct {
 	ends []string
 }
 
-func (g *lateGate) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
-func (g *lateGate) HandlerEnded(*driver.Message[*record])      {}
+func (g *lateGate) Begin(*driver.Message[*record]) engine.Admission { return engine.Begins }
+func (g *lateGate) HandlerEnded(*driver.Message[*record])           {}
 func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -720,12 +719,12 @@ func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
 
 // gate is a gater that a test fills in.
 type gate struct {
-	begin func(m *driver.Message[*record]) engine.Word
+	begin func(m *driver.Message[*record]) engine.Admission
 	rest  func(m *driver.Message[*record])
 	end   func(m *driver.Message[*record], how engine.Ending)
 }
 
-func (g *gate) Begin(m *driver.Message[*record]) engine.Word { return g.begin(m) }
+func (g *gate) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
 func (g *gate) HandlerEnded(m *driver.Message[*record]) {
 	if g.rest != nil {
 		g.rest(m)
@@ -746,7 +745,7 @@ func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 		due := b.begun.Add(10 * time.Second)
 		asked := make(map[string]int)
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				asked[m.Record.id]++
 				switch id := m.Record.id; {
 				case id == "parked" && m.Record.state == nil:
@@ -787,7 +786,7 @@ func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
 		}
 		slices.Sort(ends)
 		want := []string{
-			fmt.Sprintf("cancelled %d 1", engine.Buried), fmt.Sprintf("fails %d 1", engine.Moved), fmt.Sprintf("fails %d 2", engine.Buried),
+			fmt.Sprintf("cancelled %d 1", engine.DeadLettered), fmt.Sprintf("fails %d 1", engine.Moved), fmt.Sprintf("fails %d 2", engine.DeadLettered),
 			fmt.Sprintf("held %d", engine.Acked), fmt.Sprintf("parked %d", engine.Acked), fmt.Sprintf("parked %d 0", engine.Moved),
 		}
 		slices.Sort(want)
@@ -814,7 +813,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 			return nil
 		}
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				if m.Record.id != "suspect" || held {
 					m.Alone = held
 					return engine.Begins
@@ -886,42 +885,6 @@ func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 	})
 }
 
-// recorder is a tracing.FirstTracer.
-type recorder struct {
-	firsts, others atomic.Int64
-}
-
-func (r *recorder) Begin(ctx context.Context, _ *tracing.Run) (context.Context, tracing.Span) {
-	r.others.Add(1)
-	return ctx, nil
-}
-func (r *recorder) DeadLettered(context.Context, *tracing.DeadLetter) {}
-func (r *recorder) First(tracing.Tracer, string, string) tracing.FirstRuns {
-	return firstRuns{r}
-}
-
-type firstRuns struct{ r *recorder }
-
-func (f firstRuns) Begin(ctx context.Context, _ *tracing.FirstRun) (context.Context, tracing.Span) {
-	f.r.firsts.Add(1)
-	return ctx, nil
-}
-
-// A replayed message has no attempt and is no first delivery: its span is linked to the attempt that failed.
-func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, r := newBroker(redeliver.Policy{}), &recorder{}
-		b.sub.Tracer = r
-		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
-		b.publish("first")
-		b.in <- &record{id: "replayed", replayed: true}
-		synctest.Wait()
-		if r.firsts.Load() != 1 || r.others.Load() != 1 {
-			t.Errorf("%d first deliveries and %d others", r.firsts.Load(), r.others.Load())
-		}
-	})
-}
-
 // A suspect begins before messages that its turn holds back, and before one that waits for a slot.
 func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -930,7 +893,7 @@ func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
 		var ran []string
 		asked, held := 0, false
 		g := &gate{
-			begin: func(m *driver.Message[*record]) engine.Word {
+			begin: func(m *driver.Message[*record]) engine.Admission {
 				switch {
 				case held:
 					return engine.Begins

@@ -103,7 +103,7 @@ func (m *move) Unanswered(where string, err error) {
 		m.closed = true
 		s.pause(where, err)
 	}
-	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
+	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
 // finish ends a message whose copy is confirmed.
@@ -114,9 +114,9 @@ func (m *move) finish(where string) {
 	isDead := m.dec.Action == redeliver.DeadLetter
 	switch {
 	case m.hops && !isDead && m.to == driver.Topic:
-		s.Tell(redeliver.Published{State: m.dec.State, Topic: where})
+		s.Emit(redeliver.Published{State: m.dec.State, Topic: where})
 	case m.hops && !isDead:
-		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
+		s.Emit(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
 		d.signal = signalOf(m.dec, m.cause)
 		if isDead {
@@ -129,7 +129,7 @@ func (m *move) finish(where string) {
 	}
 	d.wrote, d.written = Moved, &m.dec.State
 	if isDead {
-		d.wrote = Buried
+		d.wrote = DeadLettered
 	}
 	d.c.end(resultForwarded)
 }
@@ -139,7 +139,7 @@ func (m *move) discard() {
 	m.release()
 	m.d.signal = signalOf(m.dec, m.cause)
 	m.d.sub.slots.deadLettered(m.d)
-	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
+	m.d.sub.Emit(redeliver.Discarded{State: m.dec.State, Err: m.cause})
 	m.d.c.end(resultForwarded)
 }
 
@@ -200,7 +200,7 @@ func (m *move) pause(where string, err error) {
 			backoff.WithMaxInterval(maxWritePause), backoff.WithMaxElapsedTime(0))
 	}
 	wait := m.pauses.NextBackOff()
-	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: wait})
+	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: wait})
 	p := &writePause{}
 	again := func() {
 		if p.ended.Swap(true) {

@@ -54,7 +54,7 @@ func (s *Subscription) Differs(fingerprint, how string) {
 	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		return
 	}
-	s.Tell(redeliver.SubscriptionChanged{
+	s.Emit(redeliver.SubscriptionChanged{
 		Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePolicyDiffers,
 		Detail: fmt.Sprintf("this instance runs %s, another one %s: %s", s.Fingerprint(), fingerprint, how), Err: ErrPolicies,
 	})
@@ -72,7 +72,7 @@ func (s *Subscription) Agrees() {
 	}
 	r.mu.Unlock()
 	if n > 0 {
-		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePoliciesAgree, Detail: "all instances run " + s.Fingerprint()})
+		s.Emit(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePoliciesAgree, Detail: "all instances run " + s.Fingerprint()})
 	}
 }
 

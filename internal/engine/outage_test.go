@@ -182,7 +182,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 // The events of a flood have its figures, and the first probe follows its pause.
 func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{
-		DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2},
+		DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2},
 	}
 	g := newGuard(&policy)
 	for range 3 {

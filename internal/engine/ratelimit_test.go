@@ -141,7 +141,7 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 // refusing is a gater that refuses messages by their names.
 type refusing struct{}
 
-func (refusing) Begin(m *driver.Message[*record]) engine.Word {
+func (refusing) Begin(m *driver.Message[*record]) engine.Admission {
 	if len(m.Record.id) > len("refused") && m.Record.id[:len("refused")] == "refused" {
 		return engine.NotYet
 	}

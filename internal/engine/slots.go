@@ -209,7 +209,7 @@ func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.Subscript
 // report passes to the sink what countLocked has returned.
 func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
 	if change != nil {
-		s.sub.Tell(*change)
+		s.sub.Emit(*change)
 	}
 	if announces {
 		s.announce()
@@ -359,6 +359,6 @@ func (s *slots) announce() {
 	s.mu.Unlock()
 	for _, e := range news {
 		e.Origin, e.Group = s.sub.Origin, s.sub.Group
-		s.sub.Tell(e)
+		s.sub.Emit(e)
 	}
 }

@@ -190,8 +190,8 @@ type stormGate struct {
 	begun int
 }
 
-func (g *stormGate) Begin(*driver.Message[*drop]) engine.Word {
-	word := engine.Word(max(0, g.roll(6)-3))
+func (g *stormGate) Begin(*driver.Message[*drop]) engine.Admission {
+	word := engine.Admission(max(0, g.roll(6)-3))
 	if word != engine.Begins {
 		time.AfterFunc(time.Duration(g.roll(300))*time.Millisecond, func() { g.lane.Post(func() {}) })
 		return word
@@ -358,7 +358,7 @@ func runStorm(t *testing.T, seed uint64) {
 		p.Outage = redeliver.Outage{MinKeys: 3, Share: 0.5, Window: time.Minute, Probe: time.Second, MaxPause: 5 * time.Second, Probes: 2}
 	}
 	if seed%3 == 1 {
-		p.DeadLetterRate = redeliver.DeadLetterRate{Most: 5, Window: 10 * time.Second, Pause: time.Second, Trickle: 3}
+		p.DeadLetterRate = redeliver.DeadLetterRate{Max: 5, Window: 10 * time.Second, Pause: time.Second, Probes: 3}
 	}
 	s := &storm{t: t, seed: seed, ends: make(map[string]int)}
 	if s.blocks = seed%7 == 6; s.blocks {

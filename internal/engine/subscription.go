@@ -61,7 +61,6 @@ type Subscription struct {
 	fingerprint   atomic.Pointer[string]
 	schedule      atomic.Pointer[string]
 	resolvedSinks atomic.Pointer[successSinks]
-	firsts        atomic.Pointer[firsts]
 	otherPolicies otherPolicies             // other policies under which messages are written
 	writeWindow   atomic.Pointer[tryWindow] // the context of writes that begin now
 	eventMu       sync.Mutex                // keeps the events of changes in order
@@ -100,13 +99,13 @@ func (s *Subscription) nackError() error {
 		return redeliver.ErrNacked
 	}
 	if !s.unanswered.Swap(true) {
-		s.TellChange(redeliver.ChangeRetryMissing, "", errNoRetry)
+		s.EmitChange(redeliver.ChangeRetryMissing, "", errNoRetry)
 	}
 	return errNoRetry
 }
 
-// Tell passes an event to the sink, if there is one. A panic of the sink is ignored: it must not end the message or the process.
-func (s *Subscription) Tell(e redeliver.Event) {
+// Emit passes an event to the sink, if there is one. A panic of the sink is ignored: it must not end the message or the process.
+func (s *Subscription) Emit(e redeliver.Event) {
 	if s.Sink != nil {
 		emit(s.Sink, e)
 	}
@@ -117,21 +116,21 @@ func emit(to redeliver.Sink, e redeliver.Event) {
 	to.Event(e)
 }
 
-// TellChange passes a change of the subscription to the sink.
-func (s *Subscription) TellChange(change redeliver.Change, detail string, err error) {
-	s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
+// EmitChange passes a change of the subscription to the sink.
+func (s *Subscription) EmitChange(change redeliver.Change, detail string, err error) {
+	s.Emit(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
 }
 
-// Wants reports whether the sink wants events of e's type. See [redeliver.Selective].
+// Wants reports whether the sink wants events of e's type. See [redeliver.FilteringSink].
 func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 	if s.Sink == nil {
 		return false
 	}
-	sel, ok := s.Sink.(redeliver.Selective)
+	sel, ok := s.Sink.(redeliver.FilteringSink)
 	if !ok {
 		return true
 	}
-	defer func() { _ = recover() }() // as in Tell
+	defer func() { _ = recover() }() // as in Emit
 	return sel.Wants(e)
 }
 
@@ -200,7 +199,7 @@ func (s *Subscription) pause(where string, err error) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	if s.Gate.Close() {
-		s.TellChange(redeliver.ChangeIntakePaused, "writing to "+where, err)
+		s.EmitChange(redeliver.ChangeIntakePaused, "writing to "+where, err)
 	}
 }
 
@@ -209,7 +208,7 @@ func (s *Subscription) resume() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	if s.Gate.Open() {
-		s.TellChange(redeliver.ChangeIntakeResumed, "", nil)
+		s.EmitChange(redeliver.ChangeIntakeResumed, "", nil)
 	}
 }
 
@@ -217,7 +216,7 @@ func (s *Subscription) resume() {
 func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Event) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
-	s.Tell(event(s.stuck.Add(n)))
+	s.Emit(event(s.stuck.Add(n)))
 }
 
 // written reports to the sink that the broker has confirmed the write of a decision.
@@ -227,10 +226,10 @@ func (s *Subscription) written(dec *redeliver.Decision, where string, cause erro
 	}
 	switch dec.Action {
 	case redeliver.DeadLetter:
-		s.Tell(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
+		s.Emit(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
 	case redeliver.Postponed:
-		s.Tell(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+		s.Emit(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
 	default:
-		s.Tell(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+		s.Emit(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
 	}
 }

@@ -9,9 +9,9 @@ import (
 // successSinks are the parts of the sink for messages that succeed at the first attempt: nearly all messages, so most sinks only
 // count them.
 type successSinks struct {
-	tally     redeliver.Tally     // nil for none
-	rest      redeliver.Sink      // gets events; nil for none
-	selective redeliver.Selective // rest, where it is one
+	tally     redeliver.Counter       // nil for none
+	rest      redeliver.Sink          // gets events; nil for none
+	selective redeliver.FilteringSink // rest, where it is one
 }
 
 // successSinks makes the parts with the first message. The subscription must have a sink.
@@ -20,16 +20,16 @@ func (s *Subscription) successSinks() *successSinks {
 		return h
 	}
 	h := &successSinks{rest: s.Sink}
-	if counting, ok := s.Sink.(redeliver.Tallying); ok {
+	if counting, ok := s.Sink.(redeliver.CountingSink); ok {
 		func() {
-			defer func() { _ = recover() }() // as in Tell
-			h.tally, h.rest = counting.Tally(s.Sink, s.Origin, s.Group)
+			defer func() { _ = recover() }() // as in Emit
+			h.tally, h.rest = counting.Counter(s.Sink, s.Origin, s.Group)
 		}()
 		if h.tally == nil {
 			h.rest = s.Sink
 		}
 	}
-	h.selective, _ = h.rest.(redeliver.Selective)
+	h.selective, _ = h.rest.(redeliver.FilteringSink)
 	s.resolvedSinks.CompareAndSwap(nil, h)
 	return s.resolvedSinks.Load()
 }
@@ -39,7 +39,7 @@ func (h *successSinks) wants(e redeliver.Event) (wants bool) {
 	if h.selective == nil {
 		return h.rest != nil
 	}
-	defer func() { _ = recover() }() // as in Tell
+	defer func() { _ = recover() }() // as in Emit
 	return h.selective.Wants(e)
 }
 
@@ -98,7 +98,7 @@ func emitAttempted(to redeliver.Sink, d *Delivery, err error, began time.Duratio
 	emit(to, redeliver.Attempted{State: d.State(), Err: err, Start: now.Add(-took), Took: took})
 }
 
-// committed and attempted ignore a panic of the tally, as Tell does of a sink.
+// committed and attempted ignore a panic of the tally, as Emit does of a sink.
 
 func (h *successSinks) committed() {
 	defer func() { _ = recover() }()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/tracing"
 )
 
 // counting is a sink that counts first attempts that succeed, and keeps all other events.
@@ -22,7 +21,7 @@ type counting struct {
 
 func (c *counting) Event(e redeliver.Event) { c.events = append(c.events, e) }
 
-func (c *counting) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (c *counting) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
 		panic("of another subscription")
 	}
@@ -136,63 +135,5 @@ func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	}
 	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.events) != 1 {
 		t.Errorf("it heard %v of a dead letter", s.events)
-	}
-}
-
-// firstTracer is a tracing.FirstTracer.
-type firstTracer struct {
-	recordingTracer
-
-	firsts []tracing.FirstRun
-	of     func(*firstTracer) tracing.FirstRuns
-}
-
-func (f *firstTracer) First(tracing.Tracer, string, string) tracing.FirstRuns { return f.of(f) }
-
-type namedFirstRuns struct{ f *firstTracer }
-
-func (r namedFirstRuns) Begin(ctx context.Context, run *tracing.FirstRun) (context.Context, tracing.Span) {
-	r.f.firsts = append(r.f.firsts, *run)
-	return ctx, &span{&r.f.recordingTracer, firstRun}
-}
-
-// The FirstRuns of a tracer begin the spans of first attempts alone, which the next attempts link to. Where a tracer has none, or
-// panics, Begin is called.
-func TestATracerOfFirstAttempts(t *testing.T) {
-	for name, c := range map[string]struct {
-		of           func(*firstTracer) tracing.FirstRuns
-		firsts, runs int
-	}{
-		"one":             {func(f *firstTracer) tracing.FirstRuns { return namedFirstRuns{f} }, 1, 1},
-		"none":            {func(*firstTracer) tracing.FirstRuns { return nil }, 0, 2},
-		"one that panics": {func(*firstTracer) tracing.FirstRuns { panic("theirs") }, 0, 2},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			j := newJournal(redeliver.Policy{Immediate: 1})
-			f := &firstTracer{recordingTracer: recordingTracer{j: j, names: []string{firstRun, secondRun}}, of: c.of}
-			if c.firsts > 0 {
-				f.names = []string{secondRun}
-			}
-			j.sub.Tracer = f
-			failed := false
-			j.start(t, handle(func(context.Context, *record) error {
-				if !failed {
-					failed = true
-					return errTheirs
-				}
-				return nil
-			}))
-			j.publish("1")
-			synctest.Wait()
-			if len(f.firsts) != c.firsts || len(f.runs) != c.runs || len(f.ends) != 2 {
-				t.Fatalf("%s: %d first runs, %d others, %d ends", name, len(f.firsts), len(f.runs), len(f.ends))
-			}
-			if again := f.runs[c.runs-1].Messages[0].State; again.Attempts != 1 || again.Trace != firstRun {
-				t.Errorf("%s: the second attempt ran under %+v", name, again)
-			}
-			if c.firsts > 0 && f.firsts[0].Message.State().ID != "1" {
-				t.Errorf("%s: %+v", name, f.firsts[0])
-			}
-		})
 	}
 }

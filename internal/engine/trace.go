@@ -31,19 +31,17 @@ func (d *Delivery) EndSpan(o tracing.Outcome, err error) { d.endSpan(o, err) }
 // one below it.
 func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	headers, _ := d.describe()
-	if f := d.sub.firstRuns(); f != nil && d.isFirst() {
-		return d.beginFirst(outer, f, headers)
-	}
-	again := &struct {
+	one := &struct { // one allocation
 		traced
 		run tracing.Run
 		all [1]tracing.Message
 	}{}
-	again.all[0] = tracing.Message{State: d.State(), Headers: headers}
-	again.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: again.all[:]}
-	again.ctx, again.span = d.sub.span(outer, &again.run)
-	d.span.Store(&again.traced)
-	return again.ctx
+	d.readState(&one.all[0].State)
+	one.all[0].Headers = headers
+	one.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: one.all[:]}
+	one.ctx, one.span = d.sub.span(outer, &one.run)
+	d.span.Store(&one.traced)
+	return one.ctx
 }
 
 // span asks the tracer for a span; nil where the tracer panics.

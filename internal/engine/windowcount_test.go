@@ -39,7 +39,7 @@ func TestWindowCount(t *testing.T) {
 }
 
 func TestFlood(t *testing.T) {
-	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 3, Trickle: 2}}
+	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 3, Probes: 2}}
 	f := newFlood(policy.WithDefaults().DeadLetterRate)
 	var got []string
 	buried := func(probe bool, at time.Duration) {

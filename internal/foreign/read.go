@@ -34,22 +34,22 @@ const (
 )
 
 // fillerOf says whose header a name is.
-func fillerOf(name string) driver.Filler {
+func fillerOf(name string) driver.Writer {
 	switch {
 	case isSpring(name):
-		return driver.FilledBySpring
+		return driver.WriterSpring
 	case strings.HasPrefix(name, connectPrefix):
-		return driver.FilledByConnect
+		return driver.WriterConnect
 	case strings.HasPrefix(name, streamsPrefix):
-		return driver.FilledByStreams
+		return driver.WriterStreams
 	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
-		return driver.FilledByRabbitMQ
+		return driver.WriterRabbitMQ
 	case name == sqsSource:
-		return driver.FilledBySQS
+		return driver.WriterSQS
 	case name == watermillReason || name == watermillTopic || name == watermillHandler || name == watermillSubscriber:
-		return driver.FilledByWatermill
+		return driver.WriterWatermill
 	default:
-		return driver.FilledByUnknown
+		return driver.WriterUnknown
 	}
 }
 
@@ -60,23 +60,23 @@ func fillerOf(name string) driver.Filler {
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
 		f := fillerOf(h.Name)
-		if f == driver.FilledByUnknown {
+		if f == driver.WriterUnknown {
 			continue
 		}
-		m.Filler = f
+		m.Writer = f
 		if !isSpringLoose(h.Name) {
 			break
 		}
 	}
 	m.State.Group, m.State.Origin = info.Group, info.Origin
 	m.State.LastFailed = m.Time
-	if m.Filler == driver.FilledByUnknown {
+	if m.Writer == driver.WriterUnknown {
 		return
 	}
 	said := make(map[string][]byte)
 	users := make([]driver.Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if fillerOf(h.Name) != m.Filler && (m.Filler != driver.FilledBySpring || h.Name != springDelivery) {
+		if fillerOf(h.Name) != m.Writer && (m.Writer != driver.WriterSpring || h.Name != springDelivery) {
 			users = append(users, h)
 			continue
 		}
@@ -91,21 +91,21 @@ func Read(m *driver.Message, info driver.Info) {
 	text := func(name string) string {
 		return redeliver.Redact(limits.Cut(string(said[name]), limits.MaxErrorText))
 	}
-	switch m.Filler {
-	case driver.FilledBySpring:
+	switch m.Writer {
+	case driver.WriterSpring:
 		readSpring(m, info, said, text)
-	case driver.FilledByConnect:
+	case driver.WriterConnect:
 		readConnect(m, info, said, text)
-	case driver.FilledByStreams:
+	case driver.WriterStreams:
 		readStreams(m, info, said, text)
-	case driver.FilledByRabbitMQ:
+	case driver.WriterRabbitMQ:
 		readRabbit(m, info, said, text)
-	case driver.FilledBySQS:
+	case driver.WriterSQS:
 		source := text(sqsSource)
 		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy lets it
 		m.State.Error = "SQS moved it here: it was received too often"
 		Belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
-	case driver.FilledByWatermill:
+	case driver.WriterWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
 		Belongs(m, info, "", text(watermillTopic))

@@ -62,7 +62,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 			return origin + "." + group + ".dlq", group + "-audit"
 		},
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Waits: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
+			adaptertest.Levels: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
 		},
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {

@@ -115,7 +115,7 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 		}
 	}
 	// A client without that right still reports everything else.
-	if keeps, err := q.queue.Keeps(ctx); err == nil {
+	if keeps, err := q.queue.Retention(ctx); err == nil {
 		now.Keeps = keeps
 	}
 	q.known, q.asked = now, time.Now()

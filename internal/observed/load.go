@@ -21,7 +21,7 @@ type watched struct {
 	load func() redeliver.Load
 }
 
-// Watch is that of [redeliver.Watching].
+// Watch is that of [redeliver.LoadSink].
 func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	w := &watched{Place{origin, group}, load}
 	l.mu.Lock()

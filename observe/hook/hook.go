@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultQueue is the default of Config.Queue.
-const DefaultQueue = 1000
+const defaultQueue = 1000
 
 // Config of [OnDeadLetter].
 type Config struct {
@@ -35,9 +35,9 @@ var (
 
 // Counts has the numbers of dead letters by what happened to them.
 type Counts struct {
-	Told   int64 // the function has returned nil
-	Failed int64 // it has returned an error, or panicked
-	Missed int64 // it was not called: no room in the queue, or closed
+	Delivered int64 // the function has returned nil
+	Failed    int64 // it has returned an error, or panicked
+	Missed    int64 // it was not called: no room in the queue, or closed
 }
 
 // Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, with others by
@@ -67,7 +67,7 @@ type Hook struct {
 // Call Close at the end.
 func OnDeadLetter(tell func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
 	if cfg.Queue <= 0 {
-		cfg.Queue = DefaultQueue
+		cfg.Queue = defaultQueue
 	}
 	h := &Hook{tell: tell, missed: cfg.Missed, done: make(chan struct{}), letters: make(chan redeliver.DeadLettered, cfg.Queue)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -86,7 +86,7 @@ func (h *Hook) Event(e redeliver.Event) {
 	}
 }
 
-// Wants implements redeliver.Selective: the hook wants no events of messages that succeed.
+// Wants implements redeliver.FilteringSink: the hook wants no events of messages that succeed.
 func (h *Hook) Wants(e redeliver.Event) bool {
 	_, ok := e.(redeliver.DeadLettered)
 	return ok
@@ -147,7 +147,7 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 
 // Counts returns the numbers so far. Dead letters that still wait are not included.
 func (h *Hook) Counts() Counts {
-	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
+	return Counts{Delivered: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
 // Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx

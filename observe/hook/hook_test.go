@@ -54,7 +54,7 @@ func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 				t.Errorf("%s: reason %s, %d attempts, error %q, where %q", s.ID, s.Reason, s.Attempts, s.Error, d.Where)
 			}
 		}
-		if n := h.Counts(); n != (hook.Counts{Told: 2}) {
+		if n := h.Counts(); n != (hook.Counts{Delivered: 2}) {
 			t.Errorf("%+v", n)
 		}
 	})
@@ -125,7 +125,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 	if want := []string{"fails", "panics", "works"}; !slices.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
-	if n, want := h.Counts(), (hook.Counts{Told: 1, Failed: 2}); n != want {
+	if n, want := h.Counts(), (hook.Counts{Delivered: 1, Failed: 2}); n != want {
 		t.Errorf("%+v, want %+v", n, want)
 	}
 	if err := h.Close(t.Context()); err != nil {
@@ -137,7 +137,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 func TestItWantsDeadLettersAlone(t *testing.T) {
 	h := hook.OnDeadLetter(func(context.Context, redeliver.DeadLettered) error { return nil }, hook.Config{})
 	defer func() { _ = h.Close(context.Background()) }()
-	sink := redeliver.Sinks(h).(redeliver.Selective)
+	sink := redeliver.Sinks(h).(redeliver.FilteringSink)
 	if sink.Wants(redeliver.Attempted{}) || sink.Wants(redeliver.Committed{}) || !sink.Wants(redeliver.DeadLettered{}) {
 		t.Error("it wants what it does not need")
 	}

@@ -64,8 +64,8 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 			headers[name] = value
 		}
 		for range 3 {
-			run := tracing.FirstRun{Headers: headers, Message: stated{}}
-			ctx, span := tr.First(tr, "orders", "billing").Begin(t.Context(), &run)
+			run := tracing.Run{Origin: "orders", Group: "billing", Messages: []tracing.Message{{Headers: headers, State: redeliver.State{ID: "1"}}}}
+			ctx, span := tr.Begin(t.Context(), &run)
 			span.End(tracing.End{Outcome: tracing.Succeeded})
 			if got := baggage.FromContext(ctx).String(); got != c.baggage {
 				t.Errorf("%s: baggage %q, want %q", c.name, got, c.baggage)
@@ -76,7 +76,3 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 		}
 	}
 }
-
-type stated struct{}
-
-func (stated) State() redeliver.State { return redeliver.State{ID: "1"} }

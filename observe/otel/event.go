@@ -37,8 +37,8 @@ func (s *Sink) series(p place) *series {
 // background is for instruments, which take from a context what an event does not have.
 var background = context.Background()
 
-// Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
-func (s *Sink) Tally(of redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+// Counter implements [redeliver.CountingSink]: what succeeds at once is counted without an event.
+func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}
@@ -51,13 +51,13 @@ type tally struct {
 	of   *series
 }
 
-// Attempted implements [redeliver.Tally].
+// Attempted implements [redeliver.Counter].
 func (t *tally) Attempted(took time.Duration) {
 	t.sink.duration.Record(background, took.Seconds(), t.of.first...)
 	t.sink.consumed.Add(background, 1, t.of.operation...)
 }
 
-// Committed implements [redeliver.Tally].
+// Committed implements [redeliver.Counter].
 func (t *tally) Committed() { t.sink.committed.Add(background, 1, t.of.plain...) }
 
 // Event implements [redeliver.Sink].

@@ -6,48 +6,35 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-var _ tracing.FirstTracer = (*Tracer)(nil)
-
-// First implements [tracing.FirstTracer].
-func (t *Tracer) First(of tracing.Tracer, origin, group string) tracing.FirstRuns {
-	if of != tracing.Tracer(t) {
-		return nil
-	}
-	return &firstRuns{t, t.places.of(place{origin, group})}
-}
-
-// firstRuns begins the spans of first attempts.
-type firstRuns struct {
-	t *Tracer
-	p *consumer
-}
-
-// Begin implements [tracing.FirstRuns]. Most spans are not sampled, so what only those
+// first begins the span of a message's first attempt. Most spans are not sampled, so what only those
 // need that are comes after it has begun.
-func (f *firstRuns) Begin(ctx context.Context, run *tracing.FirstRun) (context.Context, tracing.Span) {
-	s := &span{headers: carrier{run.Headers}, retriesAreErrors: f.t.cfg.RetriesAreErrors}
-	if f.t.asks.none(run.Headers) {
-		ctx = f.begin(ctx, s, run)
+func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
+	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
+	if t.asks.none(m.Headers) {
+		ctx = t.begin(ctx, p, s, m)
 	} else {
-		ctx = f.published(ctx, s, run)
+		ctx = t.publishedFirst(ctx, p, s, m)
 	}
 	return ctx, s
 }
 
 // begin begins the span of a message that names no publisher.
-func (f *firstRuns) begin(ctx context.Context, s *span, run *tracing.FirstRun) context.Context {
-	o := f.p.start(run.Source.Known, run.Source.Partition)
-	if f.t.cfg.Parent || isRoot(ctx) {
-		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, o.child...)
+func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+	source := &m.State.Source
+	o := p.start(source.Known, source.Partition)
+	if t.cfg.Parent || isRoot(ctx) {
+		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
 	} else {
-		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, o.root...)
+		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
 	}
-	if s.IsRecording() {
-		f.tell(s, run)
+	if s.IsRecording() { // it has begun without these
+		s.SetAttributes(attrMessageID.String(m.State.ID))
+		if t.cfg.System == "kafka" && source.Known {
+			s.SetAttributes(attrKafkaOff.Int64(source.Offset))
+		}
 	}
 	return ctx
 }
@@ -55,30 +42,21 @@ func (f *firstRuns) begin(ctx context.Context, s *span, run *tracing.FirstRun) c
 // isRoot reports whether a span begins a trace there anyway.
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
-// published begins the span of a message that may name its publisher.
-func (f *firstRuns) published(came context.Context, s *span, run *tracing.FirstRun) context.Context {
-	ctx, published := f.t.published(came, &s.headers)
+// publishedFirst begins the span of a message that may name its publisher.
+func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+	ctx, published := t.published(came, &s.headers)
 	switch {
 	case published.IsSampled(): // by which a sampler may decide, too
-		st := run.Message.State()
-		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, f.t.whole(ctx, f.p, &st, published, trace.SpanContext{})...)
+		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, trace.SpanContext{})...)
 		return ctx
-	case published.IsValid() && !f.t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
+	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
 		ctx = came // which names no publisher: to be a root costs nothing there
 	}
-	ctx = f.begin(ctx, s, run)
-	if s.IsRecording() && published.IsValid() && !f.t.cfg.Parent {
+	ctx = t.begin(ctx, p, s, m)
+	if s.IsRecording() && published.IsValid() && !t.cfg.Parent {
 		s.AddLink(link(published, linkPublished))
 	}
 	return ctx
-}
-
-// tell gives a span that records what it has begun without.
-func (f *firstRuns) tell(s *span, run *tracing.FirstRun) {
-	s.SetAttributes(attrMessageID.String(run.Message.State().ID))
-	if f.t.cfg.System == "kafka" && run.Source.Known {
-		s.SetAttributes(attrKafkaOff.Int64(run.Source.Offset))
-	}
 }
 
 // start is how the span of a message from a partition begins.
@@ -88,8 +66,3 @@ func (p *consumer) start(known bool, partition int32) *start {
 	}
 	return p.first.of(int64(partition))
 }
-
-// told is a message whose state is there.
-type told struct{ m *tracing.Message }
-
-func (m told) State() redeliver.State { return m.m.State }

@@ -9,9 +9,9 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-var _ redeliver.Watching = (*Sink)(nil)
+var _ redeliver.LoadSink = (*Sink)(nil)
 
-// Watch implements [redeliver.Watching]: what subscriptions have in hand is asked at each
+// Watch implements [redeliver.LoadSink]: what subscriptions have in hand is asked at each
 // collection.
 func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	return s.loads.Watch(origin, group, load)

@@ -167,7 +167,7 @@ type aged struct{ deadletter.Queue }
 func (aged) Oldest(context.Context) (time.Time, bool, error) {
 	return time.Now().Add(-minute), true, nil
 }
-func (aged) Keeps(context.Context) (time.Duration, error) { return time.Hour, nil }
+func (aged) Retention(context.Context) (time.Duration, error) { return time.Hour, nil }
 
 func TestDLQsAreWatched(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

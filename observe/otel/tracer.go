@@ -99,7 +99,7 @@ func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, 
 	m := &run.Messages[0]
 	before := parse(m.State.Trace)
 	if m.State.Attempts == 0 && m.State.Replays == 0 && !before.IsValid() {
-		return (&firstRuns{t, p}).Begin(ctx, &tracing.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
+		return t.first(ctx, p, m)
 	}
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	ctx, published := t.published(ctx, &s.headers)

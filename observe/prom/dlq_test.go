@@ -27,7 +27,7 @@ func (d dated) Oldest(context.Context) (time.Time, bool, error) {
 	return time.Now().Add(-d.age), d.age > 0, d.refuses
 }
 
-func (d dated) Keeps(context.Context) (time.Duration, error) { return d.keeps, d.refuses }
+func (d dated) Retention(context.Context) (time.Duration, error) { return d.keeps, d.refuses }
 
 // How old the oldest is, and how long the broker keeps one, where it tells that; what it
 // does not tell hides nothing else.

@@ -48,18 +48,18 @@ func (s *Sink) of(p place) *series {
 	return found
 }
 
-// Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
-func (s *Sink) Tally(of redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+// Counter implements [redeliver.CountingSink]: what succeeds at once is counted without an event.
+func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}
 	return s.of(place{origin, group}), nil
 }
 
-// Attempted implements [redeliver.Tally].
+// Attempted implements [redeliver.Counter].
 func (s *series) Attempted(took time.Duration) { s.first.Observe(took.Seconds()) }
 
-// Committed implements [redeliver.Tally].
+// Committed implements [redeliver.Counter].
 func (s *series) Committed() { s.committed.Inc() }
 
 // Event implements [redeliver.Sink].

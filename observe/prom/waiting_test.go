@@ -90,9 +90,9 @@ func TestFindingsAreCollected(t *testing.T) {
 			Origin: "orders", Group: "billing",
 			Doctor: func(context.Context) (*doctor.Diagnosis, error) {
 				d := &doctor.Diagnosis{Origin: "orders", Group: "billing"}
-				d.Find(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
-				d.Find(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
-				d.Find(doctor.SymptomConsumer, "billing", "nobody reads")
+				d.Add(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
+				d.Add(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
+				d.Add(doctor.SymptomConsumer, "billing", "nobody reads")
 				return d, nil
 			},
 			Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {

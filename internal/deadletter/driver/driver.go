@@ -9,7 +9,7 @@
 // tasks and their counts, marks, windows, canaries, resume and quarantine.
 //
 //	DLQ      Info Count Begin Load Append Held Close    requests that read no message,
-//	         Oldest Keeps Drops                         and how long messages stay
+//	         Oldest Retention DropLimit                  and how long messages stay
 //	Session  Lock Open Write Remove Close               the work of a reader or a runner
 //	Reader   Next Close                                 the messages, the oldest first
 //
@@ -77,13 +77,13 @@ type DLQ interface {
 	// clock. It reads no message. ok is false if there is none, or if the broker does not report
 	// it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-	// Keeps returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
-	// error is [ErrNotTold] if the broker does not report it.
-	Keeps(ctx context.Context) (time.Duration, error)
-	// Drops returns another bound by which the broker may drop a message, such as "max-length=1000
-	// by argument"; empty if there is none. The error is [ErrNotTold] if the broker does not report
+	// Retention returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
+	// error is [ErrNotReported] if the broker does not report it.
+	Retention(ctx context.Context) (time.Duration, error)
+	// DropLimit returns another bound by which the broker may drop a message, such as "max-length=1000
+	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
-	Drops(ctx context.Context) (string, error)
+	DropLimit(ctx context.Context) (string, error)
 	// Begin connects a reader or a runner. It takes no message yet.
 	Begin(ctx context.Context) (Session, error)
 	// Load returns the present state. It belongs to the caller.

@@ -40,12 +40,12 @@ type Message struct {
 	State redeliver.State
 	// Findings are the problems of its headers.
 	Findings []redeliver.Finding
-	// Filler is the program that put it there.
-	Filler Filler
-	// Foreign are the headers that a filler other than redeliver added. A replay does not send
+	// Writer is the program that put it there.
+	Writer Writer
+	// Foreign are the headers that a writer other than redeliver added. A replay does not send
 	// them.
 	Foreign []Header
-	// Handler is the name of the handler that failed, if the filler reports it.
+	// Handler is the name of the handler that failed, if the writer reports it.
 	Handler string
 	// Mismatch says why the message cannot be replayed: its headers name another group or origin
 	// than the DLQ's, or its body was left out. It is empty if the message can be replayed. Such a
@@ -66,19 +66,19 @@ func (m *Message) Failed() time.Time {
 	return m.State.LastFailed
 }
 
-// Filler is the program that writes a DLQ.
-type Filler string
+// Writer is the program that writes a DLQ.
+type Writer string
 
-// The fillers whose headers are understood.
+// The writers whose headers are understood.
 const (
-	FilledByRedeliver Filler = "redeliver"
-	FilledBySpring    Filler = "spring-kafka"
-	FilledByWatermill Filler = "watermill"
-	FilledByConnect   Filler = "kafka-connect"
-	FilledByStreams   Filler = "kafka-streams"
-	FilledByRabbitMQ  Filler = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
-	FilledBySQS       Filler = "sqs"      // SQS itself, by a RedrivePolicy
-	FilledByUnknown   Filler = ""         // unknown
+	WriterRedeliver Writer = "redeliver"
+	WriterSpring    Writer = "spring-kafka"
+	WriterWatermill Writer = "watermill"
+	WriterConnect   Writer = "kafka-connect"
+	WriterStreams   Writer = "kafka-streams"
+	WriterRabbitMQ  Writer = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
+	WriterSQS       Writer = "sqs"      // SQS itself, by a RedrivePolicy
+	WriterUnknown   Writer = ""         // unknown
 )
 
 // Outcome is the outcome of a dead letter in a task.
@@ -132,8 +132,8 @@ var (
 	// ErrBehind is the error of a reader if unsettled messages hold up those behind them, as in a
 	// group of a FIFO queue of SQS.
 	ErrBehind = errors.New("earlier messages must be settled first")
-	// ErrNotTold marks a value that the broker does not report.
-	ErrNotTold = errors.New("the broker does not report it")
+	// ErrNotReported marks a value that the broker does not report.
+	ErrNotReported = errors.New("the broker does not report it")
 	// ErrFull marks entries for which the state has no room.
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )

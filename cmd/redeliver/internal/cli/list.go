@@ -129,7 +129,7 @@ func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	if err == nil && known {
 		row.Oldest = oldest.UTC()
 	}
-	keeps, untold := q.Keeps(ctx)
+	keeps, untold := q.Retention(ctx)
 	switch {
 	case untold != nil:
 		err = errors.Join(err, untold)
@@ -141,12 +141,12 @@ func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 			row.Ends = row.Oldest.Add(keeps)
 		}
 	}
-	drops, unbound := q.Drops(ctx)
+	drops, unbound := q.DropLimit(ctx)
 	row.Drops = drops
-	if errors.Is(unbound, deadletter.ErrNotTold) {
+	if errors.Is(unbound, deadletter.ErrNotReported) {
 		unbound = nil
 	}
-	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 		p.sayf("%s: the age of the messages is not known: %v", row.DLQ, err)
 	}
 }

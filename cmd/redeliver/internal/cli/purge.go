@@ -13,7 +13,7 @@ import (
 )
 
 func purgeCommand(a *app) *cobra.Command {
-	var p deadletter.Removal
+	var p deadletter.PurgeOptions
 	return workCommand(a, &work{
 		use: "purge [DLQ] --note TEXT", short: "Remove messages for good",
 		long: `Remove messages from a DLQ for good. Export them first if you may need them.

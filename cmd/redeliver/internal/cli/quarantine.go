@@ -51,7 +51,7 @@ can be marked.`,
 			}
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
-			return deadletter.Quarantine(ctx, q, deadletter.Isolation{Filter: f, Who: s.who, Why: s.note, Report: report})
+			return deadletter.Quarantine(ctx, q, deadletter.QuarantineOptions{Filter: f, Who: s.who, Why: s.note, Report: report})
 		},
 	})
 }

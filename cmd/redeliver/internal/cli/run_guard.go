@@ -25,5 +25,5 @@ func (g *guardFlags) read(p *redeliver.Policy) {
 	if g.outage {
 		p.Outage = redeliver.DefaultOutage()
 	}
-	p.DeadLetterRate.Most, p.Rate = g.flood, g.rate
+	p.DeadLetterRate.Max, p.Rate = g.flood, g.rate
 }

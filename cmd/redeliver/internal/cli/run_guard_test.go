@@ -27,7 +27,7 @@ func TestRunGuards(t *testing.T) {
 		t.Errorf("nobody asked for %+v", p)
 	}
 	p := read("--outage", "--dead-letter-rate", "50")
-	if !p.Outage.On() || p.DeadLetterRate.Most != 50 || p.Validate("Policy") != nil {
+	if !p.Outage.On() || p.DeadLetterRate.Max != 50 || p.Validate("Policy") != nil {
 		t.Errorf("%+v: %v", p, p.Validate("Policy"))
 	}
 	p = read("--rate-limit", "2.5", "--burst", "4")
@@ -39,7 +39,7 @@ func TestRunGuards(t *testing.T) {
 		t.Errorf("a burst without a rate is not refused: %v", err)
 	}
 	p = read("--dead-letter-rate", "-1")
-	if err := p.Validate("Policy"); err == nil || !strings.Contains(err.Error(), "Policy.DeadLetterRate.Most") {
+	if err := p.Validate("Policy"); err == nil || !strings.Contains(err.Error(), "Policy.DeadLetterRate.Max") {
 		t.Errorf("a negative rate is not refused: %v", err)
 	}
 }

@@ -194,7 +194,7 @@ func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {
 		DLQ: info.DLQ, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Origin: st.Origin, Group: st.Group,
 		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, Fingerprint: deadletter.Fingerprint(m),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), TraceID: st.TraceID(),
-		Handler: m.Handler, Filler: string(m.Filler), Mark: string(m.Mark), Mismatch: m.Mismatch,
+		Handler: m.Handler, Filler: string(m.Writer), Mark: string(m.Mark), Mismatch: m.Mismatch,
 		Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}
 	if len(m.Foreign) > 0 {
@@ -255,7 +255,7 @@ func (r *messageRow) draw(c *card, m *deadletter.Message) {
 		c.line("finding", f)
 	}
 	c.table("headers", headerGrid(m.Headers))
-	c.table("headers of "+string(m.Filler), headerGrid(m.Foreign))
+	c.table("headers of "+string(m.Writer), headerGrid(m.Foreign))
 	c.text(fmt.Sprintf("body, %d bytes", len(m.Body)), bodyText(m.Body))
 }
 

@@ -221,7 +221,7 @@ func (one *watched) read(ctx context.Context) topRow {
 			now.dead, row.Messages = n, &n
 		}
 		oldest, _, old := one.q.Oldest(ctx)
-		if errors.Is(old, deadletter.ErrNotTold) {
+		if errors.Is(old, deadletter.ErrNotReported) {
 			old = nil
 		} else if old == nil && n > 0 {
 			row.Oldest = oldest.UTC()

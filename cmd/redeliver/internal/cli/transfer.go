@@ -161,8 +161,8 @@ func (nowhere) Add(_ context.Context, msgs []*deadletter.Message) []error {
 
 func (nowhere) Settle(context.Context, deadletter.Task, []deadletter.Settlement) error { return errDry }
 func (nowhere) Save(context.Context, deadletter.Task) error                            { return nil }
-func (nowhere) Wanted(context.Context, string) (deadletter.Wanted, error) {
-	return deadletter.GoOn, nil
+func (nowhere) Requested(context.Context, string) (deadletter.Request, error) {
+	return deadletter.NoRequest, nil
 }
 func (nowhere) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
 func (nowhere) Release(context.Context) error                              { return nil }

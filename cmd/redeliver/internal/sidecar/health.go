@@ -134,17 +134,17 @@ func (s *healthSink) Event(e redeliver.Event) {
 	s.Sink.Event(e)
 }
 
-// Tally has next count: of a message that succeeds nobody else asks.
-func (s *healthSink) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
-	if next, ok := s.Sink.(redeliver.Tallying); ok {
-		return next.Tally(s.Sink, origin, group)
+// Counter has next count: of a message that succeeds nobody else asks.
+func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
+	if next, ok := s.Sink.(redeliver.CountingSink); ok {
+		return next.Counter(s.Sink, origin, group)
 	}
 	return nil, s.Sink
 }
 
 // Watch has next watch.
 func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
-	if next, ok := s.Sink.(redeliver.Watching); ok {
+	if next, ok := s.Sink.(redeliver.LoadSink); ok {
 		return next.Watch(origin, group, load)
 	}
 	return func() {}

@@ -165,7 +165,7 @@ func (w *Webhook) End() {
 	defer cancel()
 	err := w.Close(ctx)
 	if n := w.lost(); err != nil || n > 0 {
-		w.c.Log.Warn("not all dead letters were reported; they stay in the DLQ", "to", w.to(), "posted", w.Counts().Told, "not_posted", n)
+		w.c.Log.Warn("not all dead letters were reported; they stay in the DLQ", "to", w.to(), "posted", w.Counts().Delivered, "not_posted", n)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestWebhook(t *testing.T) {
 	if header.Get("Content-Type") != "application/json" || header.Get("Authorization") != "Bearer k3y" || path != "/services/s3cret?token=t0p" {
 		t.Errorf("posted to %s with %v", path, header)
 	}
-	if n := w.Counts(); n.Told != 1 || log != "" {
+	if n := w.Counts(); n.Delivered != 1 || log != "" {
 		t.Errorf("%+v, log %s", n, log)
 	}
 }
@@ -128,7 +128,7 @@ func TestWebhookAnswers(t *testing.T) {
 				res.WriteHeader(c.code)
 			}
 		}, "first", "second")
-		if n := w.Counts(); tries != c.tries || elsewhere || n.Told != c.posted || n.Told+n.Failed != 2 {
+		if n := w.Counts(); tries != c.tries || elsewhere || n.Delivered != c.posted || n.Delivered+n.Failed != 2 {
 			t.Errorf("%d: %d tries, redirected %v, %+v", c.code, tries, elsewhere, n)
 		}
 		if told := strings.Contains(log, "dead letter not reported") && strings.Contains(log, "id=first"); told != (c.posted == 1) {
