@@ -47,7 +47,7 @@ func countsAttempts(b *fixture) {
 			fallthrough
 		default:
 			if st.Error != errHandler.Error() || st.FirstFailed.IsZero() || !st.FirstFailed.Equal(first) || st.LastFailed.Before(first) || st.Due.IsZero() {
-				b.Errorf("attempt %d is told of its past: %+v", i+1, st)
+				b.Errorf("attempt %d has the past %+v", i+1, st)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func saysWhy(b *fixture) {
 	}
 	told := eventsOf[redeliver.DeadLettered](b.journal)
 	if len(told) != 1 || told[0].Where == "" || told[0].State.Reason != st.Reason || told[0].State.Attempts != st.Attempts {
-		b.Errorf("the sink was told %+v, the headers say %+v", told, st)
+		b.Errorf("the sink got %+v, the headers say %+v", told, st)
 	}
 }
 

@@ -42,7 +42,7 @@ func credentials(b *fixture) {
 	const secret = "hunter2"
 	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.Attempts > 0 && (strings.Contains(a.State.Error, secret) || !strings.Contains(a.State.Error, "db:5432")) {
-			b.Errorf("the handler is told %q", a.State.Error)
+			b.Errorf("the handler gets %q", a.State.Error)
 		}
 		return errors.New("dial postgres://billing:" + secret + "@db:5432/cards: refused")
 	})
@@ -58,7 +58,7 @@ func credentials(b *fixture) {
 	}
 	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if strings.Contains(e.State.Error, secret) || e.State.LastFailed.After(time.Now()) {
-			b.Errorf("the sink was told %+v", e.State)
+			b.Errorf("the sink got %+v", e.State)
 		}
 	}
 }

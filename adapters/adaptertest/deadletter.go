@@ -14,7 +14,7 @@ import (
 )
 
 // DeadLetters opens the DLQ of a group as a separate process would, and returns a function that kills that process:
-// as with [Service.Kill], nothing is released. After a kill its claim must end by itself, soon.
+// as with [Service.Kill], nothing is released. After a kill its claim must expire soon.
 type DeadLetters func(t testing.TB, origin, group string) (q deadletter.Queue, kill func())
 
 // RunDeadLetters runs the kit of a [deadletter.Queue]: one subtest for each promise.
@@ -102,7 +102,7 @@ func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// empty checks that nothing lies in the DLQ.
+// empty checks that the DLQ is empty.
 func (d *dlqFixture) empty(q deadletter.Queue) {
 	d.Helper()
 	if got := d.idsInDLQ(q); len(got) > 0 {
@@ -121,8 +121,7 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove counts the attempts of messages above so many of each. What was sent twice may still be on its way; what is
-// behind it shows that it is not.
+// runsAbove counts the attempts of messages above so many of each. A duplicate may still be on its way; a later message shows that none is.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))

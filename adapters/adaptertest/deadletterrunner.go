@@ -41,7 +41,7 @@ func secondRunner(d *dlqFixture) {
 	_, err := deadletter.Run(ctx, second, newReplay())
 	held, ok := errors.AsType[*deadletter.HeldError](err)
 	if !ok || held.Holder.Who != "ann@ops" || held.Holder.Task != "the-first" {
-		d.Fatalf("a second runner was told %v, want who has the DLQ", err)
+		d.Fatalf("a second runner got %v, want the holder of the DLQ", err)
 	}
 	if got := d.idsInDLQ(second); !slices.Equal(got, ids) {
 		d.Errorf("the DLQ has %q, want %q", got, ids)

@@ -92,7 +92,7 @@ const (
 	DLQ    Place = "the DLQ"
 )
 
-// Patience bounds every wait of the kit for something that must happen. A dead
+// Timeout bounds every wait of the kit for something that must happen. A dead
 // runner's replay that another resumes took 80 s with one core for everything.
 const Timeout = 2 * time.Minute
 

@@ -7,7 +7,7 @@ import (
 )
 
 // levels: a deploy with another policy strands nothing.
-func levels() []test {
+func olderPolicies() []test {
 	return []test{
 		{name: "MessagesOfAnOlderPolicyComeBack", needs: "KeepsAttempts", body: olderPolicy},
 		{name: "MessagesOnALongerLevelComeBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},

@@ -93,7 +93,7 @@ func inFlightIsKnown(b *fixture) {
 	p.close()
 	p.awaitLoad("when it is closed", redeliver.Load{})
 	if _, ended := p.watchedSubscriptions(); ended != 1 {
-		b.Errorf("the end of %d subscriptions was told, want 1", ended)
+		b.Errorf("the end of %d subscriptions was reported, want 1", ended)
 	}
 }
 

@@ -73,7 +73,7 @@ func outage(b *fixture) {
 		}
 	})
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
+	b.await("the sink gets the change", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began, before := time.Now(), len(b.all())
 	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
 	// Twice those in flight at the start, because a retry may have been on its way, and a probe every 400 ms except
@@ -95,7 +95,7 @@ func outage(b *fixture) {
 		b.Errorf("%d messages were committed, want %d", len(committed), n-1)
 	}
 	b.checkOneFailure()
-	b.await("the sink is told of its end", func() bool {
+	b.await("the sink gets its end", func() bool {
 		told := b.outageChanges()
 		return told[len(told)-1] == redeliver.ChangeOutageOver
 	})
@@ -107,7 +107,7 @@ func outageAndClose(b *fixture) {
 	msgs, ids := numberedMessages(n)
 	p := b.start(Config{Policy: outagePolicy(), MaxInFlight: 5, DrainTimeout: 50 * time.Second}, b.failDuringOutage)
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
+	b.await("the sink gets the change", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began := time.Now()
 	p.close()
 	if took := time.Since(began); took > 40*time.Second { // of its drain timeout

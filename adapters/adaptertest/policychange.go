@@ -77,6 +77,6 @@ func reportsOtherPolicy(b *fixture) {
 		}
 	}
 	if n := len(told); n != 1 {
-		b.Errorf("that another policy writes was told %d times, want once", n)
+		b.Errorf("another policy was reported %d times, want once", n)
 	}
 }

@@ -70,8 +70,8 @@ func replayToOne(b *fixture, headers bool) {
 	b.ranOnceIn(other, ids)
 }
 
-// ranOnceIn checks that the second group has run messages once. What was written to the origin meanwhile stands before the last
-// ones, in whatever parts an origin has.
+// ranOnceIn checks that the second group has run messages once. Anything written to the origin meanwhile comes before
+// the last ones, in every part of an origin.
 func (b *fixture) ranOnceIn(other *journal, ids []string) {
 	b.Helper()
 	last := make([]string, 8)

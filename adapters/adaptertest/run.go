@@ -26,23 +26,23 @@ type test struct {
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), waits(), levels(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 
 // Run runs the kit: one subtest for each promise. The log lists promises that the harness's Features exclude.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, tests())
+	runTests(t, h, tests())
 }
 
 // RunHostile is Run for only the promises about hostile messages.
 func RunHostile(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, hostile())
+	runTests(t, h, hostile())
 }
 
-func run(t *testing.T, h Harness, all []test) {
+func runTests(t *testing.T, h Harness, all []test) {
 	t.Helper()
 	var todo []test
 	for _, c := range all {

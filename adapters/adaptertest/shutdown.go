@@ -85,7 +85,7 @@ func cutShort(b *fixture) {
 		}
 		for _, a := range b.ran(id) {
 			if a.State.Error == "cut short" {
-				b.Errorf("attempt %d of %s is told that it failed", a.State.Attempt(), id)
+				b.Errorf("attempt %d of %s has the state of a failure", a.State.Attempt(), id)
 			}
 		}
 	}

@@ -31,13 +31,13 @@ func CheckTable(t *testing.T, markdownFile, column string, f Features) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range checkTable(string(text), column, f) {
+	for _, problem := range tableProblems(string(text), column, f) {
 		t.Errorf("%s: %s", markdownFile, problem)
 	}
 }
 
-// checkTable returns the problems of the table.
-func checkTable(text, column string, f Features) (problems []string) {
+// tableProblems returns the problems of the table.
+func tableProblems(text, column string, f Features) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	_, table, _ := strings.Cut("\n"+text, "\n| "+firstColumn+" |")
 	head, rest, _ := strings.Cut(table, "\n")

@@ -46,7 +46,7 @@ func TestCheckTable(t *testing.T) {
 		"a short row":    {strings.Replace(sample, "| `ManyGroups` | yes | yes |", "| `ManyGroups` | yes |", 1), "RabbitMQ", rabbit, "no cell for RabbitMQ"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := checkTable(c.text, c.column, c.f)
+			problems := tableProblems(c.text, c.column, c.f)
 			if c.want == "" && len(problems) == 0 {
 				return
 			}

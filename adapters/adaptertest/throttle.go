@@ -61,7 +61,7 @@ func shrinks(b *fixture) {
 		return errHandler
 	})
 	b.put(msgs...)
-	b.await("the sink is told", func() bool { return len(b.changesOf(redeliver.ChangeThrottled)) > 0 })
+	b.await("the sink gets the change", func() bool { return len(b.changesOf(redeliver.ChangeThrottled)) > 0 })
 	told := b.changesOf(redeliver.ChangeThrottled)
 	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
 		b.Errorf("told %+v", told)

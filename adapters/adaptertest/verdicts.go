@@ -20,7 +20,7 @@ func verdicts() []test {
 		{name: "ClassifyDecides", body: classified},
 		{name: "RetryAfterIsHonoured", body: retryAfter},
 		{name: "ATooLongRetryAfterIsUnschedulable", body: unschedulable},
-		{name: "AnUndecodableMessageGoesToTheDLQUnchanged", body: undecodable},
+		{name: "AnUndecodableMessageGoesToTheDLQUnchanged", body: undecodableBody},
 		{name: "APanicIsAnAttemptAndEndsAsPanic", body: panics},
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
 		{name: "AHandlerExtendsItsAttempt", body: extended},
@@ -89,7 +89,7 @@ func unschedulable(b *fixture) {
 	b.checkDeadLetter(redeliver.ReasonUnschedulable, 1)
 }
 
-func undecodable(b *fixture) {
+func undecodableBody(b *fixture) {
 	b.start(Config{Policy: quickPolicy(3)}, func(a *attempt) error {
 		if bytes.Contains(a.Payload, []byte(Undecodable)) {
 			b.Errorf("the handler got %q", a.Payload)

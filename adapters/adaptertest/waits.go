@@ -11,7 +11,7 @@ import (
 
 // waits: promise 4. Every test of the kit checks that no attempt begins before State.Due. These tests check State.Due
 // itself, and how soon after it a retry begins.
-func waits() []test {
+func dueTimes() []test {
 	return []test{
 		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
 		{name: "AWaitOfManyHopsIsNeverEarly", body: hops},
@@ -49,7 +49,7 @@ func (b *fixture) checkDueTimes(ids ...string) {
 		n  int
 	}
 	decided := make(map[nth]time.Time)
-	b.await("every retry was told of", func() bool {
+	b.await("every retry was reported", func() bool {
 		for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 			decided[nth{r.State.ID, r.State.Attempts}] = r.State.Due
 		}
