@@ -121,7 +121,8 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove counts the attempts of messages above so many of each. A duplicate may still be on its way; a later message shows that none is.
+// runsAbove counts the attempts of messages beyond this many of each. A duplicate may still be on its way; a later
+// message shows that none is.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))

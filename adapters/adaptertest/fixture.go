@@ -104,7 +104,7 @@ func (b *fixture) hold(until <-chan struct{}) {
 	}
 }
 
-// handled puts messages and returns when each was committed or dead-lettered.
+// handled puts messages and waits until each is committed or dead-lettered.
 func (b *fixture) handled(ids ...string) {
 	b.Helper()
 	b.put(namedMessages(ids...)...)
@@ -188,7 +188,7 @@ func (b *fixture) wantEach(n int, ids ...string) {
 	}
 }
 
-// wantBelieved checks that no header of redeliver's was ignored.
+// wantBelieved checks that no header of redeliver was ignored.
 func (b *fixture) wantBelieved() {
 	b.Helper()
 	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {

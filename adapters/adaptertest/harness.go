@@ -92,8 +92,8 @@ const (
 	DLQ    Place = "the DLQ"
 )
 
-// Timeout bounds every wait of the kit for something that must happen. A dead
-// runner's replay that another resumes took 80 s with one core for everything.
+// Timeout bounds every wait of the kit for something that must happen. Resuming a dead runner's replay took 80 s with
+// one core for everything.
 const Timeout = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means

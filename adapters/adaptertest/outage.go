@@ -24,7 +24,7 @@ func outagePolicy() redeliver.Policy {
 	return p
 }
 
-// outageChanges are the changes of the subscription that concern outages.
+// outageChanges returns the changes of the subscription that report outages.
 func (b *fixture) outageChanges() (told []redeliver.Change) {
 	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {

@@ -30,8 +30,8 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Retention implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
-// and policies, which the management API tells.
+// Retention implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
+// management API reports them.
 func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
@@ -48,8 +48,8 @@ func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	return max(ttl, time.Millisecond), nil // a TTL of 0 means at once, not never
 }
 
-// DropLimit implements [driver.DLQ]: the bounds of its length, and what deletes the
-// queue itself.
+// DropLimit implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
+// itself.
 func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// defaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
-// the time for which a dead runner keeps out the next one.
+// defaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
+// next one for up to twice that time.
 const defaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
