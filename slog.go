@@ -42,133 +42,105 @@ func (s slogSink) Wants(e Event) bool {
 }
 
 func (s slogSink) write(e Event) {
-	level, text, st, err := describe(e)
+	r := recordOf(e)
 	var stack string
-	switch e.(type) {
-	case RetryScheduled, DeadLettered, Discarded:
+	if r.decided {
 		// Nothing above the handler sees the panic, so no one else logs its stack.
-		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
-			level, stack = max(level, slog.LevelWarn), limits.Cut(string(p.Stack), maxStack)
+		if p, ok := errors.AsType[*PanicError](r.err); ok && p != nil && len(p.Stack) > 0 {
+			r.level, stack = max(r.level, slog.LevelWarn), limits.Cut(string(p.Stack), maxStack)
 		}
 	}
-	if !s.log.Enabled(context.Background(), level) {
+	if !s.log.Enabled(context.Background(), r.level) {
 		return
 	}
-	attrs := details(e)
-	if st != nil {
+	attrs := r.attrs
+	if st := r.state; st != nil {
 		attrs = append([]slog.Attr{
 			slog.String("id", st.ID), slog.String("origin", st.Origin), slog.String("group", st.Group),
 		}, attrs...)
 	}
-	if err != nil {
-		attrs = append(attrs, slog.String("error", errorOf(e, err)))
+	if r.err != nil {
+		attrs = append(attrs, slog.String("error", r.errorText()))
 	}
 	if stack != "" {
 		attrs = append(attrs, slog.String("stack", stack))
 	}
-	s.log.LogAttrs(context.Background(), level, text, attrs...)
+	s.log.LogAttrs(context.Background(), r.level, r.text, attrs...)
 }
 
-// errorOf is the text of an event's error: the state's, which Policy.ErrorText has written, else the error's, made safe.
-func errorOf(e Event, err error) string {
-	text := ""
-	switch e := e.(type) {
-	case RetryScheduled:
-		text = e.State.Error
-	case MessagePostponed:
-		text = e.State.Error
-	case DeadLettered:
-		text = e.State.Error
-	case Discarded:
-		text = e.State.Error
-	}
-	if text != "" {
-		return text
-	}
-	return safeText(err.Error)
+// logRecord is what a log says of an event.
+type logRecord struct {
+	level   slog.Level
+	text    string
+	state   *State // nil where the event is not about one message
+	err     error
+	decided bool // err is what the message's fate was decided by
+	attrs   []slog.Attr
 }
 
-// describe returns the level, the text, the message and the error of an event.
-func describe(e Event) (slog.Level, string, *State, error) {
+// errorText is the text of the error: the state's, which Policy.ErrorText has written, else the error's, made safe.
+func (r logRecord) errorText() string {
+	if r.decided && r.state.Error != "" {
+		return r.state.Error
+	}
+	return safeText(r.err.Error)
+}
+
+func recordOf(e Event) logRecord {
 	switch e := e.(type) {
 	case Attempted:
-		return slog.LevelDebug, "attempt ended", &e.State, e.Err
+		return logRecord{slog.LevelDebug, "attempt ended", &e.State, e.Err, false, []slog.Attr{
+			slog.Int("attempt", e.State.Attempt()), slog.Duration("took", e.Took)}}
 	case Committed:
-		return slog.LevelDebug, "message committed", &e.State, nil
+		return logRecord{slog.LevelDebug, "message committed", &e.State, nil, false, nil}
 	case RetryScheduled:
-		return slog.LevelInfo, "retry scheduled", &e.State, e.Err
+		return logRecord{slog.LevelInfo, "retry scheduled", &e.State, e.Err, true, []slog.Attr{
+			slog.Int("attempts", e.State.Attempts), slog.Duration("delay", e.Delay), slog.Time("due", e.State.Due), slog.String("where", e.Where)}}
 	case MessagePostponed:
-		return slog.LevelInfo, "message postponed", &e.State, e.Err
-	case DeadLettered:
-		return slog.LevelWarn, "message dead-lettered", &e.State, e.Err
-	case Discarded:
-		return slog.LevelWarn, "message discarded", &e.State, e.Err
-	case Hopped:
-		return slog.LevelDebug, "message hopped", &e.State, nil
-	case Published:
-		return slog.LevelDebug, "delayed message published", &e.State, nil
-	case PublishFailed: // a change of the subscription reports the outage once
-		return slog.LevelDebug, "publish refused, source stays unacked", &e.State, e.Err
-	case HandlerStuck:
-		return slog.LevelWarn, "handler outlived its timeout", &e.State, nil
-	case LateAnswer:
-		return slog.LevelWarn, "late answer ignored", &e.State, e.Err
-	case HeadersIgnored:
-		return slog.LevelWarn, "headers ignored", nil, nil
-	case Abandoned:
-		return slog.LevelInfo, "attempt abandoned", &e.State, e.Err
-	case MessagesLost:
-		return slog.LevelError, "messages are lost", nil, nil
-	case SubscriptionChanged:
-		level := slog.LevelInfo
-		if e.Err != nil {
-			level = slog.LevelWarn
-		}
-		return level, "subscription: " + string(e.Change), nil, e.Err
-	default:
-		return slog.LevelDebug, "event", nil, nil
-	}
-}
-
-// details returns the attributes of one kind of event.
-func details(e Event) []slog.Attr {
-	switch e := e.(type) {
-	case Attempted:
-		return []slog.Attr{slog.Int("attempt", e.State.Attempt()), slog.Duration("took", e.Took)}
-	case RetryScheduled:
-		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.Duration("delay", e.Delay), slog.Time("due", e.State.Due), slog.String("where", e.Where)}
-	case MessagePostponed:
-		return []slog.Attr{slog.Duration("delay", e.Delay), slog.Time("since", e.State.PostponedSince), slog.String("where", e.Where)}
+		return logRecord{slog.LevelInfo, "message postponed", &e.State, e.Err, true, []slog.Attr{
+			slog.Duration("delay", e.Delay), slog.Time("since", e.State.PostponedSince), slog.String("where", e.Where)}}
 	case DeadLettered:
 		attrs := []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason)), slog.String("where", e.Where)}
 		if e.State.Truncated != "" {
 			attrs = append(attrs, slog.String("truncated", e.State.Truncated))
 		}
-		return attrs
+		return logRecord{slog.LevelWarn, "message dead-lettered", &e.State, e.Err, true, attrs}
 	case Discarded:
-		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}
+		return logRecord{slog.LevelWarn, "message discarded", &e.State, e.Err, true, []slog.Attr{
+			slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}}
 	case Hopped:
-		return []slog.Attr{slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}
+		return logRecord{slog.LevelDebug, "message hopped", &e.State, nil, false, []slog.Attr{
+			slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}}
 	case Published:
-		return []slog.Attr{slog.String("topic", e.Topic)}
-	case PublishFailed:
-		return []slog.Attr{slog.String("where", e.Where), slog.Int("try", e.Try), slog.Duration("retry", e.Retry)}
+		return logRecord{slog.LevelDebug, "delayed message published", &e.State, nil, false, []slog.Attr{slog.String("topic", e.Topic)}}
+	case PublishFailed: // a change of the subscription reports the outage once
+		return logRecord{slog.LevelDebug, "publish refused, source stays unacked", &e.State, e.Err, false, []slog.Attr{
+			slog.String("where", e.Where), slog.Int("try", e.Try), slog.Duration("retry", e.Retry)}}
 	case HandlerStuck:
-		return []slog.Attr{slog.Int("attempt", e.State.Attempt()), slog.Duration("timeout", e.Timeout), slog.Int64("stuck", e.Stuck)}
+		return logRecord{slog.LevelWarn, "handler outlived its timeout", &e.State, nil, false, []slog.Attr{
+			slog.Int("attempt", e.State.Attempt()), slog.Duration("timeout", e.Timeout), slog.Int64("stuck", e.Stuck)}}
 	case LateAnswer:
-		return []slog.Attr{slog.Int64("stuck", e.Stuck)}
+		return logRecord{slog.LevelWarn, "late answer ignored", &e.State, e.Err, false, []slog.Attr{slog.Int64("stuck", e.Stuck)}}
 	case HeadersIgnored:
-		return []slog.Attr{slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", firstOf(e.Findings))}
+		return logRecord{slog.LevelWarn, "headers ignored", nil, nil, false, []slog.Attr{
+			slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", firstOf(e.Findings))}}
+	case Abandoned:
+		return logRecord{slog.LevelInfo, "attempt abandoned", &e.State, e.Err, false, nil}
 	case MessagesLost:
-		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("where", e.Where), slog.Int64("count", e.Count), slog.String("detail", e.Detail)}
+		return logRecord{slog.LevelError, "messages are lost", nil, nil, false, []slog.Attr{
+			slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("where", e.Where),
+			slog.Int64("count", e.Count), slog.String("detail", e.Detail)}}
 	case SubscriptionChanged:
-		attrs := []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group)}
+		level, attrs := slog.LevelInfo, []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group)}
+		if e.Err != nil {
+			level = slog.LevelWarn
+		}
 		if e.Detail != "" {
 			attrs = append(attrs, slog.String("detail", e.Detail))
 		}
-		return attrs
+		return logRecord{level, "subscription: " + string(e.Change), nil, e.Err, false, attrs}
 	default:
-		return nil
+		return logRecord{level: slog.LevelDebug, text: "event"}
 	}
 }
 

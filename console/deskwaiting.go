@@ -60,27 +60,28 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 		return err
 	}
 	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
-	q, err := d.enter(&who, key, rec)
-	if err != nil {
-		return err
-	}
-	to, err := q.commander()
-	if err == nil {
+	return d.direct(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
 		c.Who = signature(who)
-		ctx, cancel := context.WithTimeout(ctx, lookTime)
-		defer cancel()
-		var given deadletter.Command
-		if given, err = to.Command(ctx, c); err == nil {
-			rec.Task = given.ID
-		}
-	}
-	return errors.Join(err, d.left(who, q, rec, nil, err))
+		given, err := to.Command(ctx, c)
+		rec.Task = given.ID
+		return err
+	})
 }
 
 // withdraw takes a command back.
 func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Withdraw, Task: cut(id, maxActor)}
-	q, err := d.enter(&who, key, rec)
+	return d.direct(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
+		if err := to.Withdraw(ctx, id); err != nil {
+			return fmt.Errorf("taking the command %s back: %w", id, err)
+		}
+		return nil
+	})
+}
+
+// direct does something with the consumers of a DLQ's group, and records it.
+func (d *desk) direct(ctx context.Context, who *Actor, key string, rec *Record, do func(context.Context, Commander) error) error {
+	q, err := d.enter(who, key, *rec)
 	if err != nil {
 		return err
 	}
@@ -88,9 +89,7 @@ func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
 		defer cancel()
-		if err = to.Withdraw(ctx, id); err != nil {
-			err = fmt.Errorf("taking the command %s back: %w", id, err)
-		}
+		err = do(ctx, to)
 	}
-	return errors.Join(err, d.left(who, q, rec, nil, err))
+	return errors.Join(err, d.left(*who, q, *rec, nil, err))
 }

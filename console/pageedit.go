@@ -51,12 +51,9 @@ func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
 	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
 		return err
 	}
-	l, err := c.asked(r)
-	if err != nil {
-		return err
-	}
+	l, err := c.asked(w, r)
 	if l == nil {
-		return c.askLook(w, r, r.FormValue("dlq"))
+		return err
 	}
 	if err := fewHeaders(l); err != nil {
 		return err
@@ -132,7 +129,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	v := r.PostForm
 	v.Set("look", "yes") // the form was shown
 	r.Form.Set("look", "yes")
-	l, err := c.asked(r)
+	l, err := c.asked(w, r)
 	if err != nil {
 		return &beforeError{err}
 	}

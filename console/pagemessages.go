@@ -155,14 +155,11 @@ type MessagePage struct {
 }
 
 func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
-	q, who := r.URL.Query(), actorOf(r)
-	l, err := c.asked(r)
-	if err != nil {
+	l, err := c.asked(w, r)
+	if l == nil {
 		return err
 	}
-	if l == nil {
-		return c.askLook(w, r, q.Get("dlq"))
-	}
+	who := actorOf(r)
 	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
@@ -175,9 +172,9 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// asked is the message that a request names; nil where looking for it changes
-// something and nobody has said that it is meant.
-func (c *Console) asked(r *http.Request) (*Letter, error) {
+// asked is the message that a request names. Where looking for it changes something, and nobody has said that it
+// is meant, the answer is the question, and there is no message.
+func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error) {
 	key, at := r.FormValue("dlq"), r.FormValue(pAt)
 	if at == "" || len(at) > maxParam {
 		return nil, wrong("the address must have the position of the message")
@@ -187,6 +184,9 @@ func (c *Console) asked(r *http.Request) (*Letter, error) {
 		return nil, err
 	}
 	if o.Costly && r.FormValue("look") == "" {
+		q := r.URL.Query()
+		q.Set("look", "yes")
+		c.show(w, r, http.StatusOK, "ask", Frame{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: AskPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
 		return nil, nil
 	}
 	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
@@ -198,28 +198,14 @@ type AskPage struct {
 	URL string
 }
 
-func (c *Console) askLook(w http.ResponseWriter, r *http.Request, key string) error {
-	o, err := c.desk.one(actorOf(r), key)
-	if err != nil {
-		return err
-	}
-	q := r.URL.Query()
-	q.Set("look", "yes")
-	c.show(w, r, http.StatusOK, "ask", Frame{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: AskPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
-	return nil
-}
-
 // payload is the body as it is, as a file: a browser must never show it as a page.
 func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
 	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
 		return err
 	}
-	l, err := c.asked(r)
-	if err != nil {
-		return err
-	}
+	l, err := c.asked(w, r)
 	if l == nil {
-		return c.askLook(w, r, r.FormValue("dlq"))
+		return err
 	}
 	name := strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '.' {

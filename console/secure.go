@@ -27,6 +27,9 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
+		if r.TLS != nil && !strings.Contains(strings.Trim(r.Host, "[]"), ":") {
+			h.Set("Strict-Transport-Security", "max-age=31536000") // with a port, it would bind others of that name, too
+		}
 		if !c.named(r.Host) {
 			c.problem(w, r, http.StatusMisdirectedRequest, "This console has another name", "It does not answer to the name by which it was asked for. --host, or Config.Hosts, has its names.")
 			return

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -109,6 +110,28 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 			if (a.StatusCode == http.StatusForbidden) != (from != "127.0.0.1:1") {
 				t.Errorf("%s from %s is %d", target, from, a.StatusCode)
 			}
+		}
+	}
+}
+
+// A browser that has come over TLS shall come over TLS again. Where the address has a port, the name is also that of
+// others on the machine, who may have no TLS.
+func TestABrowserIsToldToKeepTLS(t *testing.T) {
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for target, want := range map[string]string{
+		"https://localhost/": "max-age=31536000", "https://localhost/none": "max-age=31536000",
+		"https://localhost:8377/": "", "https://[::1]:8377/": "", "http://localhost/": "",
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+		r.RemoteAddr = "127.0.0.1:40000"
+		c.ServeHTTP(w, r)
+		if got := w.Header().Get("Strict-Transport-Security"); got != want {
+			t.Errorf("%s has %q, want %q", target, got, want)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closed(ctx, s)) }()
+	defer func() { err = errors.Join(err, finish(ctx, s.Close)) }()
 	all, err := c.q.look(ctx, s, c.holder, Start, true)
 	if err != nil {
 		return err

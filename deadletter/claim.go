@@ -60,7 +60,7 @@ func (q *driverQueue) Claim(ctx context.Context, h Holder) (Claim, error) {
 	}
 	h.Since = now()
 	if err := s.Lock(ctx, driver.ClaimLock, h); err != nil {
-		return nil, errors.Join(err, closed(ctx, s))
+		return nil, errors.Join(err, finish(ctx, s.Close))
 	}
 	return &driverClaim{q: q, s: s, holder: h}, nil
 }

@@ -64,7 +64,7 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 			report.Progress(*t)
 		}
 	}
-	if released := release(ctx, claim); err == nil {
+	if released := finish(ctx, claim.Release); err == nil {
 		err = released
 	}
 	return err

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,12 +56,7 @@ func tasksIn(state driver.State) (all []Task) {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(x, y Task) int {
-		if c := x.Created.Compare(y.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(x.ID, y.ID)
-	})
+	slices.SortFunc(all, func(x, y Task) int { return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.ID, y.ID)) })
 	return all
 }
 
@@ -98,7 +94,7 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	}
 	scan, err := q.look(ctx, s, Holder{Who: "somebody who looks", Task: "none"}, from, false)
 	if err != nil {
-		return nil, errors.Join(err, closed(ctx, s))
+		return nil, errors.Join(err, finish(ctx, s.Close))
 	}
 	scan.alone = s
 	return scan, nil
@@ -149,13 +145,6 @@ func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) 
 			return fmt.Errorf("waiting until nobody else looks at %s: %w", q.Info().DLQ, err)
 		}
 	}
-}
-
-// closed closes a session, also where ctx has ended.
-func closed(ctx context.Context, s driver.Session) error {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
-	defer cancel()
-	return s.Close(last)
 }
 
 // driverScan reads a DLQ.

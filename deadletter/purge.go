@@ -46,7 +46,7 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	if p.Expect > 0 {
 		r.counted = time.Now()
 		if err := expect(ctx, q, p); err != nil {
-			return Task{}, errors.Join(err, release(ctx, claim))
+			return Task{}, errors.Join(err, finish(ctx, claim.Release))
 		}
 	}
 	return r.run(ctx)

@@ -2,10 +2,10 @@ package deadletter
 
 import "context"
 
-// release gives a DLQ up, also when ctx has ended, within maxFinish: a broker that does not answer blocks
-// nobody, and the claim expires.
-func release(ctx context.Context, claim Claim) error {
+// finish gives up a claim or a session, also when ctx has ended, within maxFinish: a broker that does not answer
+// blocks nobody, and what is held expires.
+func finish(ctx context.Context, end func(context.Context) error) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
-	return claim.Release(last)
+	return end(last)
 }

@@ -142,7 +142,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		err = endPause(ctx, q, claim, &t)
 	}
 	if err != nil {
-		return t, errors.Join(err, release(ctx, claim))
+		return t, errors.Join(err, finish(ctx, claim.Release))
 	}
 	t.Status, t.Note, t.Ended = StatusRunning, "", time.Time{}
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)

@@ -204,7 +204,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 		t.Ended = t.Updated
 		err = claim.Save(ctx, t)
 	}
-	return errors.Join(err, release(ctx, claim))
+	return errors.Join(err, finish(ctx, claim.Release))
 }
 
 func want(ctx context.Context, q Queue, id string, w Request) error {

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redeliver/redeliver/internal/leak"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var origin = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)

@@ -77,7 +77,7 @@ natively() { [[ -z ${!1-} ]] && ! answers_docker; }
 need() {
   case $1 in
   test) for part in gcc kafka rabbitmq sqs redis chromium python; do need $part; done ;;
-  prove) for part in test rabbitmq4 moto pika promtool javac; do need $part; done ;;
+  prove) for part in test rabbitmq4 moto pika promtool postgresql javac; do need $part; done ;;
   gcc)
     want gcc "the race detector" command -v gcc
     want libc6-dev "the race detector" test -e /usr/include/stdlib.h
@@ -96,6 +96,7 @@ need() {
     ;;
   pika) want python3-pika "an independent client of RabbitMQ" python_with "import pika" ;;
   promtool) want prometheus "checks the alerts" command -v promtool ;;
+  postgresql) want postgresql "a database for the inbox" compgen -G "/usr/lib/postgresql/*/bin/postgres" ;;
   javac)
     want openjdk-17-jdk-headless "compiles the service of Spring Kafka" command -v javac
     want maven "fetches Spring Kafka" command -v mvn

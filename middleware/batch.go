@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -75,8 +74,8 @@ func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, erro
 type batches struct {
 	config BatchConfig
 	fn     BatchFunc
-	all    atomic.Pointer[[]*gatherer] // copied on write
-	mu     sync.Mutex                  // for writers
+	all    sync.Map   // of *gatherer, by *engine.Subscription
+	mu     sync.Mutex // for writers
 }
 
 // add adds a message to the queue of its subscription.
@@ -114,30 +113,15 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 
 // gatherer returns the gatherer of a subscription; nil stands for messages that no subscriber of redeliver delivered.
 func (b *batches) gatherer(sub *engine.Subscription) *gatherer {
-	if g := b.find(sub); g != nil {
-		return g
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if g := b.find(sub); g != nil {
-		return g
-	}
-	g := newGatherer(b.config, b.fn, sub)
-	all := []*gatherer{g}
-	if old := b.all.Load(); old != nil {
-		all = append(all, *old...)
-	}
-	b.all.Store(&all)
-	return g
-}
-
-func (b *batches) find(sub *engine.Subscription) *gatherer {
-	if all := b.all.Load(); all != nil {
-		for _, g := range *all {
-			if g.sub == sub {
-				return g
-			}
+	known, ok := b.all.Load(sub)
+	if !ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if known, ok = b.all.Load(sub); !ok {
+			known = newGatherer(b.config, b.fn, sub)
+			b.all.Store(sub, known)
 		}
 	}
-	return nil
+	g, _ := known.(*gatherer)
+	return g
 }

@@ -8,13 +8,13 @@ import (
 // gatherer makes the batches of one subscription.
 type gatherer struct {
 	fn      BatchFunc
-	sub     *engine.Subscription // nil for messages that no subscriber of redeliver delivered
 	batches *engine.Batches
 	refused error // not nil: no message of the subscription is handled
 }
 
+// newGatherer makes one; sub is nil for messages that no subscriber of redeliver delivered.
 func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gatherer {
-	g := &gatherer{fn: fn, sub: sub}
+	g := &gatherer{fn: fn}
 	g.batches = engine.NewBatches(c, sub, g.callBatch)
 	if sub == nil {
 		return g

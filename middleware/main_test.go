@@ -3,10 +3,10 @@ package middleware_test
 import (
 	"testing"
 
-	"github.com/redeliver/redeliver/internal/leak"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func must[T any](v T, err error) T {
 	if err != nil {

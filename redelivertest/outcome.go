@@ -2,6 +2,7 @@ package redelivertest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -159,32 +160,8 @@ func (o *Outcome) linef(format string, args ...any) {
 
 // stateOf is the state that an event tells of, if it is about one message.
 func stateOf(e redeliver.Event) (st redeliver.State, ok bool) {
-	switch e := e.(type) {
-	case redeliver.Attempted:
-		return e.State, true
-	case redeliver.Committed:
-		return e.State, true
-	case redeliver.RetryScheduled:
-		return e.State, true
-	case redeliver.MessagePostponed:
-		return e.State, true
-	case redeliver.DeadLettered:
-		return e.State, true
-	case redeliver.Discarded:
-		return e.State, true
-	case redeliver.Hopped:
-		return e.State, true
-	case redeliver.Published:
-		return e.State, true
-	case redeliver.PublishFailed:
-		return e.State, true
-	case redeliver.HandlerStuck:
-		return e.State, true
-	case redeliver.LateAnswer:
-		return e.State, true
-	case redeliver.Abandoned:
-		return e.State, true
-	default:
-		return redeliver.State{}, false
+	if v := reflect.ValueOf(e).FieldByName("State"); v.IsValid() {
+		return reflect.TypeAssert[redeliver.State](v)
 	}
+	return redeliver.State{}, false
 }

@@ -203,15 +203,7 @@ func partialAtTimeout(b *fixture) {
 
 func oneOfAKey(b *fixture) {
 	const keys, each = 3, 4
-	var msgs []Message
-	var ids []string
-	for i := range each {
-		for k := range keys {
-			id := fmt.Sprintf("%d-%02d", k, i)
-			msgs = append(msgs, Message{ID: id, Key: fmt.Append(nil, "key ", k), Body: []byte(id)})
-			ids = append(ids, id)
-		}
-	}
+	msgs, ids := inTurn(keys, each)
 	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
 	b.put(msgs...)
 	b.awaitEnds(ids...)

@@ -37,17 +37,7 @@ func flushed(b *fixture) {
 	if n := len(b.all()); n > 0 {
 		b.Errorf("%d messages did not wait for more", n)
 	}
-	p.close()
-	committed, _ := b.ended()
-	b.start(Config{Policy: quickPolicy(1)}, succeed)
-	b.put(namedMessages("last")...)
-	b.awaitEnds(append(ids, "last")...)
-	for _, id := range ids {
-		if committed[id] != 1 {
-			b.Errorf("%s was committed %d times when the service was closed", id, committed[id])
-		}
-		b.wantRuns(id, 1)
-	}
+	b.closeFinishes(p.process, ids...)
 	b.dead(0)
 }
 

@@ -136,6 +136,10 @@ func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 	d.Helper()
 	q, kill := d.openOne()
 	m.kill = kill
+	return m.over(q)
+}
+
+func (m *killableDriver) over(q deadletter.Queue) deadletter.Queue {
 	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return killableDLQ{inner, m} })
 }
 
@@ -145,6 +149,7 @@ type killableDriver struct {
 	left   int
 	behind bool
 	kill   func()
+	lives  bool // it continues after kill
 	dead   bool
 	at     string // the name of that call
 }
@@ -159,18 +164,23 @@ func (m *killableDriver) call(name string, do func() error) error {
 	}
 	m.left--
 	if m.left == 0 && !m.behind {
-		return m.die(name)
+		if err := m.die(name); err != nil {
+			return err
+		}
 	}
 	err := do()
-	if m.left == 0 {
+	if m.left == 0 && m.behind {
 		return m.die(name)
 	}
 	return err
 }
 
 func (m *killableDriver) die(name string) error {
-	m.dead, m.at = true, name
+	m.dead, m.at = !m.lives, name
 	m.kill()
+	if m.lives {
+		return nil
+	}
 	return errKilled
 }
 

@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -228,9 +229,32 @@ func pausedReplay(d *dlqFixture) {
 	if err != nil || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
 		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	t, err = deadletter.Resume(ctx, q, t.ID, "ben@ops", deadletter.Report{})
-	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 30 {
-		d.Fatalf("the resumed replay ended as %s with %+v: %v", t.Status, t.Counts, err)
+	d.resumed(q, t.ID, 0, ids...)
+}
+
+// cancelledReplay cancels the context of a replay while its first window is being sent, as Ctrl-C does, and another
+// runner resumes it.
+func cancelledReplay(d *dlqFixture) {
+	msgs, ids := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	q := d.queue()
+	replayCtx, cancelReplay := context.WithCancel(d.withTimeout())
+	defer cancelReplay()
+	once := &killableDriver{only: callWrite, left: 1, lives: true, kill: cancelReplay}
+	t, err := deadletter.Run(replayCtx, once.over(q), newReplay())
+	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
+		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	d.replayedOnce(q, 0, ids...)
+	d.resumed(q, t.ID, 0, ids...)
+}
+
+// resumed lets another runner finish the replay of ids, of which up to maxTwice are sent twice.
+func (d *dlqFixture) resumed(q deadletter.Queue, id string, maxTwice int, ids ...string) {
+	d.Helper()
+	t, err := deadletter.Resume(d.withTimeout(), q, id, "ben@ops", deadletter.Report{})
+	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != int64(len(ids)) {
+		d.Fatalf("the resumed replay ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
+	}
+	d.replayedOnce(q, maxTwice, ids...)
 }

@@ -82,10 +82,8 @@ func slow(b *fixture) {
 	b.awaitEnds(ids...)
 }
 
-func keyOrder(b *fixture) {
-	const keys, each = 4, 25
-	var msgs []Message
-	var ids []string
+// inTurn returns messages of several keys, in turn.
+func inTurn(keys, each int) (msgs []Message, ids []string) {
 	for i := range each {
 		for k := range keys {
 			id := fmt.Sprintf("%d-%02d", k, i)
@@ -93,6 +91,12 @@ func keyOrder(b *fixture) {
 			ids = append(ids, id)
 		}
 	}
+	return msgs, ids
+}
+
+func keyOrder(b *fixture) {
+	const keys, each = 4, 25
+	msgs, ids := inTurn(keys, each)
 	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.put(msgs...)
 	b.awaitEnds(ids...)

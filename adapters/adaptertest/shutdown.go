@@ -42,9 +42,15 @@ func mayFinish(b *fixture) {
 	})
 	b.put(msgs...)
 	b.await("all handlers run", func() bool { return len(b.all()) == n })
+	b.closeFinishes(p, ids...)
+}
+
+// closeFinishes closes a process with running handlers, and checks that it has committed their messages.
+func (b *fixture) closeFinishes(p *process, ids ...string) {
+	b.Helper()
 	p.close()
 	committed, _ := b.ended()
-	b.start(Config{Policy: quickPolicy(3)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.put(namedMessages("last")...)
 	b.awaitEnds(append(ids, "last")...)
 	for _, id := range ids {

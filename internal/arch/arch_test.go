@@ -38,6 +38,7 @@ var allowed = map[string][]string{
 	"simulate":                   {module, module + "/delayqueue"},
 	"middleware":                 {module, module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup":      {module, module + "/middleware", "github.com/redis/go-redis/v9"},
+	"middleware/sqlinbox":        {module}, // database/sql; the driver is the user's
 	"adapters/kafka": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
 	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
@@ -60,7 +61,6 @@ var allowed = map[string][]string{
 	// The parts that the exporters of metrics share.
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
-	"internal/leak":                  {}, // for tests of several packages
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",

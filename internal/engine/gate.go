@@ -10,10 +10,10 @@ import (
 type Gate struct {
 	closed atomic.Bool // closes > 0; lanes read it for every message
 
-	mu        sync.Mutex
-	closes    int
-	opened    chan struct{} // closed when the gate is open
-	listeners map[*func()]struct{}
+	mu     sync.Mutex
+	closes int
+	opened chan struct{} // closed when the gate is open
+	opens  wakes
 }
 
 // Close closes the gate for one message. It reports whether the gate was open.
@@ -39,9 +39,7 @@ func (g *Gate) Open() (changed bool) {
 	}
 	close(g.opened)
 	g.closed.Store(false)
-	for wake := range g.listeners {
-		(*wake)()
-	}
+	g.opens.wake()
 	return true
 }
 
@@ -57,19 +55,4 @@ func (g *Gate) Opened() <-chan struct{} {
 		close(g.opened)
 	}
 	return g.opened
-}
-
-// notify calls wake, which must not block, whenever the gate opens, until end is called.
-func (g *Gate) notify(wake func()) (end func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.listeners == nil {
-		g.listeners = make(map[*func()]struct{})
-	}
-	g.listeners[&wake] = struct{}{}
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.listeners, &wake)
-	}
 }

@@ -126,9 +126,9 @@ func (l *lane[R]) load() redeliver.Load {
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.Carry(l.load)()
-	defer l.e.sub.Gate.notify(l.wake)()
+	defer l.e.sub.Gate.opens.add(l.wake)()
 	if l.e.sub.Turn != nil {
-		defer l.e.sub.Turn.notify(l.wake)()
+		defer l.e.sub.Turn.changes.add(l.wake)()
 	}
 	messages := l.src.Messages()
 	for {

@@ -61,14 +61,14 @@ type Subscription struct {
 	fingerprint   atomic.Pointer[string]
 	schedule      atomic.Pointer[string]
 	resolvedSinks atomic.Pointer[successSinks]
-	otherPolicies otherPolicies             // other policies under which messages are written
-	writeWindow   atomic.Pointer[tryWindow] // the context of writes that begin now
-	eventMu       sync.Mutex                // keeps the events of changes in order
-	gathers       atomic.Bool               // its handler gathers batches
-	loads         loads
-	stuck         atomic.Int64 // handlers that still run although their message has moved on
-	answered      atomic.Bool  // a middleware of redeliver sees its messages
-	unanswered    atomic.Bool  // the sink has heard that none does
+	otherPolicies otherPolicies                   // other policies under which messages are written
+	writeWindow   atomic.Pointer[tryWindow]       // the context of writes that begin now
+	eventMu       sync.Mutex                      // keeps the events of changes in order
+	gathers       atomic.Bool                     // its handler gathers batches
+	loads         registry[func() redeliver.Load] // of its parts: partitions or queues
+	stuck         atomic.Int64                    // handlers that still run although their message has moved on
+	answered      atomic.Bool                     // a middleware of redeliver sees its messages
+	unanswered    atomic.Bool                     // the sink has heard that none does
 }
 
 // Start prepares the subscription. It must be called once, before the first message.

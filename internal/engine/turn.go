@@ -11,16 +11,16 @@ import (
 type Turn struct {
 	taken chan struct{} // full while a suspect has the turn
 
-	mu        sync.Mutex
-	busy      int           // running messages that are no suspects
-	closed    bool          // only the suspect may begin
-	calm      chan struct{} // closed when busy is 0; nil where nothing waits for that
-	listeners map[*func()]struct{}
+	mu      sync.Mutex
+	busy    int           // running messages that are no suspects
+	closed  bool          // only the suspect may begin
+	calm    chan struct{} // closed when busy is 0; nil where nothing waits for that
+	changes wakes         // of closed
 }
 
 // NewTurn makes the turn of a client.
 func NewTurn() *Turn {
-	return &Turn{taken: make(chan struct{}, 1), listeners: make(map[*func()]struct{})}
+	return &Turn{taken: make(chan struct{}, 1)}
 }
 
 // Begin counts a running message that is no suspect, until End. It reports false, and counts nothing, while a suspect has the
@@ -109,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
-	t.notifyLocked()
+	t.changes.wake()
 	if t.busy == 0 {
 		t.mu.Unlock()
 		return true
@@ -141,23 +141,5 @@ func (t *Turn) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = false
-	t.notifyLocked()
-}
-
-func (t *Turn) notifyLocked() {
-	for wake := range t.listeners {
-		(*wake)()
-	}
-}
-
-// notify calls wake, which must not block, whenever the turn closes or opens, until end is called.
-func (t *Turn) notify(wake func()) (end func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.listeners[&wake] = struct{}{}
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.listeners, &wake)
-	}
+	t.changes.wake()
 }

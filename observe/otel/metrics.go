@@ -16,11 +16,6 @@ type Config struct {
 	System string
 	// MeterProvider makes the instruments. Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
-	// Buckets of messaging.process.duration, in seconds, as the advice that views
-	// override. Default: those that OpenTelemetry advises, 5 ms to 10 s.
-	Buckets []float64
-	// LatenessBuckets of redeliver.retry_lateness. Default: 1 ms to 1 h.
-	LatenessBuckets []float64
 }
 
 // Sink makes metrics of events. Give it to an adapter's Config.Sink, with others by
@@ -47,18 +42,12 @@ func New(cfg Config) (*Sink, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = api.GetMeterProvider()
 	}
-	if cfg.Buckets == nil {
-		cfg.Buckets = observed.Durations
-	}
-	if cfg.LatenessBuckets == nil {
-		cfg.LatenessBuckets = observed.Latenesses
-	}
 	m := instruments{meter: cfg.MeterProvider.Meter(scope)}
 	s := &Sink{
 		system: cfg.System,
 		duration: m.histogram("messaging.process.duration",
-			"How long attempts took. redeliver.retry is false for the first one; error.type is set for those that failed: timeout, panic or error.", cfg.Buckets),
-		lateness:  m.histogram("redeliver.retry_lateness", "How long after it was due a retry began.", cfg.LatenessBuckets),
+			"How long attempts took. redeliver.retry is false for the first one; error.type is set for those that failed: timeout, panic or error.", observed.Durations),
+		lateness:  m.histogram("redeliver.retry_lateness", "How long after it was due a retry began.", observed.Latenesses),
 		consumed:  m.counter("messaging.client.consumed.messages", "Messages that were delivered to a handler. An immediate retry is not a delivery."),
 		committed: m.counter("redeliver.committed", "Messages that were handled and acked."),
 		scheduled: m.counter("redeliver.retries_scheduled", "Retries that were written to a level, by level."),
