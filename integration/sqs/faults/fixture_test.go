@@ -1,7 +1,6 @@
 //go:build prove
 
-// Package faults_test proves adapters/sqs on the bad days of SQS, which a proxy
-// plays between it and ElasticMQ.
+// Package faults_test tests adapters/sqs against faults of SQS, which a proxy in front of ElasticMQ simulates.
 package faults_test
 
 import (
@@ -32,7 +31,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	// These tests mostly wait, and go test runs only as many in parallel as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,31 +46,31 @@ const (
 	sessionToken = "FwoGZXIvYXdzEBYaSESSIONTOKEN"
 )
 
-// anyAWS is a client's configuration for servers that take any credentials.
+// anyAWS returns a client configuration for servers that accept any credentials.
 func anyAWS() *aws.Config {
 	return &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", secretKey, sessionToken)}
 }
 
-// longest bounds the wait for something that must happen.
-const longest = 2 * time.Minute
+// maxWait bounds the wait for something that must happen.
+const maxWait = 2 * time.Minute
 
-// lab is a queue on ElasticMQ, of which the adapter sees a proxy that can fail.
-type lab struct {
+// fixture is a queue on ElasticMQ that the adapter reads through a proxy with faults.
+type fixture struct {
 	*testing.T
 	proxy *proxy.Proxy
 	queue string
-	plain *awssqs.Client // knows nothing of the proxy
+	plain *awssqs.Client // bypasses the proxy
 	url   string
 
-	mu     sync.Mutex
-	events []redeliver.Event
-	runs   map[string][]int  // attempts by body
-	done   map[string]int    // commits by body
-	bodies map[string]string // by redeliver's id
-	grown  chan struct{}     // closed and made anew with every run, commit and event
+	mu      sync.Mutex
+	events  []redeliver.Event
+	runs    map[string][]int  // attempts by body
+	done    map[string]int    // commits by body
+	bodies  map[string]string // by redeliver's id
+	changed chan struct{}     // closed and replaced at every run, commit and event
 }
 
-func newLab(t *testing.T, end string) *lab {
+func newFixture(t *testing.T, end string) *fixture {
 	t.Helper()
 	endpoint := brokers.RequireSQS(t)
 	p, err := proxy.Start(endpoint)
@@ -79,10 +78,10 @@ func newLab(t *testing.T, end string) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	l := &lab{
+	l := &fixture{
 		T: t, proxy: p, queue: "lab-" + strings.ToLower(watermill.NewShortUUID()) + end,
 		plain: awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
-		runs:  make(map[string][]int), done: make(map[string]int), bodies: make(map[string]string), grown: make(chan struct{}),
+		runs:  make(map[string][]int), done: make(map[string]int), bodies: make(map[string]string), changed: make(chan struct{}),
 	}
 	in := &awssqs.CreateQueueInput{QueueName: aws.String(l.queue)}
 	if end != "" {
@@ -102,9 +101,9 @@ func newLab(t *testing.T, end string) *lab {
 	return l
 }
 
-// send puts messages into the queue, around the proxy. Their rule is their body:
-// "once 7" fails at the first attempt, "always 7" at all, any other at none.
-func (l *lab) send(bodies ...string) {
+// send puts messages into the queue, bypassing the proxy. The body decides the result: "once 7" fails at the first
+// attempt, "always 7" at every attempt, any other never.
+func (l *fixture) send(bodies ...string) {
 	l.Helper()
 	for _, body := range bodies {
 		in := &awssqs.SendMessageInput{QueueUrl: aws.String(l.url), MessageBody: aws.String(body)}
@@ -127,30 +126,30 @@ func numbered(rule string, n int) []string {
 
 var errRule = errors.New("the body says so")
 
-func (l *lab) config() sqs.Config {
+func (l *fixture) config() sqs.Config {
 	return sqs.Config{
 		AWS: anyAWS(), Endpoint: l.proxy.URL(), Sink: redeliver.SinkFunc(l.event),
 		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
-		// Generous: a busy machine is no fault.
+		// Generous, because a busy machine is not a fault.
 		VisibilityTimeout: 12 * time.Second, WaitTime: time.Second, SendTimeout: 15 * time.Second, DrainTimeout: 2 * time.Second,
 	}
 }
 
-func (l *lab) event(e redeliver.Event) {
+func (l *fixture) event(e redeliver.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
-	l.grow()
+	l.notifyLocked()
 }
 
-// grow tells who waits that something is new. The lock is held.
-func (l *lab) grow() {
-	close(l.grown)
-	l.grown = make(chan struct{})
+// notifyLocked wakes all waiting goroutines.
+func (l *fixture) notifyLocked() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
-// work runs a worker. handler may be nil: then the body's rule decides.
-func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop func()) {
+// work runs a worker. If handler is nil, the body decides the result.
+func (l *fixture) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop func()) {
 	l.Helper()
 	client, err := sqs.Open(context.Background(), cfg)
 	if err != nil {
@@ -166,7 +165,7 @@ func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop f
 		body := string(msg.Payload)
 		l.mu.Lock()
 		l.runs[body], l.bodies[st.ID] = append(l.runs[body], st.Attempt()), body
-		l.grow()
+		l.notifyLocked()
 		l.mu.Unlock()
 		if handler != nil {
 			if err := handler(msg); err != nil {
@@ -178,7 +177,7 @@ func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop f
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.done[body]++
-		l.grow()
+		l.notifyLocked()
 		return nil
 	})
 	var ended sync.WaitGroup
@@ -188,7 +187,7 @@ func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop f
 		}
 	})
 	stop = sync.OnceFunc(func() {
-		_ = router.Close() // a handler that is cut off says nothing about the message
+		_ = router.Close() // a handler that is cut off says nothing about its message
 		if err := client.Close(context.Background()); err != nil {
 			l.Error(err)
 		}
@@ -197,19 +196,19 @@ func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop f
 	l.Cleanup(stop)
 	select {
 	case <-router.Running():
-	case <-time.After(longest):
+	case <-time.After(maxWait):
 		l.Fatal("the router does not run")
 	}
 	return stop
 }
 
-// until waits for something to become true, which is asked under the lock.
-func (l *lab) until(what string, ok func() bool) {
+// until waits until ok, which is called with the lock held, returns true.
+func (l *fixture) until(what string, ok func() bool) {
 	l.Helper()
-	deadline := time.After(longest)
+	deadline := time.After(maxWait)
 	for {
 		l.mu.Lock()
-		now, grown := ok(), l.grown
+		now, grown := ok(), l.changed
 		l.mu.Unlock()
 		if now {
 			return
@@ -226,14 +225,14 @@ func (l *lab) until(what string, ok func() bool) {
 }
 
 // committed waits until all of these have succeeded.
-func (l *lab) committed(bodies []string) {
+func (l *fixture) committed(bodies []string) {
 	l.Helper()
 	l.until("the commits", func() bool {
 		return !slices.ContainsFunc(bodies, func(b string) bool { return l.done[b] == 0 })
 	})
 }
 
-// count is how many events are of a kind.
+// count returns the number of events of a kind.
 func count[E redeliver.Event](events []redeliver.Event) int {
 	n := 0
 	for _, e := range events {
@@ -244,8 +243,8 @@ func count[E redeliver.Event](events []redeliver.Event) int {
 	return n
 }
 
-// late are the bodies of messages of which a write was not answered in time. The lock is held.
-func (l *lab) late() map[string]bool {
+// lateLocked returns the bodies of messages of which a write was not answered in time.
+func (l *fixture) lateLocked() map[string]bool {
 	bodies := make(map[string]bool)
 	for _, e := range l.events {
 		if e, ok := e.(redeliver.PublishFailed); ok && errors.Is(e.Err, context.DeadlineExceeded) {
@@ -255,12 +254,12 @@ func (l *lab) late() map[string]bool {
 	return bodies
 }
 
-// holds waits until so many of the queue are visible, in flight or delayed.
-func (l *lab) holds(want int) {
+// awaitDepth waits until the queue has this many visible, in-flight and delayed messages.
+func (l *fixture) awaitDepth(want int) {
 	l.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(longest)
+	deadline := time.After(maxWait)
 	for {
 		n, detail := l.depth()
 		if n == want {
@@ -274,7 +273,7 @@ func (l *lab) holds(want int) {
 	}
 }
 
-func (l *lab) depth() (n int, detail string) {
+func (l *fixture) depth() (n int, detail string) {
 	l.Helper()
 	out, err := l.plain.GetQueueAttributes(l.Context(), &awssqs.GetQueueAttributesInput{
 		QueueUrl: aws.String(l.url), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
@@ -293,13 +292,13 @@ func (l *lab) depth() (n int, detail string) {
 	return n, detail
 }
 
-// dead takes dead letters until there are n different ones and returns their bodies, sorted.
-func (l *lab) dead(n int) []string {
+// dead receives dead letters until there are n different ones and returns their sorted bodies.
+func (l *fixture) dead(n int) []string {
 	l.Helper()
 	dlq := l.beside("-dlq")
 	var bodies []string
 	seen := map[string]bool{}
-	for deadline := time.Now().Add(longest); len(seen) < n && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(maxWait); len(seen) < n && time.Now().Before(deadline); {
 		out, err := l.plain.ReceiveMessage(l.Context(), &awssqs.ReceiveMessageInput{QueueUrl: aws.String(dlq), MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
 		if err != nil {
 			l.Fatal(err)
@@ -315,8 +314,8 @@ func (l *lab) dead(n int) []string {
 	return bodies
 }
 
-// beside is the URL of a queue beside the lab's.
-func (l *lab) beside(suffix string) string {
+// beside returns the URL of a queue beside the fixture's.
+func (l *fixture) beside(suffix string) string {
 	stem, isFIFO := strings.CutSuffix(l.url, ".fifo")
 	if isFIFO {
 		return stem + suffix + ".fifo"
@@ -324,8 +323,8 @@ func (l *lab) beside(suffix string) string {
 	return stem + suffix
 }
 
-// wantNoSecrets looks for the keys in all events and logs.
-func (l *lab) wantNoSecrets() {
+// wantNoSecrets searches all events and logs for the keys.
+func (l *fixture) wantNoSecrets() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {

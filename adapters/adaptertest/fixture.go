@@ -10,55 +10,54 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// errDeclined is what the handlers of the kit fail with.
-var errDeclined = errors.New("card declined")
+// errHandler is the error of the kit's handlers.
+var errHandler = errors.New("card declined")
 
-// bench is one test: an origin, the groups that read it, and what happened there.
-type bench struct {
+// fixture is the environment of one test: an origin, its groups, and a journal.
+type fixture struct {
 	*testing.T
 	*journal
 	h             Harness
 	origin, group string
 	groups        []string
 	native        bool // batches come in the broker's own form
-	nacks         bool // the test's handlers run without a middleware, or nack
+	nacks         bool // the test's handlers run without middleware, or nack
 }
 
-func newBench(t *testing.T, h Harness, groups int) *bench {
+func newFixture(t *testing.T, h Harness, groups int) *fixture {
 	t.Helper()
-	b := &bench{T: t, journal: newJournal(), h: h}
+	b := &fixture{T: t, journal: newJournal(), h: h}
 	b.origin, b.groups = h.Origin(t, max(1, groups))
 	b.group = b.groups[0]
-	t.Cleanup(b.noneNacked)
+	t.Cleanup(b.checkNoNack)
 	return b
 }
 
-// noneNacked checks that it was the middleware that moved on what failed, or
-// whatever else runs the handler. A subscriber does the same for a bare nack, so
-// that most tests of retries would pass without a middleware.
-func (b *bench) noneNacked() {
+// checkNoNack checks that the middleware, or whatever else runs the handler, settled the failed messages. A
+// subscriber treats a bare nack the same, so most tests of retries would pass without middleware.
+func (b *fixture) checkNoNack() {
 	if b.nacks {
 		return
 	}
-	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
 			b.Errorf("attempt %d of %s was a nack that nobody explained", e.State.Attempts, e.State.ID)
 		}
 	}
-	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+	for _, e := range eventsOf[redeliver.DeadLettered](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
 			b.Errorf("%s was dead-lettered for a nack that nobody explained", e.State.ID)
 		}
 	}
 }
 
-// quick is a policy whose retries wait 100 ms.
-func quick(retries int) redeliver.Policy {
+// quickPolicy returns a policy whose retries wait 100 ms.
+func quickPolicy(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
-// named are messages whose ids and bodies are their names.
-func named(names ...string) []Message {
+// namedMessages returns messages with their names as ids and bodies.
+func namedMessages(names ...string) []Message {
 	msgs := make([]Message, len(names))
 	for i, n := range names {
 		msgs[i] = Message{ID: n, Body: []byte(n)}
@@ -66,23 +65,23 @@ func named(names ...string) []Message {
 	return msgs
 }
 
-// many are n messages, and their ids.
-func many(n int) ([]Message, []string) {
+// numberedMessages returns n messages and their ids.
+func numberedMessages(n int) ([]Message, []string) {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("m-%03d", i)
 	}
-	return named(names...), names
+	return namedMessages(names...), names
 }
 
 // put writes messages to the origin.
-func (b *bench) put(msgs ...Message) {
+func (b *fixture) put(msgs ...Message) {
 	b.Helper()
 	b.h.Put(b.T, b.origin, msgs...)
 }
 
-// underOneKey gives all messages one key, where there are keys.
-func (b *bench) underOneKey(msgs []Message) []Message {
+// underOneKey gives all messages one key, if there are keys.
+func (b *fixture) underOneKey(msgs []Message) []Message {
 	if b.h.Features.KeyOrder {
 		for i := range msgs {
 			msgs[i].Key = []byte("the same")
@@ -91,29 +90,29 @@ func (b *bench) underOneKey(msgs []Message) []Message {
 	return msgs
 }
 
-// await returns when ok says so; see journal.await.
-func (b *bench) await(what string, ok func() bool, ids ...string) {
+// await waits until ok returns true, see journal.await.
+func (b *fixture) await(what string, ok func() bool, ids ...string) {
 	b.Helper()
 	b.journal.await(b.T, what, ok, ids...)
 }
 
 // hold returns when a channel is closed, or the test ends.
-func (b *bench) hold(until <-chan struct{}) {
+func (b *fixture) hold(until <-chan struct{}) {
 	select {
 	case <-until:
 	case <-b.Context().Done():
 	}
 }
 
-// handled puts messages and returns when each was committed or dead-lettered.
-func (b *bench) handled(ids ...string) {
+// handled puts messages and waits until each is committed or dead-lettered.
+func (b *fixture) handled(ids ...string) {
 	b.Helper()
-	b.put(named(ids...)...)
+	b.put(namedMessages(ids...)...)
 	b.awaitEnds(ids...)
 }
 
 // awaitCommits returns when each message was committed.
-func (b *bench) awaitCommits(ids ...string) {
+func (b *fixture) awaitCommits(ids ...string) {
 	b.Helper()
 	b.await(fmt.Sprintf("all of %d messages are committed", len(ids)), func() bool {
 		committed, _ := b.ended()
@@ -122,19 +121,19 @@ func (b *bench) awaitCommits(ids ...string) {
 }
 
 // haveEnded reports whether each message was committed or dead-lettered.
-func (b *bench) haveEnded(ids ...string) bool {
+func (b *fixture) haveEnded(ids ...string) bool {
 	committed, dead := b.ended()
 	return !slices.ContainsFunc(ids, func(id string) bool { return committed[id]+dead[id] == 0 })
 }
 
-// awaitEnds returns when each message was committed or dead-lettered.
-func (b *bench) awaitEnds(ids ...string) {
+// awaitEnds waits until each message is committed or dead-lettered.
+func (b *fixture) awaitEnds(ids ...string) {
 	b.Helper()
 	b.await(fmt.Sprintf("all of %d messages end in a commit or the DLQ", len(ids)), func() bool { return b.haveEnded(ids...) }, ids...)
 }
 
-// dead returns the n messages that are in the DLQ of the first group.
-func (b *bench) dead(n int) []Message {
+// dead returns the n messages in the DLQ of the first group.
+func (b *fixture) dead(n int) []Message {
 	b.Helper()
 	msgs := b.h.Dead(b.T, b.origin, b.group, n)
 	if len(msgs) != n {
@@ -144,8 +143,8 @@ func (b *bench) dead(n int) []Message {
 	return msgs
 }
 
-// why is what the headers of a dead letter say, which must be beyond doubt.
-func (b *bench) why(m Message) redeliver.State {
+// deadLetterState parses the headers of a dead letter, which must be valid.
+func (b *fixture) deadLetterState(m Message) redeliver.State {
 	b.Helper()
 	if len(m.Ours) == 0 {
 		b.Errorf("dead letter %q has no headers of redeliver's", m.Body)
@@ -157,15 +156,15 @@ func (b *bench) why(m Message) redeliver.State {
 	return st
 }
 
-// buried checks that one message is in the DLQ, for this reason and after so many attempts.
-func (b *bench) buried(reason redeliver.Reason, attempts int) redeliver.State {
+// checkDeadLetter checks that one message is in the DLQ, for this reason and after this many attempts.
+func (b *fixture) checkDeadLetter(reason redeliver.Reason, attempts int) redeliver.State {
 	b.Helper()
-	st := b.why(b.dead(1)[0])
-	b.buriedAs(st, reason, attempts)
+	st := b.deadLetterState(b.dead(1)[0])
+	b.checkReason(st, reason, attempts)
 	return st
 }
 
-func (b *bench) buriedAs(st redeliver.State, reason redeliver.Reason, attempts int) {
+func (b *fixture) checkReason(st redeliver.State, reason redeliver.Reason, attempts int) {
 	b.Helper()
 	if st.Reason != reason || st.Attempts != attempts {
 		b.Errorf("%s is in the DLQ as %q after %d attempts (%s), want %q after %d", st.ID, st.Reason, st.Attempts, st.Error, reason, attempts)
@@ -173,33 +172,33 @@ func (b *bench) buriedAs(st redeliver.State, reason redeliver.Reason, attempts i
 }
 
 // wantRuns checks the numbers of a message's attempts.
-func (b *bench) wantRuns(id string, n int) {
+func (b *fixture) wantRuns(id string, n int) {
 	b.Helper()
 	if got := numbers(b.ran(id)); !slices.Equal(got, upTo(n)) {
-		logLines(b.T, b.story(id))
+		logLines(b.T, b.historyOf(id))
 		b.Fatalf("%s ran as attempts %v, want %v", id, got, upTo(n))
 	}
 }
 
 // wantEach is wantRuns for several messages.
-func (b *bench) wantEach(n int, ids ...string) {
+func (b *fixture) wantEach(n int, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
 		b.wantRuns(id, n)
 	}
 }
 
-// wantBelieved checks that no header of redeliver's was ignored.
-func (b *bench) wantBelieved() {
+// wantBelieved checks that no header of redeliver was ignored.
+func (b *fixture) wantBelieved() {
 	b.Helper()
-	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
 		b.Errorf("headers are not believed: %+v", found[0])
 	}
 }
 
-// changes are the events so far about one change of the subscription.
-func (b *bench) changes(change redeliver.Change) (all []redeliver.SubscriptionChanged) {
-	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+// changesOf returns the events so far about one change of the subscription.
+func (b *fixture) changesOf(change redeliver.Change) (all []redeliver.SubscriptionChanged) {
+	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == change {
 			all = append(all, e)
 		}
@@ -207,10 +206,9 @@ func (b *bench) changes(change redeliver.Change) (all []redeliver.SubscriptionCh
 	return all
 }
 
-// noneEarlier checks that between the end of an attempt and the begin of the next
-// one lay at least so long. retry counts from 0. Where a kill made duplicates, the
-// first copy counts: the retries of all were planned after it.
-func (b *bench) noneEarlier(than func(retry int) time.Duration, ids ...string) {
+// checkNotEarly checks the time between the end of an attempt and the start of the next. retry counts from 0. If a
+// kill made duplicates, the first copy counts, because all retries were planned after it.
+func (b *fixture) checkNotEarly(than func(retry int) time.Duration, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
 		ended := make(map[int]time.Time) // by attempt, of the first copy
@@ -226,14 +224,14 @@ func (b *bench) noneEarlier(than func(retry int) time.Duration, ids ...string) {
 			if !ok {
 				continue
 			}
-			if waited, least := a.Began.Sub(before), than(a.State.Attempts-1); waited < least {
-				b.Errorf("attempt %d of %s came %s after the one before it, want at least %s", a.State.Attempt(), id, waited, least)
+			if waited, minWait := a.Began.Sub(before), than(a.State.Attempts-1); waited < minWait {
+				b.Errorf("attempt %d of %s came %s after the one before it, want at least %s", a.State.Attempt(), id, waited, minWait)
 			}
 		}
 	}
 }
 
-// always is the same wait before every retry.
-func always(d time.Duration) func(int) time.Duration {
+// constantDelay returns the same wait for every retry.
+func constantDelay(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// compareEvery is how often a subscription asks who reads its queue, and under which
-// policy. The management API knows that within seconds.
+// compareEvery is how often a subscription reads the policies of its queue's consumers. The management API knows a
+// new consumer within seconds.
 const compareEvery = 15 * time.Second
 
-// consumers asks who reads a queue: their connections by the policies that they say they
-// run, and how many do not say. A queue that is missing has none.
+// consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
+// without one. A missing queue has none.
 func (m *management) consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
 	var found struct {
 		Consumers []struct {
 			Arguments object `json:"arguments"`
-			Channel   object `json:"channel_details"` // empty while the broker has not heard of the channel
+			Channel   object `json:"channel_details"` // empty while the broker does not know the channel
 		} `json:"consumer_details"`
 	}
 	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
@@ -46,10 +46,9 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 	return runs, silent, nil
 }
 
-// compare tells when consumers of the queue run another policy, or no more, until ctx
-// ends. AMQP alone does not tell: without a management API, or where that does not
-// answer, only what comes back does, see [engine.Subscription.Met].
-func (r *reader) compare(ctx context.Context) {
+// comparePolicies reports until ctx ends when consumers of the queue run another policy, and when they stop. Without
+// a management API that answers, only returning messages show it, see [engine.Subscription.Met].
+func (r *reader) comparePolicies(ctx context.Context) {
 	m := newManagement(&r.client.cfg)
 	if m == nil || r.sub.Sink == nil {
 		return

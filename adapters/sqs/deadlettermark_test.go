@@ -8,22 +8,21 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The mark of a message that somebody else has deleted is forgotten, by runners that
-// have seen the whole DLQ, two weeks after one has missed it.
-func TestTheMarkOfAMessageThatHasGoneIsForgotten(t *testing.T) {
+// Runners forget the mark of a deleted message two weeks after one of them has seen the whole DLQ without it.
+func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 5, "")
+		q := openTestDLQ(t, f, "orders", 5, "")
 		defer q.Close()
-		if task, err := isolate(t, q); err != nil || task.Counts.Quarantined != 5 {
+		if task, err := quarantineAll(t, q); err != nil || task.Counts.Quarantined != 5 {
 			t.Fatalf("%+v: %v", task, err)
 		}
 		marks := func() int {
 			t.Helper()
-			return len(marksIn(t, q))
+			return len(markedPositions(t, q))
 		}
 		all := f.queues["orders-dlq"]
-		all.messages = all.messages[:3] // somebody has taken two away
+		all.messages = all.messages[:3] // another program deletes two
 		for _, step := range []struct {
 			after time.Duration
 			want  int

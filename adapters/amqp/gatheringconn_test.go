@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Many write at once: nothing is lost, doubled or torn.
-func TestGatheredWritesAreWhole(t *testing.T) {
+// With concurrent writers nothing is lost, duplicated or torn.
+func TestConcurrentWritesStayWhole(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here)
+	g := newGatheringConn(here)
 	const writers, each, size = 8, 200, 1000
 	var all sync.WaitGroup
 	for w := range writers {
@@ -25,7 +25,7 @@ func TestGatheredWritesAreWhole(t *testing.T) {
 				if n, err := g.Write(piece); n != size || err != nil {
 					t.Errorf("wrote %d of %d: %v", n, size, err)
 				}
-				piece[1]++ // it is the writer's again
+				piece[1]++ // the slice belongs to the writer again
 			}
 		})
 	}
@@ -49,11 +49,10 @@ func TestGatheredWritesAreWhole(t *testing.T) {
 	}
 }
 
-// A broker that stops reading is waited for, with bounded memory, until the
-// connection is closed.
-func TestABrokerThatDoesNotRead(t *testing.T) {
+// While the broker does not read, writers block with bounded memory until the connection is closed.
+func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here).(*gathering)
+	g := newGatheringConn(here).(*gatheringConn)
 	t.Cleanup(func() { _ = there.Close() })
 	const size = 64 << 10
 	taken, end := make(chan int, 10_000), make(chan error, 1)
@@ -66,13 +65,13 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 			taken <- size
 		}
 	}()
-	// The first write may go to the kernel by itself; then it is full.
-	for total := 0; total <= gatherMost; {
+	// The first write may go directly to the kernel; after that the buffer fills.
+	for total := 0; total <= maxGathered; {
 		select {
 		case n := <-taken:
 			total += n
 		case <-time.After(time.Minute):
-			t.Fatalf("the writer waits after %d bytes, want %d", total, gatherMost)
+			t.Fatalf("the writer waits after %d bytes, want %d", total, maxGathered)
 		}
 	}
 	select {
@@ -86,21 +85,20 @@ func TestABrokerThatDoesNotRead(t *testing.T) {
 	if err := <-end; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the writer that waited got %v", err)
 	}
-	for total := len(taken) * size; total > 2*gatherMost; {
+	for total := len(taken) * size; total > 2*maxGathered; {
 		t.Fatalf("%d bytes were taken after the bound", total)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := cap(g.waiting); n > 4*gatherMost {
+	if n := cap(g.waiting); n > 4*maxGathered {
 		t.Errorf("%d bytes are kept", n)
 	}
 }
 
-// A write that fails in the background ends the connection for its reader too, and
-// every write after it.
-func TestAFailedWriteEndsTheConnection(t *testing.T) {
+// A write that fails in the background ends the connection for its reader and for every later write.
+func TestFailedWriteEndsTheConnection(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(broken{here})
+	g := newGatheringConn(broken{here})
 	t.Cleanup(func() { _ = there.Close() })
 	if _, err := g.Write([]byte("taken")); err != nil {
 		t.Fatal(err)
@@ -119,11 +117,11 @@ type broken struct{ net.Conn }
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-// A large burst leaves no large buffer behind.
-func TestABurstDoesNotStay(t *testing.T) {
+// A large burst leaves no large buffer.
+func TestBurstLeavesNoLargeBuffer(t *testing.T) {
 	here, there := net.Pipe()
-	g := gather(here).(*gathering)
-	burst := make([]byte, 3*gatherMost)
+	g := newGatheringConn(here).(*gatheringConn)
+	burst := make([]byte, 3*maxGathered)
 	_, _ = rand.Read(burst)
 	for range 4 {
 		go func() { _, _ = g.Write(burst) }()
@@ -132,7 +130,7 @@ func TestABurstDoesNotStay(t *testing.T) {
 			t.Fatalf("the burst is not what was written: %v", err)
 		}
 	}
-	for range 2 { // the buffer of the last burst is the next but one
+	for range 2 { // buffers alternate
 		_, _ = g.Write([]byte("x"))
 		if _, err := there.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
@@ -141,7 +139,7 @@ func TestABurstDoesNotStay(t *testing.T) {
 	g.mu.Lock()
 	n := cap(g.waiting)
 	g.mu.Unlock()
-	if n > gatherMost {
+	if n > maxGathered {
 		t.Errorf("%d bytes are kept", n)
 	}
 	_ = g.Close()

@@ -13,20 +13,20 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// wire is a channel of the client to a server that only tells of the content
-// headers that it gets, and of who reads, and sends what it is told to.
-type wire struct {
-	ch      *amqp091.Channel
-	conn    *amqp091.Connection
-	headers chan []byte // payloads
-	acks    atomic.Int64
-	nacks   atomic.Int64
-	cancels atomic.Int64
-	window  atomic.Int64 // of the last Qos
-	denied  string       // the queue that the user may not read
-	mute    atomic.Bool  // whether Consume gets no answer
-	read    chan string  // queues that got a consumer
-	there   net.Conn
+// testServer is a server with one channel of the client. It records content headers and consumers, and sends what a
+// test asks for.
+type testServer struct {
+	ch       *amqp091.Channel
+	conn     *amqp091.Connection
+	headers  chan []byte // payloads
+	acks     atomic.Int64
+	nacks    atomic.Int64
+	cancels  atomic.Int64
+	prefetch atomic.Int64 // of the last Qos
+	denied   string       // a queue that the user may not read
+	mute     atomic.Bool  // whether Consume gets no answer
+	read     chan string  // queues that got a consumer
+	there    net.Conn
 }
 
 const (
@@ -34,15 +34,15 @@ const (
 	headerFrame = frameContent
 )
 
-func newWire(t testing.TB) *wire {
+func newTestServer(t testing.TB) *testServer {
 	t.Helper()
-	return newWireAround(t, func(c net.Conn) net.Conn { return c })
+	return newTestServerWithConn(t, func(c net.Conn) net.Conn { return c })
 }
 
-func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
+func newTestServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *testServer {
 	t.Helper()
 	here, there := net.Pipe()
-	w := &wire{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
+	w := &testServer{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
 	go w.serve(there)
 	conn, err := amqp091.Open(around(here), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
@@ -57,21 +57,21 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 }
 
 // write publishes and returns the size of the content header's payload.
-func (w *wire) write(p amqp091.Publishing) (int, error) {
+func (w *testServer) write(p amqp091.Publishing) (int, error) {
 	header, err := w.header(p)
 	return len(header), err
 }
 
 // header publishes and returns the content header's payload.
-func (w *wire) header(p amqp091.Publishing) ([]byte, error) {
+func (w *testServer) header(p amqp091.Publishing) ([]byte, error) {
 	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err
 	}
 	return <-w.headers, nil
 }
 
-// serve speaks as much AMQP as a client needs to publish, and to begin to read.
-func (w *wire) serve(conn net.Conn) {
+// serve implements as much AMQP as a client needs to publish and to start to consume.
+func (w *testServer) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
 		return
@@ -81,7 +81,7 @@ func (w *wire) serve(conn net.Conn) {
 		payload = append(payload, args...)
 		frame := binary.BigEndian.AppendUint16([]byte{methodFrame}, channel)
 		frame = binary.BigEndian.AppendUint32(frame, uint32(len(payload)))
-		_, _ = conn.Write(append(append(frame, payload...), 0xCE)) // a client that is gone is seen when it is read
+		_, _ = conn.Write(append(append(frame, payload...), 0xCE)) // a closed client is noticed at the next read
 	}
 	// Start: version, no properties, mechanisms, locales.
 	send(0, 10, 10, append([]byte{0, 9, 0, 0, 0, 0, 0, 0, 0, 5}, "PLAIN\x00\x00\x00\x05en_US"...)...)
@@ -100,7 +100,7 @@ func (w *wire) serve(conn net.Conn) {
 		case head[0] != methodFrame:
 		default:
 			switch [2]byte{payload[1], payload[3]} {
-			case [2]byte{10, 11}: // StartOk: Tune to no limits and no heartbeat
+			case [2]byte{10, 11}: // StartOk: answer with Tune, without limits and heartbeat
 				send(0, 10, 30, 0, 0, 0, 0, 0, 0, 0, 0)
 			case [2]byte{60, 80}: // an ack
 				w.acks.Add(1)
@@ -110,11 +110,11 @@ func (w *wire) serve(conn net.Conn) {
 				send(binary.BigEndian.Uint16(head[1:]), 20, 11, 0, 0, 0, 0)
 			case [2]byte{20, 40}: // Close of a channel
 				send(binary.BigEndian.Uint16(head[1:]), 20, 41)
-			case [2]byte{50, 10}: // Declare of a queue, which is there and empty
+			case [2]byte{50, 10}: // Declare of a queue, which exists and is empty
 				name, _ := shortString(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
-				w.window.Store(int64(binary.BigEndian.Uint16(payload[8:])))
+				w.prefetch.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
 			case [2]byte{60, 120}: // a nack
 				w.nacks.Add(1)
@@ -133,11 +133,11 @@ func (w *wire) serve(conn net.Conn) {
 	}
 }
 
-// consume answers a Consume: with a ConsumeOk, or with a Close of the channel.
-func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
+// consume answers a Consume with a ConsumeOk, or with a Close of the channel.
+func (w *testServer) consume(args []byte) (class, method uint16, answer []byte) {
 	queue, rest := shortString(args)
 	tag, arguments := shortString(rest)
-	const closing = "\x00\x00\x3c\x00\x14" // no text, and what it is about
+	const closing = "\x00\x00\x3c\x00\x14" // no text, and the class and method of the request
 	switch name := string(queue[1:]); {
 	case name == w.denied:
 		return 20, 40, append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
@@ -149,7 +149,7 @@ func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
 	}
 }
 
-// shortString cuts a short string off, its length included.
+// shortString splits off a short string with its length.
 func shortString(b []byte) (s, rest []byte) {
 	n := 1 + int(b[0])
 	return bytes.Clone(b[:n]), b[n:]

@@ -16,49 +16,47 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A content header that the client cannot read ends its connection, and comes
-// back on the next one, for ever. So what comes is looked at before the client
-// sees it: instead of such headers it gets few, which say that; properties and
-// body are as they were. The message goes to the DLQ, undecodable.
+// amqp091-go ends its connection over a content header that it cannot read, and the message comes back on the next
+// connection, forever. So headerFilter checks the stream before the client. It replaces unreadable headers by a few
+// that say why, and keeps properties and body. The message then goes to the DLQ as undecodable.
 
-// unread* are headers of a message whose own the client could not read. Nobody
-// outside this process can know their names.
+// unreadWhy and unreadRaw are headers of a message whose own could not be read. Other processes cannot know these
+// names.
 var (
 	unreadWhy = "unreadable-" + rand.Text()
 	unreadRaw = unreadWhy + "-raw"
 )
 
-// screen is a connection of which the client reads. It belongs to the client's
-// one reader.
-type screen struct {
+// headerFilter is a connection from which the client reads. Only the client's reader uses it.
+type headerFilter struct {
 	net.Conn
 	in    *bufio.Reader
-	frame atomic.Int64 // the most bytes of a frame, once it is negotiated
-	pass  int          // bytes that may pass as they are
-	out   []byte       // what comes before all that
+	frame atomic.Int64 // the negotiated frame size
+	pass  int          // bytes to pass through
+	out   []byte       // goes out first
 }
 
 const (
-	frameHead     = 7 // type, channel, length of the payload
-	frameContent  = 2 // the type of a content header
-	contentHead   = 14
-	screened      = 64 << 10
-	contentMost   = 64 << 20 // longer than any broker's; the client is left to say so
-	flagType      = 0x8000
-	flagEncoding  = 0x4000
-	flagHeaders   = 0x2000
-	keptMost      = 8 << 10
-	nameOverheads = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
+	frameHead        = 7 // type, channel, length of the payload
+	frameContent     = 2 // frame type of a content header
+	contentHead      = 14
+	filterBuffer     = 64 << 10
+	maxContentHeader = 64 << 20 // longer than any broker's; the client then reports it
+	flagType         = 0x8000
+	flagEncoding     = 0x4000
+	flagHeaders      = 0x2000
+	maxKept          = 8 << 10
+	nameOverheads    = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
 )
 
-func newScreen(conn net.Conn) *screen {
-	return &screen{Conn: conn, in: bufio.NewReaderSize(conn, screened)}
+func newHeaderFilter(conn net.Conn) *headerFilter {
+	return &headerFilter{Conn: conn, in: bufio.NewReaderSize(conn, filterBuffer)}
 }
 
 // Read implements [net.Conn].
-func (s *screen) Read(p []byte) (int, error) {
+func (s *headerFilter) Read(p []byte) (int, error) {
 	for len(s.out) == 0 && s.pass == 0 {
-		if err := s.look(); err != nil {
+		if err := s.nextFrame(); err != nil {
 			return 0, err
 		}
 	}
@@ -72,11 +70,11 @@ func (s *screen) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// look decides on the next frame.
-func (s *screen) look() error {
+// nextFrame decides about the next frame.
+func (s *headerFilter) nextFrame() error {
 	head, err := s.in.Peek(frameHead)
 	if err != nil {
-		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // no frame, but the client may know what it is
+		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // not a frame, but the client may know it
 			_, _ = s.in.Discard(len(s.out)) // they are buffered
 			return nil
 		}
@@ -84,7 +82,7 @@ func (s *screen) look() error {
 	}
 	size := int(binary.BigEndian.Uint32(head[3:]))
 	whole := frameHead + size + 1
-	if head[0] != frameContent || size < contentHead || size > contentMost {
+	if head[0] != frameContent || size < contentHead || size > maxContentHeader {
 		s.pass = whole
 		return nil
 	}
@@ -93,7 +91,7 @@ func (s *screen) look() error {
 		if err != nil {
 			return err
 		}
-		if s.unreadable(frame) == nil {
+		if s.checkHeader(frame) == nil {
 			s.pass = whole
 			return nil
 		}
@@ -102,17 +100,17 @@ func (s *screen) look() error {
 	if _, err := io.ReadFull(s.in, frame); err != nil {
 		return err
 	}
-	if why := s.unreadable(frame); why != nil {
+	if why := s.checkHeader(frame); why != nil {
 		frame = s.replace(frame, why)
 	}
 	s.out = frame
 	return nil
 }
 
-// unreadable says what the client would have against a content header.
-func (s *screen) unreadable(frame []byte) error {
-	if most := int(s.frame.Load()); most > 0 && len(frame) > most {
-		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), most)
+// checkHeader returns why the client would refuse a content header.
+func (s *headerFilter) checkHeader(frame []byte) error {
+	if maxFrame := int(s.frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
+		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), maxFrame)
 	}
 	_, table, _, err := split(frame)
 	if err != nil || table == nil {
@@ -121,11 +119,11 @@ func (s *screen) unreadable(frame []byte) error {
 	return walk(table[4:], 0, true, nil)
 }
 
-// errMalformed is for headers that are not what AMQP says of headers.
+// errMalformed is the error of headers that violate AMQP.
 var errMalformed = errors.New("its headers are malformed")
 
-// split finds the headers in a content header's frame. table has its length
-// before it; it is nil where there are no headers.
+// split finds the headers in a content header's frame. table starts with its length; it is nil if there are no
+// headers.
 func split(frame []byte) (before, table, after []byte, err error) {
 	payload := frame[frameHead : len(frame)-1]
 	flags := binary.BigEndian.Uint16(payload[12:])
@@ -149,7 +147,7 @@ func split(frame []byte) (before, table, after []byte, err error) {
 	return payload[:at], payload[at : at+4+n], payload[at+4+n:], nil
 }
 
-// length reads a length of four bytes; ok is false where less follows.
+// length reads a length of four bytes. ok is false if less data follows.
 func length(b []byte) (n int, ok bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -158,7 +156,7 @@ func length(b []byte) (n int, ok bool) {
 	return int(size), uint64(size) <= uint64(len(b)-4)
 }
 
-// sizeOf is the size of a value whose type tells it.
+// sizeOf returns the size of a value whose type has a fixed one.
 func sizeOf(kind byte) (size int, fixed bool) {
 	switch kind {
 	case 'V':
@@ -178,16 +176,15 @@ func sizeOf(kind byte) (size int, fixed bool) {
 	}
 }
 
-// walk goes through the fields of a table, or of an array, whose have no names,
-// and says what the client would have against it. With each it tells of every
-// field instead, with its bytes, name included, and looks into none.
+// walk checks the fields of a table, or of an array, whose fields have no names. If each is not nil, walk calls it
+// for every field with its bytes, name included, and does not look inside.
 func walk(b []byte, deep int, named bool, each func(name string, kind byte, field []byte)) error {
-	if deep > mostDepth {
-		return fmt.Errorf("its headers are tables in tables, more than %d deep", mostDepth)
+	if deep > maxDepth {
+		return fmt.Errorf("its headers are tables in tables, more than %d deep", maxDepth)
 	}
 	for n := 0; len(b) > 0; n++ {
-		if n == mostFields && each == nil {
-			return fmt.Errorf("its headers have a table or an array of more than %d fields", mostFields)
+		if n == maxFields && each == nil {
+			return fmt.Errorf("its headers have a table or an array of more than %d fields", maxFields)
 		}
 		at := 0
 		if named {
@@ -222,29 +219,29 @@ func walk(b []byte, deep int, named bool, each func(name string, kind byte, fiel
 	return nil
 }
 
-// replace makes the frame that the client gets instead: why, and of the headers
-// the id and redeliver's own, and all of them as bytes, where that fits.
-func (s *screen) replace(frame []byte, why error) []byte {
+// replace makes the frame that the client gets instead. It has the reason, the id and redeliver's headers, and all
+// headers as bytes if they fit.
+func (s *headerFilter) replace(frame []byte, why error) []byte {
 	before, table, after, _ := split(frame)
 	var kept []byte
 	if len(table) > 4 {
-		// What stands before a malformed field, if that is what brought us here.
+		// up to the malformed field, if there is one
 		_ = walk(table[4:], 0, true, func(name string, kind byte, field []byte) {
 			ours := name == UUIDHeader || strings.HasPrefix(name, redeliver.HeaderPrefix)
-			if ours && kind == 'S' && len(kept)+len(field) <= keptMost {
+			if ours && kind == 'S' && len(kept)+len(field) <= maxKept {
 				kept = append(kept, field...)
 			}
 		})
 	}
-	if before == nil { // not even the properties can be read
+	if before == nil { // the properties are unreadable too
 		before, kept = append([]byte(nil), frame[frameHead:frameHead+contentHead]...), nil
 		before[12], before[13] = 0, 0
 	}
-	if after == nil { // nor what comes behind the headers
+	if after == nil { // or what follows the headers
 		before = append([]byte(nil), before...)
 		binary.BigEndian.PutUint16(before[12:], binary.BigEndian.Uint16(before[12:])&(flagType|flagEncoding))
 	}
-	fresh := func(raw []byte) []byte {
+	build := func(raw []byte) []byte {
 		headers := append(field(unreadWhy, 'S', []byte(why.Error())), kept...)
 		if raw != nil {
 			headers = append(headers, field(unreadRaw, 'x', raw)...)
@@ -257,14 +254,14 @@ func (s *screen) replace(frame []byte, why error) []byte {
 		made = binary.BigEndian.AppendUint32(made, uint32(len(payload)))
 		return append(append(made, payload...), frame[len(frame)-1])
 	}
-	most := int(s.frame.Load())
-	made := fresh(table)
-	if most > 0 && len(made) > most {
-		made = fresh(nil)
+	maxFrame := int(s.frame.Load())
+	made := build(table)
+	if maxFrame > 0 && len(made) > maxFrame {
+		made = build(nil)
 	}
-	if most > 0 && len(made) > most {
+	if maxFrame > 0 && len(made) > maxFrame {
 		kept = nil
-		made = fresh(nil)
+		made = build(nil)
 	}
 	return made
 }
@@ -276,8 +273,8 @@ func field(name string, kind byte, value []byte) []byte {
 	return append(b, value...)
 }
 
-// unreadable takes what the screen says out of a delivery: why its own headers
-// could not be read, and their bytes.
+// unreadable removes the filter's headers from a delivery. It returns the original headers and why they could not be
+// read.
 func unreadable(d *amqp091.Delivery) (raw []byte, why error) {
 	text, ok := d.Headers[unreadWhy].(string)
 	if !ok {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// line makes connections, cuts them for good, or cuts one on which something is published to a queue that takes nothing.
-type line struct {
+// cuttableDialer makes connections and can cut them for good. It also cuts a connection that publishes to a refused
+// queue.
+type cuttableDialer struct {
 	refused *sync.Map
 
 	mu    sync.Mutex
@@ -18,7 +19,7 @@ type line struct {
 	dead  bool
 }
 
-func (l *line) dial(network, addr string) (net.Conn, error) {
+func (l *cuttableDialer) dial(network, addr string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
@@ -32,7 +33,7 @@ func (l *line) dial(network, addr string) (net.Conn, error) {
 	return &conn{Conn: c, line: l}, nil
 }
 
-func (l *line) cut() {
+func (l *cuttableDialer) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dead = true
@@ -41,8 +42,8 @@ func (l *line) cut() {
 	}
 }
 
-// drop closes the connections; new ones may be made.
-func (l *line) drop() {
+// drop closes the connections; new ones can be made.
+func (l *cuttableDialer) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
@@ -51,14 +52,14 @@ func (l *line) drop() {
 	l.conns = nil
 }
 
-// conn reads what it writes. The client calls Write under a lock of its own.
+// conn reads the data that it writes. The client calls Write under a lock.
 type conn struct {
 	net.Conn
-	line *line
+	line *cuttableDialer
 	tail []byte
 }
 
-// publish begins a basic.publish to the default exchange; the queue's name follows, its length before it.
+// publish is the start of a basic.publish to the default exchange, before the length and the name of the queue.
 var publish = []byte{0, 60, 0, 40, 0, 0, 0}
 
 const longest = len("\x00\x3c\x00\x28\x00\x00\x00\xff") + 255

@@ -11,14 +11,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// wire is a connection that is made anew when a broker has ended it.
-type wire struct {
+// reconnectingConn is a connection that reconnects after the broker has ended it.
+type reconnectingConn struct {
 	url  string
 	mu   sync.Mutex
 	conn *amqp091.Connection
 }
 
-func (w *wire) channel(t testing.TB) *amqp091.Channel {
+func (w *reconnectingConn) channel(t testing.TB) *amqp091.Channel {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,9 +40,9 @@ func (w *wire) channel(t testing.TB) *amqp091.Channel {
 	}
 }
 
-// do declares or deletes something. A broker that stands still for 5 s has elected no leader for a quorum queue, and
-// ends the connection, for all that is done on it: then it is asked again.
-func (w *wire) do(t testing.TB, what func(*amqp091.Channel) error) error {
+// do declares or deletes something. If a stalled broker elects no leader for a quorum queue within 5 s, it ends the
+// connection. do then tries again.
+func (w *reconnectingConn) do(t testing.TB, what func(*amqp091.Channel) error) error {
 	t.Helper()
 	for tries := 5; ; tries-- {
 		ch := w.channel(t)
@@ -54,8 +54,8 @@ func (w *wire) do(t testing.TB, what func(*amqp091.Channel) error) error {
 	}
 }
 
-// delete deletes queues, whether they are there or not.
-func (w *wire) delete(t testing.TB, queues ...string) error {
+// delete deletes queues, whether or not they exist.
+func (w *reconnectingConn) delete(t testing.TB, queues ...string) error {
 	t.Helper()
 	return w.do(t, func(ch *amqp091.Channel) error {
 		for _, q := range queues {
@@ -67,14 +67,14 @@ func (w *wire) delete(t testing.TB, queues ...string) error {
 	})
 }
 
-func (w *wire) close() {
+func (w *reconnectingConn) close() {
 	if w.conn != nil {
 		_ = w.conn.Close()
 	}
 }
 
-// confirmed publishes on a channel that confirms, and returns when the broker has all. One that has stood still for
-// seconds refuses what was written then: that is written again.
+// confirmed publishes on a channel with confirms, and returns when the broker has all messages. It repeats messages
+// that a stalled broker refused.
 func confirmed(t testing.TB, ch *amqp091.Channel, exchange, key string, all ...amqp091.Publishing) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)

@@ -9,17 +9,17 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// liars: headers that lie are a finding, not an instruction.
-func liars() []test {
+// forgeries: forged headers are reported, not obeyed.
+func forgeries() []test {
 	return []test{
-		{name: "OurHeadersOnTheOriginAreNotBelieved", body: originLies},
+		{name: "RedeliverHeadersOnTheOriginAreNotTrusted", body: forgedOnOrigin},
 		{name: "AUsersOwnRedeliverHeadersSurvive", needs: "ForeignHeaders", body: foreign},
-		{name: "GarbageThatComesBackNeitherLoopsNorIsBuriedEarly", body: garbage},
+		{name: "GarbageNeitherLoopsNorIsDeadLetteredEarly", body: garbage},
 	}
 }
 
-// copied are headers that a service copied onward: of a dead letter of this group.
-func copied(b *bench) []Header {
+// copiedHeaders returns the headers of a dead letter of this group that a service has copied.
+func copiedHeaders(b *fixture) []Header {
 	now := time.Now()
 	st := redeliver.State{
 		ID: "another", Group: b.group, Origin: b.origin, Attempts: 50, Due: now.Add(time.Hour), FirstFailed: now, LastFailed: now,
@@ -37,41 +37,41 @@ func copied(b *bench) []Header {
 	return append(hs, Header{"last", []byte("2")})
 }
 
-func originLies(b *bench) {
-	b.start(Config{Policy: quick(1)}, decline)
-	b.put(Message{ID: "a", Body: []byte("v"), Headers: copied(b)}, named("neighbour")[0])
-	b.awaitEnds("a", "neighbour") // and not in an hour
+func forgedOnOrigin(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, failHandler)
+	b.put(Message{ID: "a", Body: []byte("v"), Headers: copiedHeaders(b)}, namedMessages("neighbour")[0])
+	b.awaitEnds("a", "neighbour") // not after an hour
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 2)
 	if first := b.ran("a")[0].State; first.Error != "" || !first.Due.IsZero() || first.Reason != "" {
 		b.Errorf("the first attempt believes %+v", first)
 	}
 	for _, m := range b.dead(2) {
-		b.buriedAs(b.why(m), redeliver.ReasonExhausted, 2)
+		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 2)
 	}
-	found := heard[redeliver.HeadersIgnored](b.journal)
+	found := eventsOf[redeliver.HeadersIgnored](b.journal)
 	if len(found) != 1 || found[0].ID != "a" || found[0].Topic == "" || len(found[0].Findings) < 5 {
 		b.Errorf("reported %+v, want every lying header of a, once", found)
 	}
 }
 
-func foreign(b *bench) {
-	b.start(Config{Policy: quick(2)}, decline)
-	m := Message{ID: "a", Body: []byte("v"), Headers: copied(b)}
+func foreign(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
+	m := Message{ID: "a", Body: []byte("v"), Headers: copiedHeaders(b)}
 	b.put(m)
 	b.awaitEnds("a")
 	b.wantRuns("a", 3)
 	for _, a := range b.ran("a") {
-		b.same("an attempt", a.Seen, m)
+		b.checkSame("an attempt", a.Seen, m)
 	}
 	dead := b.dead(1)[0]
-	b.same("the dead letter", dead, m)
-	b.buriedAs(b.why(dead), redeliver.ReasonExhausted, 3)
+	b.checkSame("the dead letter", dead, m)
+	b.checkReason(b.deadLetterState(dead), redeliver.ReasonExhausted, 3)
 }
 
-// lies are what headers say that come back to a group with two retries. Whoever
-// believes nothing of it runs the message as new.
-func lies(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
+// forgedValues returns changes of the headers of a message that comes back to a group with two retries. An adapter
+// that trusts none of them runs the message as new.
+func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
 	with := func(name, value string) func([]redeliver.Header) []redeliver.Header {
 		return func(hs []redeliver.Header) []redeliver.Header {
 			if i := slices.IndexFunc(hs, func(h redeliver.Header) bool { return h.Name == name }); i >= 0 {
@@ -103,12 +103,12 @@ func lies(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
 	return all
 }
 
-func garbage(b *bench) {
-	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
+func garbage(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error {
 		if strings.HasPrefix(a.State.ID, "good") {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
 	now := time.Now()
 	back := func(id string) Message {
@@ -120,12 +120,12 @@ func garbage(b *bench) {
 	}
 	var bad []string
 	msgs := []Message{back("good before")}
-	for name, spoil := range lies(b.h.Features) {
+	for name, spoil := range forgedValues(b.h.Features) {
 		m := back(name)
 		m.Ours = spoil(m.Ours)
 		msgs, bad = append(msgs, m), append(bad, name)
 	}
-	const late = "due in the year 9999" // it waits, as long as anything can
+	const late = "due in the year 9999" // it waits for the longest possible time
 	m := back(late)
 	for i := range m.Ours {
 		if m.Ours[i].Name == redeliver.HeaderDue {
@@ -136,11 +136,11 @@ func garbage(b *bench) {
 	b.h.PutBack(b.T, b.origin, b.group, msgs...)
 	b.awaitEnds(append([]string{"good before", "good behind"}, bad...)...)
 	found := make(map[string]int)
-	for _, f := range heard[redeliver.HeadersIgnored](b.journal) {
+	for _, f := range eventsOf[redeliver.HeadersIgnored](b.journal) {
 		found[f.ID]++
 	}
 	for _, id := range bad {
-		// Two where the one attempt behind it is believed, else three.
+		// Two if its earlier attempt is trusted, otherwise three.
 		if n := len(b.ran(id)); n != 2 && n != 3 {
 			b.Errorf("%s ran %d times, want 2 or 3", id, n)
 		}
@@ -157,7 +157,7 @@ func garbage(b *bench) {
 		}
 	}
 	for _, m := range b.dead(len(bad)) {
-		if st := b.why(m); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
+		if st := b.deadLetterState(m); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
 			b.Errorf("%s is in the DLQ as %s after %d attempts, want exhausted after 3", st.ID, st.Reason, st.Attempts)
 		}
 	}

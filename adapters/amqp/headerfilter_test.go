@@ -15,18 +15,17 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// framed is a content header on a channel that is not open, where the client reads
-// it and drops it.
+// framed returns a content header on a channel that is not open, so that the client reads and drops it.
 func framed(payload []byte) []byte {
 	frame := append([]byte{frameContent}, 0x7f, 0xff)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(payload)))
 	return append(append(frame, payload...), 0xCE)
 }
 
-// screenedBytes is what a screen lets through.
-func screenedBytes(t testing.TB, in io.Reader, frame int) []byte {
+// filteredBytes returns the output of a header filter.
+func filteredBytes(t testing.TB, in io.Reader, frame int) []byte {
 	t.Helper()
-	s := newScreen(reads{Reader: in})
+	s := newHeaderFilter(reads{Reader: in})
 	s.frame.Store(int64(frame))
 	out, err := io.ReadAll(s)
 	if err != nil {
@@ -45,23 +44,23 @@ func (r reads) Read(p []byte) (int, error) { return r.Reader.Read(p) }
 // clientReads reports whether the client survives a frame.
 func clientReads(t testing.TB, frame []byte) bool {
 	t.Helper()
-	w := newWire(t)
+	w := newTestServer(t)
 	defer func() { _ = w.there.Close() }()
 	if _, err := w.there.Write(frame); err != nil {
-		return false // it was gone before all was written
+		return false // it closed the connection before everything was written
 	}
 	_, err := w.conn.Channel()
 	return err == nil
 }
 
-// What the client can read passes as it is, in whatever pieces it comes.
-func TestTheScreenChangesNothingThatCanBeRead(t *testing.T) {
-	w := newWire(t)
+// Readable frames pass unchanged, in pieces of any size.
+func TestHeaderFilterPassesReadableFrames(t *testing.T) {
+	w := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var stream []byte
 		for range rapid.IntRange(1, 4).Draw(t, "messages") {
 			d := anyDelivery(t)
-			header, err := w.header(plain(&d))
+			header, err := w.header(plainCopy(&d))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +75,7 @@ func TestTheScreenChangesNothingThatCanBeRead(t *testing.T) {
 		case 1:
 			in = iotest.HalfReader(in)
 		}
-		s := newScreen(reads{Reader: in})
+		s := newHeaderFilter(reads{Reader: in})
 		if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, stream) {
 			t.Fatalf("got %q (%v), want %q", got, err, stream)
 		}
@@ -84,27 +83,26 @@ func TestTheScreenChangesNothingThatCanBeRead(t *testing.T) {
 }
 
 // A frame that is larger than any buffer passes too.
-func TestTheScreenPassesLargeHeaders(t *testing.T) {
-	for _, n := range []int{screened - 100, screened, screened + 1, 200_000} {
+func TestHeaderFilterPassesLargeHeaders(t *testing.T) {
+	for _, n := range []int{filterBuffer - 100, filterBuffer, filterBuffer + 1, 200_000} {
 		table := field("a", 'x', make([]byte, n))
 		payload := append(append(make([]byte, 12), flagHeaders>>8, 0), binary.BigEndian.AppendUint32(nil, uint32(len(table)))...)
 		frame := framed(append(payload, table...))
-		if got := screenedBytes(t, bytes.NewReader(frame), 0); !bytes.Equal(got, frame) {
+		if got := filteredBytes(t, bytes.NewReader(frame), 0); !bytes.Equal(got, frame) {
 			t.Errorf("%d bytes were changed", n)
 		}
 	}
 }
 
-// Whatever a broker sends as headers, the client can read what it gets, and where
-// it can read what was sent it gets that.
-func FuzzScreen(f *testing.F) {
+// For any headers of a broker the client can read its input, and gets readable frames unchanged.
+func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aS\x00\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aS\xff\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aF\x00\x00\x00\x03\x01bV"), uint16(flagHeaders|0x1000), []byte{2})
 	f.Add([]byte("\x01aA\x00\x00\x00\x02VV\x01bq"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Add([]byte("\x17"+UUIDHeader+"S\x00\x00\x00\x02id\x01b?"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Fuzz(func(t *testing.T, table []byte, flags uint16, after []byte) {
-		// What the broker does not get wrong: the properties.
+		// A broker never gets the properties wrong.
 		flags &= flagHeaders | 0x1080
 		want := 0
 		if flags&0x1000 != 0 {
@@ -122,7 +120,7 @@ func FuzzScreen(f *testing.F) {
 			payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
 		}
 		frame := framed(append(payload, after...))
-		got := screenedBytes(t, bytes.NewReader(frame), 0)
+		got := filteredBytes(t, bytes.NewReader(frame), 0)
 		if !clientReads(t, got) {
 			t.Errorf("the client cannot read %q, which is there for %q", got, frame)
 		}
@@ -135,8 +133,8 @@ func FuzzScreen(f *testing.F) {
 	})
 }
 
-// At the client's limits the screen knows what the client knows.
-func TestTheScreenKnowsTheLimits(t *testing.T) {
+// The filter has the same limits as the client.
+func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 	nulls := func(n int, named bool) (b []byte) {
 		for i := range n {
 			if named {
@@ -165,15 +163,15 @@ func TestTheScreenKnowsTheLimits(t *testing.T) {
 		reads bool
 	}{
 		"nothing":            {nil, true},
-		"fields":             {nulls(mostFields, true), true},
-		"one field more":     {nulls(mostFields+1, true), false},
-		"an array":           {field("a", 'A', nulls(mostFields, false)), true},
-		"one item more":      {field("a", 'A', nulls(mostFields+1, false)), false},
-		"fields inside":      {field("a", 'F', nulls(mostFields+1, true)), false},
-		"deep":               {deep(mostDepth, 'F'), true},
-		"deeper":             {deep(mostDepth+1, 'F'), false},
-		"deep arrays":        {deep(mostDepth, 'A'), true},
-		"deeper arrays":      {deep(mostDepth+1, 'A'), false},
+		"fields":             {nulls(maxFields, true), true},
+		"one field more":     {nulls(maxFields+1, true), false},
+		"an array":           {field("a", 'A', nulls(maxFields, false)), true},
+		"one item more":      {field("a", 'A', nulls(maxFields+1, false)), false},
+		"fields inside":      {field("a", 'F', nulls(maxFields+1, true)), false},
+		"deep":               {deep(maxDepth, 'F'), true},
+		"deeper":             {deep(maxDepth+1, 'F'), false},
+		"deep arrays":        {deep(maxDepth, 'A'), true},
+		"deeper arrays":      {deep(maxDepth+1, 'A'), false},
 		"a type of tomorrow": {[]byte("\x01aZ\x00"), false},
 		"no type":            {[]byte("\x01a"), false},
 		"no value":           {[]byte("\x01al\x00"), false},
@@ -187,7 +185,7 @@ func TestTheScreenKnowsTheLimits(t *testing.T) {
 			if got := clientReads(t, frame); got != row.reads {
 				t.Fatalf("the client reads it: %v; the limits are others", got)
 			}
-			got := screenedBytes(t, bytes.NewReader(frame), 0)
+			got := filteredBytes(t, bytes.NewReader(frame), 0)
 			if bytes.Equal(got, frame) != row.reads {
 				t.Errorf("it passed: %v, want %v", !row.reads, row.reads)
 			}
@@ -198,9 +196,8 @@ func TestTheScreenKnowsTheLimits(t *testing.T) {
 	}
 }
 
-// Headers longer than what was agreed upon are replaced by some that fit, however
-// little that is.
-func TestTheScreenKnowsTheFrame(t *testing.T) {
+// Headers longer than the negotiated frame are replaced by some that fit, however small it is.
+func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 	const most = 4096
 	ours := field(redeliver.HeaderID, 'S', []byte("its id"))
 	for name, table := range map[string][]byte{
@@ -210,7 +207,7 @@ func TestTheScreenKnowsTheFrame(t *testing.T) {
 	} {
 		payload := binary.BigEndian.AppendUint16(make([]byte, 12), flagHeaders|0x80)
 		payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
-		got := screenedBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
+		got := filteredBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
 		if len(got) > most || !bytes.Contains(got, []byte(unreadWhy)) || bytes.Contains(got, []byte("large")) {
 			t.Errorf("%s: got %d bytes: %.200q", name, len(got), got)
 		}
@@ -220,8 +217,8 @@ func TestTheScreenKnowsTheFrame(t *testing.T) {
 	}
 }
 
-// Nobody outside can say that a message was unreadable.
-func TestOnlyTheScreenSaysSo(t *testing.T) {
+// Other programs cannot mark a message as unreadable.
+func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
 	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
 	if _, why := unreadable(&d); why != nil {
 		t.Errorf("it is believed: %v", why)

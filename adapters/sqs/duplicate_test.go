@@ -13,13 +13,13 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// SQS may give one message to two receives at once. It is in hand once then, with the receipt that came last: a second place
-// for it would have no heartbeats.
-func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
+// SQS may give one message to two receives at once. It is held once, with the last receipt. A second entry would get
+// no heartbeats.
+func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
-	l, err := c.ready(t.Context(), "orders")
+	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				m := types.Message{MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v")}
-				fresh.Add(int64(len(s.take([]types.Message{m}, time.Now(), time.Minute))))
+				fresh.Add(int64(len(s.registerMessages([]types.Message{m}, time.Now(), time.Minute))))
 			})
 		}
 		all.Wait()
@@ -40,17 +40,17 @@ func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
 	}
 }
 
-// One that has come too often to stay in hand gives way, also while it is still being taken apart.
-func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
+// A message that came back too often to be kept is dropped, even while it is being read.
+func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	f := newFake()
 	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
 	c := f.client(t, Config{})
-	l, err := c.ready(t.Context(), "orders")
+	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
-	s.lane = deafLane{}
+	s.lane = endedLane{}
 	for n := range 300 {
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -59,17 +59,17 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 					MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v"),
 					Attributes: map[string]string{receiveCount: fmt.Sprint(maxReturns + 1 + i)},
 				}
-				s.take([]types.Message{m}, time.Now(), time.Minute)
+				s.registerMessages([]types.Message{m}, time.Now(), time.Minute)
 			})
 		}
 		all.Wait()
 	}
-	if len(s.inHand) != 300 || s.open != 300 {
-		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.inHand), s.open)
+	if len(s.held) != 300 || s.open != 300 {
+		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.held), s.open)
 	}
 }
 
-// deafLane is a lane that has ended.
-type deafLane struct{ driver.Lane[*delivery] }
+// endedLane is a lane that has ended.
+type endedLane struct{ driver.Lane[*delivery] }
 
-func (deafLane) Post(func()) bool { return false }
+func (endedLane) Post(func()) bool { return false }

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// crashesHeader is how often the message of a note has killed its process.
+// crashesHeader is how often a message has killed its process.
 const crashesHeader = "redeliver-amqp-crashes"
 
 // A suspect that has its turn leaves the crashes of the other keys' suspects noted as they were: it took their notes away, and
@@ -24,7 +24,7 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 		for order, want := range map[redeliver.Order]int{redeliver.PerKey: 1, redeliver.Blocking: 0} {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, r, func(l *lab) { l.cfg.Policy.Order, l.cfg.Key = order, lastDigit })
+				l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order, l.cfg.Key = order, lastDigit })
 				l.declared()
 				place := l.queue + ".retry.place"
 				note := amqp091.Publishing{Body: []byte("killer-1"), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{crashesHeader: int32(2)}}
@@ -32,18 +32,18 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.awaitReady(place, 1)
-				l.put("m-3", "m-4")
-				l.suspected()
+				l.publishMessages("m-3", "m-4")
+				l.makeSuspects()
 				l.consume(func(*message.Message, run) error { return nil })
-				l.finished([]string{"m-3", "m-4"})
-				if err := l.client.Close(t.Context()); err != nil { // it reads the notes until then
+				l.awaitEnds([]string{"m-3", "m-4"})
+				if err := l.client.Close(t.Context()); err != nil { // until then it reads the counts
 					t.Fatal(err)
 				}
 				l.awaitReady(place, want)
 				if want == 0 {
 					return
 				}
-				if d := l.take(place); string(d.Body) != "killer-1" || d.Headers[crashesHeader] != int32(2) {
+				if d := l.getMessage(place); string(d.Body) != "killer-1" || d.Headers[crashesHeader] != int32(2) {
 					t.Errorf("the note is %q, %v", d.Body, d.Headers)
 				}
 			})
@@ -51,18 +51,18 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 	}
 }
 
-// The queue of notes is deleted before a suspect has its first turn, and while it
-// waits for another one: it is declared anew, and all goes on.
+// The queue of crash counts is deleted before a suspect's first turn, and while it waits for another one. It is
+// declared again, and everything continues.
 func TestTheQueueOfNotesDeletedUnderUs(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) { l.cfg.Policy.Order = redeliver.Blocking })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order = redeliver.Blocking })
 			l.declared()
 			place := l.queue + ".retry.place"
-			l.put("m", "behind")
-			l.suspected()
+			l.publishMessages("m", "behind")
+			l.makeSuspects()
 			if _, err := l.raw.QueueDelete(place, false, false, false); err != nil {
 				t.Fatal(err)
 			}
@@ -73,9 +73,9 @@ func TestTheQueueOfNotesDeletedUnderUs(t *testing.T) {
 				if _, err := l.raw.QueueDelete(place, false, false, false); err != nil {
 					t.Error(err)
 				}
-				return errDeclined
+				return errHandler
 			})
-			l.finished([]string{"m", "behind"})
+			l.awaitEnds([]string{"m", "behind"})
 			l.awaitReady(place, 0)
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard calls do, which calls the user's Pub/Sub in a goroutine of ours, and then end with what came of it. A panic there must not
-// end the process, nor runtime.Goexit leave somebody waiting.
-func guard[T any](what string, do func() (T, error), end func(T, error)) {
+// callGuarded calls do, which uses the user's Pub/Sub, and then end with its result. A panic in do must not end the
+// process, and runtime.Goexit must not leave a caller waiting.
+func callGuarded[T any](what string, do func() (T, error), end func(T, error)) {
 	var v T
 	err := fmt.Errorf("%s called runtime.Goexit", what)
 	defer func() {
@@ -25,9 +25,8 @@ func guard[T any](what string, do func() (T, error), end func(T, error)) {
 	v, err = do()
 }
 
-// within waits for do, but no longer than until ctx ends: what the user's Pub/Sub does
-// may take any time, and not all of it has a context, or heeds it. What is left behind
-// goes on; late gets what it returns then. what names it, where it breaks.
+// within calls do and waits until it returns or ctx ends, because the user's Pub/Sub may take any time and ignore its
+// context. A late result goes to late. what names the call in errors.
 func within[T any](ctx context.Context, what string, do func() (T, error), late func(T)) (none T, err error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -37,7 +36,7 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 		err error
 	}
 	done := make(chan result, 1)
-	go guard(what, do, func(v T, err error) { done <- result{v, err} })
+	go callGuarded(what, do, func(v T, err error) { done <- result{v, err} })
 	select {
 	case r := <-done:
 		return r.v, r.err
@@ -51,11 +50,11 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 	return none, context.Cause(ctx)
 }
 
-// subscribe makes a Subscribe of sub with values, which ends with cancel and not with
-// ctx; but when ctx ends before it is made, it is not waited for.
+// subscribe subscribes with values. The Subscribe ends with cancel, not with ctx. If ctx ends first, subscribe does
+// not wait for it.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
-	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, giveBack)
+	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, nackAll)
 	if err == nil && in == nil {
 		err = errors.New("the subscriber has returned no channel")
 	}
@@ -66,8 +65,8 @@ func subscribe(ctx, values context.Context, sub message.Subscriber, topic string
 	return in, cancel, nil
 }
 
-// giveBack gives back what a Subscribe that has ended still has.
-func giveBack(in <-chan *message.Message) {
+// nackAll nacks the remaining messages of a Subscribe that has ended.
+func nackAll(in <-chan *message.Message) {
 	if in == nil {
 		return
 	}
@@ -76,7 +75,7 @@ func giveBack(in <-chan *message.Message) {
 	}
 }
 
-// publishWithin writes a message, and waits for that until ctx ends. The message may be written later.
+// publishWithin publishes a message and waits until ctx ends. The message may be written later.
 func publishWithin(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
 	msg.SetContext(ctx)
 	_, err := within(ctx, "Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(struct{}) {})
