@@ -74,7 +74,7 @@ type Harness struct {
 	// only when a service of the group has subscribed to the origin before.
 	PutBack func(t testing.TB, origin, group string, msgs ...Message)
 	// Dead returns what is in the DLQ of a group, without taking it out, as
-	// soon as there are at least n messages, or what there is after Patience.
+	// soon as there are at least n messages, or what there is after Timeout.
 	Dead func(t testing.TB, origin, group string, n int) []Message
 	// DLQTopic is the DLQ of a group as a service subscribes to it, and the group that it is of then: a new one where
 	// Features.ManyGroups is true, else the DLQ. Nil: the kit does not check that a DLQ can have a consumer.
