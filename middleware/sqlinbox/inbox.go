@@ -99,7 +99,8 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return fmt.Errorf("sqlinbox: beginning a transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }()                                                                 // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+
 	insert := "INSERT INTO " + i.table + " (message, handled_at) VALUES ($1, $2) ON CONFLICT DO NOTHING" //nolint:gosec // New has checked the name
 	marked, err := tx.ExecContext(ctx, insert, keyOf(&state), time.Now().UnixMilli())
 	if err != nil {
