@@ -41,7 +41,7 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		<-time.After(time.Hour)
 		close(late) // the late answer of a function that outlived its Timeout changes nothing
 		<-time.After(time.Hour)
-		for i, want := range row.Become {
+		for i, want := range row.Outcomes {
 			got := documents.Outcome(fmt.Sprint("m", i+1))
 			if told := become(got); told != want {
 				t.Errorf("message %d: %s, want %s\n%s", i+1, told, want, got)
@@ -62,7 +62,7 @@ func become(o redelivertest.Outcome) string {
 	case len(o.Waits) != 1:
 		return fmt.Sprintf("%d waits", len(o.Waits))
 	default:
-		return adaptertest.Became(o.Waits[0].Delay)
+		return adaptertest.OutcomeOfDelay(o.Waits[0].Delay)
 	}
 }
 

@@ -8,24 +8,24 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// attempts: what is counted, and what the handler and the DLQ are told of it.
+// attempts: what counts as one, and what the handler and the DLQ learn about it.
 func attempts() []test {
 	return []test{
 		{name: "TheHandlerSeesAttemptsOneToMaxRetriesPlusOne", body: countsAttempts},
-		{name: "TheDLQSaysWhy", body: saysWhy},
+		{name: "TheDeadLetterHasReasonErrorAndTimes", body: saysWhy},
 		{name: "NoRetriesMeansOneAttempt", body: noRetries},
 		{name: "ARetryThatSucceedsIsCommitted", body: retrySucceeds},
 		{name: "TheIDStaysTheSameThroughAllAttemptsAndTheDLQ", body: sameID},
-		{name: "AProducerTakesNoIDThatRedeliverDerives", body: takenID},
+		{name: "AProducersIDNeverEqualsADerivedOne", body: takenID},
 		{name: "ImmediateRetriesRunAtOnceAndCount", body: immediate},
 		{name: "ANackWithoutAnErrorIsAnAttempt", body: nackCounts},
 		{name: "ANackRunsAgainAfterNackDelay", body: nackDelay},
-		{name: "WhatIsPostponedIsNotCounted", body: postponed},
+		{name: "APostponedMessageCountsNoAttempt", body: postponed},
 	}
 }
 
-func countsAttempts(b *bench) {
-	b.start(Config{Policy: quick(3)}, decline)
+func countsAttempts(b *fixture) {
+	b.start(Config{Policy: quickPolicy(3)}, failHandler)
 	b.handled("a")
 	b.wantRuns("a", 4)
 	var first time.Time
@@ -46,20 +46,20 @@ func countsAttempts(b *bench) {
 			first = st.FirstFailed
 			fallthrough
 		default:
-			if st.Error != errDeclined.Error() || st.FirstFailed.IsZero() || !st.FirstFailed.Equal(first) || st.LastFailed.Before(first) || st.Due.IsZero() {
-				b.Errorf("attempt %d is told of its past: %+v", i+1, st)
+			if st.Error != errHandler.Error() || st.FirstFailed.IsZero() || !st.FirstFailed.Equal(first) || st.LastFailed.Before(first) || st.Due.IsZero() {
+				b.Errorf("attempt %d has the past %+v", i+1, st)
 			}
 		}
 	}
-	b.buried(redeliver.ReasonExhausted, 4)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 4)
 }
 
-func saysWhy(b *bench) {
+func saysWhy(b *fixture) {
 	begin := time.Now().Truncate(time.Millisecond)
-	b.start(Config{Policy: quick(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errDeclined) })
+	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errHandler) })
 	b.handled("a")
 	end := time.Now()
-	st := b.buried(redeliver.ReasonExhausted, 3)
+	st := b.checkDeadLetter(redeliver.ReasonExhausted, 3)
 	if st.ID != "a" || st.Group != b.group || st.Origin != b.origin {
 		b.Errorf("the dead letter says that it is %q of group %q from %q, want a, %q, %q", st.ID, st.Group, st.Origin, b.group, b.origin)
 	}
@@ -82,31 +82,31 @@ func saysWhy(b *bench) {
 	if st.FirstFailed.After(as[1].Began) {
 		b.Errorf("the first failure is said to have been at %s, after the second attempt, %s", st.FirstFailed, as[1].Began)
 	}
-	told := heard[redeliver.DeadLettered](b.journal)
+	told := eventsOf[redeliver.DeadLettered](b.journal)
 	if len(told) != 1 || told[0].Where == "" || told[0].State.Reason != st.Reason || told[0].State.Attempts != st.Attempts {
-		b.Errorf("the sink was told %+v, the headers say %+v", told, st)
+		b.Errorf("the sink got %+v, the headers say %+v", told, st)
 	}
 }
 
-func noRetries(b *bench) {
-	b.start(Config{Policy: quick(redeliver.NoRetries)}, decline)
+func noRetries(b *fixture) {
+	b.start(Config{Policy: quickPolicy(redeliver.NoRetries)}, failHandler)
 	b.handled("a")
 	b.wantRuns("a", 1)
-	b.buried(redeliver.ReasonExhausted, 1)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 1)
 }
 
-func retrySucceeds(b *bench) {
-	p := b.start(Config{Policy: quick(3)}, declineFirst(2))
+func retrySucceeds(b *fixture) {
+	p := b.start(Config{Policy: quickPolicy(3)}, failFirst(2))
 	b.handled("a")
 	p.close()
-	b.start(Config{Policy: quick(3)}, succeed)
+	b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.handled("last")
 	b.wantRuns("a", 3)
 	b.dead(0)
 }
 
-func sameID(b *bench) {
-	b.start(Config{Policy: quick(2)}, decline)
+func sameID(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
 	b.put(Message{ID: "given", Body: []byte("one")}, Message{Body: []byte("two")}, Message{Body: []byte("three")})
 	awaitEvents[redeliver.DeadLettered](b, 3)
 	ids := make(map[string]string) // by body
@@ -133,7 +133,7 @@ func sameID(b *bench) {
 		b.Errorf("ids %v, want the given one and two different ones", ids)
 	}
 	for _, m := range b.dead(3) {
-		if st := b.why(m); st.ID != ids[string(m.Body)] {
+		if st := b.deadLetterState(m); st.ID != ids[string(m.Body)] {
 			b.Errorf("%s is in the DLQ as %q, ran as %q", m.Body, st.ID, ids[string(m.Body)])
 		}
 		if (m.ID == "given") != (string(m.Body) == "one") {
@@ -142,9 +142,9 @@ func sameID(b *bench) {
 	}
 }
 
-// takenID has producers name their messages as redeliver names those without an id.
-func takenID(b *bench) {
-	b.start(Config{Policy: quick(1)}, declineFirst(1))
+// takenID: producers use ids that look like those that redeliver derives.
+func takenID(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, failFirst(1))
 	b.put(Message{ID: "payments/0/11", Body: []byte("one")}, Message{ID: "derived:00ff", Body: []byte("two")})
 	awaitEvents[redeliver.Committed](b, 2)
 	want := map[string]string{"one": "given:payments/0/11", "two": "given:derived:00ff"}
@@ -160,17 +160,17 @@ func takenID(b *bench) {
 	}
 }
 
-func immediate(b *bench) {
-	p := quick(3)
+func immediate(b *fixture) {
+	p := quickPolicy(3)
 	p.Immediate, p.Backoff = 2, redeliver.Fixed(200*time.Millisecond)
-	b.start(Config{Policy: p}, decline)
+	b.start(Config{Policy: p}, failHandler)
 	b.handled("a")
 	b.wantRuns("a", 4)
-	b.buried(redeliver.ReasonExhausted, 4)
-	if told := heard[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
+	b.checkDeadLetter(redeliver.ReasonExhausted, 4)
+	if told := eventsOf[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
 		b.Errorf("scheduled %+v, want one wait, after attempt 3", told)
 	}
-	b.noneEarlier(func(retry int) time.Duration {
+	b.checkNotEarly(func(retry int) time.Duration {
 		if retry < 2 {
 			return 0
 		}
@@ -178,37 +178,37 @@ func immediate(b *bench) {
 	}, "a")
 }
 
-// nackCounts runs without the middleware: the Router nacks.
-func nackCounts(b *bench) {
+// nackCounts runs without the middleware, so the Router nacks.
+func nackCounts(b *fixture) {
 	b.nacks = true
-	b.startAs(b.group, b.journal, Config{Policy: quick(2)}, decline)
+	b.startAs(b.group, b.journal, Config{Policy: quickPolicy(2)}, failHandler)
 	b.handled("a")
 	b.wantRuns("a", 3)
-	b.noneEarlier(always(100*time.Millisecond), "a")
-	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "Add router.AddMiddleware(middleware.Retry())") {
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "a")
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "Add router.AddMiddleware(middleware.Retry())") {
 		b.Errorf("the dead letter says %q, want that it was nacked and that the middleware is missing", st.Error)
 	}
-	if reported := b.changes(redeliver.ChangeRetryMissing); len(reported) != 1 {
+	if reported := b.changesOf(redeliver.ChangeRetryMissing); len(reported) != 1 {
 		b.Errorf("the missing middleware was reported %d times, want once", len(reported))
 	}
 }
 
-func nackDelay(b *bench) {
+func nackDelay(b *fixture) {
 	b.nacks = true
 	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
-	b.startAs(b.group, b.journal, Config{Policy: slow, NackDelay: 300 * time.Millisecond}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a") // and not in an hour
+	b.startAs(b.group, b.journal, Config{Policy: slow, NackDelay: 300 * time.Millisecond}, failHandler)
+	b.put(namedMessages("a")...)
+	b.awaitEnds("a") // not after an hour
 	b.wantRuns("a", 2)
-	b.noneEarlier(always(300*time.Millisecond), "a")
+	b.checkNotEarly(constantDelay(300*time.Millisecond), "a")
 }
 
-func postponed(b *bench) {
-	b.start(Config{Policy: quick(redeliver.NoRetries)}, func(*attempt) error {
+func postponed(b *fixture) {
+	b.start(Config{Policy: quickPolicy(redeliver.NoRetries)}, func(*attempt) error {
 		if len(b.ran("a")) <= 3 {
-			return redeliver.Postpone(errDeclined)
+			return redeliver.Postpone(errHandler)
 		}
-		return errDeclined
+		return errHandler
 	})
 	b.handled("a")
 	as := b.ran("a")
@@ -226,8 +226,8 @@ func postponed(b *bench) {
 			b.Errorf("run %d came %s after the one before it, want at least 100ms", i+1, a.Began.Sub(as[i-1].Ended))
 		}
 	}
-	if n := len(heard[redeliver.MessagePostponed](b.journal)); n != 3 {
+	if n := len(eventsOf[redeliver.MessagePostponed](b.journal)); n != 3 {
 		b.Errorf("postponed %d times, want 3", n)
 	}
-	b.buried(redeliver.ReasonExhausted, 1)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 1)
 }

@@ -14,48 +14,47 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batching: many messages in one call, each with a fate of its own. A message that
-// waits for its batch is in flight. Without SlowHoldsUpNone it may hold up those that
-// would fill the batch, which then runs at its Timeout.
+// batching: many messages in one call, each with an outcome of its own. A message that waits for its batch is in
+// flight. With head-of-line blocking it may block those that would fill the batch, which then runs at its Timeout.
 func batching() []test {
 	tests := []test{
-		{name: "WhoWinsInABatchIsTheTable", body: tableHolds},
+		{name: "BatchAnswersFollowTheTable", body: tableHolds},
 		{name: "AFullBatchRunsAtOnce", body: fullAtOnce},
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
 		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
 	}
 	for i := range tests {
-		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
+		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
 	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate})
 }
 
-// batcher is a process whose handler is a batch.
-type batcher struct {
+// batchProcess is a process with a batch handler.
+type batchProcess struct {
 	*process
 	// Guarded by the journal's mu.
-	gathered []string   // messages that came to wait
-	batches  [][]string // those that ran, sorted
+	gathered []string   // messages that arrived
+	batches  [][]string // batches that ran, with sorted ids
 }
 
-// startBatch starts a process of the first group. A batch that runs is in the
-// journal as attempts, which end as they begin: what comes next is due later.
-func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
+// startBatch starts a process of the first group. The journal has the messages of a batch as attempts that end as
+// they begin, so that a retry is due after that.
+func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
-	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	if b.native {
-		p.consume(b.group, cfg, bc, p.handles(fn))
+		p.consume(b.group, cfg, bc, p.recordBatches(fn))
 		return p
 	}
 	arrive := func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			st, _ := redeliver.FromContext(msg.Context())
-			p.arrives(st.ID)
+			p.recordArrival(st.ID)
 			return h(msg)
 		}
 	}
-	run := p.handles(fn)
+	run := p.recordBatches(fn)
 	h, err := middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error { return run(ctx, BatchOf(mb)) })
 	if err != nil {
 		b.Fatal(err)
@@ -64,28 +63,28 @@ func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) 
 	return p
 }
 
-// startGathering is startBatch of a process whose messages are counted when they
-// come to wait. Where there are no middlewares, the policy sees them.
-func (b *bench) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
+// startGathering is startBatch for a process that counts messages as they arrive. Without middleware the policy
+// counts them.
+func (b *fixture) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	if !b.native {
 		return b.startBatch(cfg, bc, fn)
 	}
-	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	cfg.Policy.Invalid = func(m redeliver.Message) error {
-		p.arrives(m.State.ID)
+		p.recordArrival(m.State.ID)
 		return nil
 	}
-	p.consume(b.group, cfg, bc, p.handles(fn))
+	p.consume(b.group, cfg, bc, p.recordBatches(fn))
 	return p
 }
 
-func (p *batcher) arrives(id string) {
+func (p *batchProcess) recordArrival(id string) {
 	p.journal.change(func() { p.gathered = append(p.gathered, id) })
 }
 
-// handles is a batch function that notes what it is given.
-func (p *batcher) handles(fn BatchFunc) BatchFunc {
+// recordBatches returns a batch function that records its batches.
+func (p *batchProcess) recordBatches(fn BatchFunc) BatchFunc {
 	return func(ctx context.Context, mb *Batch) error {
 		if p.killed.Load() {
 			return nil
@@ -93,7 +92,7 @@ func (p *batcher) handles(fn BatchFunc) BatchFunc {
 		slices.SortFunc(mb.Messages, func(x, y BatchMessage) int { return strings.Compare(x.State().ID, y.State().ID) })
 		ids := make([]string, len(mb.Messages))
 		for i, m := range mb.Messages {
-			a := p.note(m.Context(), &attempt{UUID: m.State().ID})
+			a := p.recordAttempt(m.Context(), &attempt{UUID: m.State().ID})
 			p.journal.change(func() { a.Ended = a.Began })
 			ids[i] = a.State.ID
 		}
@@ -102,15 +101,15 @@ func (p *batcher) handles(fn BatchFunc) BatchFunc {
 	}
 }
 
-// ran are the batches so far.
-func (p *batcher) ranBatches() [][]string {
+// ranBatches returns the batches so far.
+func (p *batchProcess) ranBatches() [][]string {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return slices.Clone(p.batches)
 }
 
-// awaitGathered returns when so many messages have come.
-func (p *batcher) awaitGathered(n int) {
+// awaitGathered waits until n messages have arrived.
+func (p *batchProcess) awaitGathered(n int) {
 	p.b.Helper()
 	p.b.await(fmt.Sprintf("%d messages come to their batch", n), func() bool {
 		p.journal.mu.Lock()
@@ -119,12 +118,12 @@ func (p *batcher) awaitGathered(n int) {
 	})
 }
 
-// ackAll is a function of a batch that succeeds.
+// ackAll is a batch function that succeeds.
 func ackAll(context.Context, *Batch) error { return nil }
 
-func ownFate(b *bench) {
+func ownFate(b *fixture) {
 	const delay = 400 * time.Millisecond
-	p := quick(3)
+	p := quickPolicy(3)
 	p.Levels = []time.Duration{100 * time.Millisecond, delay}
 	ids := []string{"declined", "fine", "later", "permanent", "rejected", "twice"}
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
@@ -132,9 +131,9 @@ func ownFate(b *bench) {
 			for _, m := range mb.Messages {
 				switch st := m.State(); {
 				case st.ID == "permanent":
-					m.Answer(redeliver.Permanent(errDeclined))
+					m.Answer(redeliver.Permanent(errHandler))
 				case st.ID == "declined":
-					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errDeclined))
+					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errHandler))
 				case st.ID == "later" && st.Attempts == 0:
 					m.Retry(delay)
 				case st.ID == "rejected" && st.Attempts == 1:
@@ -149,17 +148,17 @@ func ownFate(b *bench) {
 	for id, runs := range map[string]int{"declined": 4, "fine": 1, "later": 2, "permanent": 1, "rejected": 2, "twice": 3} {
 		b.wantRuns(id, runs)
 	}
-	b.noneEarlier(always(delay), "later")
-	b.noneEarlier(always(100*time.Millisecond), "declined", "rejected", "twice")
+	b.checkNotEarly(constantDelay(delay), "later")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "declined", "rejected", "twice")
 	for _, m := range b.dead(3) {
-		st := b.why(m)
+		st := b.deadLetterState(m)
 		switch st.ID {
 		case "permanent":
-			b.buriedAs(st, redeliver.ReasonPermanent, 1)
+			b.checkReason(st, redeliver.ReasonPermanent, 1)
 		case "rejected":
-			b.buriedAs(st, redeliver.ReasonRejected, 2)
+			b.checkReason(st, redeliver.ReasonRejected, 2)
 		default:
-			b.buriedAs(st, redeliver.ReasonExhausted, 4)
+			b.checkReason(st, redeliver.ReasonExhausted, 4)
 		}
 		want := map[string]string{"declined": "try 4: card declined", "permanent": "card declined", "rejected": "no such schema"}[st.ID]
 		if want == "" || !strings.Contains(st.Error, want) {
@@ -167,15 +166,15 @@ func ownFate(b *bench) {
 		}
 	}
 	if first := proc.ranBatches()[0]; len(first) < 2 {
-		b.Logf("the first batch had only %v", first) // a slow broker; the fates are what counts
+		b.Logf("the first batch had only %v", first) // the broker is slow; only the outcomes matter
 	}
 }
 
-func fullAtOnce(b *bench) {
+func fullAtOnce(b *fixture) {
 	const size = 5
-	_, ids := many(3 * size)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
-	b.handled(ids...) // and not in an hour
+	_, ids := numberedMessages(3 * size)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
+	b.handled(ids...) // not after an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
 			b.Errorf("a batch of %d, want %d", len(ran), size)
@@ -184,10 +183,10 @@ func fullAtOnce(b *bench) {
 	b.wantEach(1, ids...)
 }
 
-func partialAtTimeout(b *bench) {
+func partialAtTimeout(b *fixture) {
 	const size, timeout = 10, 400 * time.Millisecond
-	_, ids := many(size - 1)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
+	_, ids := numberedMessages(size - 1)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
 	begun := time.Now()
 	b.handled(ids...)
 	for _, a := range b.all() {
@@ -202,10 +201,10 @@ func partialAtTimeout(b *bench) {
 	}
 }
 
-func oneOfAKey(b *bench) {
+func oneOfAKey(b *fixture) {
 	const keys, each = 3, 4
 	msgs, ids := inTurn(keys, each)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	last := make(map[string]string)
@@ -224,15 +223,15 @@ func oneOfAKey(b *bench) {
 	}
 }
 
-func aboveMaxInFlight(b *bench) {
+func aboveMaxInFlight(b *fixture) {
 	const bound = 3
-	msgs, ids := many(bound)
+	msgs, ids := numberedMessages(bound)
 	b.put(msgs...)
-	b.refuses(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
+	b.checkRefused(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
 	if n := len(b.all()); n > 0 {
 		b.Errorf("%d messages ran in batches that can never be full", n)
 	}
-	b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
 	b.awaitEnds(ids...)
 	if b.h.Features.KeepsAttempts {
 		for _, id := range ids {
@@ -242,9 +241,9 @@ func aboveMaxInFlight(b *bench) {
 	b.dead(0)
 }
 
-// refuses checks that a process with these batches handles nothing, and says why:
-// at its start where that is known then, else when messages come.
-func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
+// checkRefused checks that a process with these batches handles nothing and reports why, at its start or when
+// messages come.
+func (b *fixture) checkRefused(cfg Config, bc middleware.BatchConfig) {
 	b.Helper()
 	if b.native {
 		run, _ := b.h.ConsumeBatch(b.T, b.config(b.group, cfg, redeliver.SinkFunc(func(redeliver.Event) {})), bc, ackAll)
@@ -254,8 +253,8 @@ func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
 		return
 	}
 	p := b.startBatch(cfg, bc, ackAll)
-	b.await("the subscription is refused", func() bool { return len(b.changes(redeliver.ChangeBatchRefused)) > 0 })
-	refused := b.changes(redeliver.ChangeBatchRefused)[0]
+	b.await("the subscription is refused", func() bool { return len(b.changesOf(redeliver.ChangeBatchRefused)) > 0 })
+	refused := b.changesOf(redeliver.ChangeBatchRefused)[0]
 	if refused.Err == nil || !strings.Contains(refused.Err.Error(), "BatchConfig.Size") || refused.Origin != b.origin || refused.Group != b.group {
 		b.Errorf("refused: %+v", refused)
 	}

@@ -11,28 +11,27 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batchEnds: what becomes of batches when a function, a service or a process ends
-// otherwise than it should.
+// batchEnds: batches whose function, service or process ends abnormally.
 func batchEnds() []test {
 	tests := []test{
 		{name: "APartialBatchRunsWhenTheServiceCloses", body: flushed},
 		{name: "AMessageThatIsLostWhileItWaitsLeavesItsBatch", needs: "KeepsAttempts", body: lostWhileGathering},
-		{name: "ABatchFunctionThatNeverReturnsHoldsUpNoOther", body: stuckBatch},
-		{name: "ABatchThatDiesWithItsProcessComesBackUncounted", needs: "KeepsAttempts", body: killedBatch},
-		{name: "WhatMayHaveKilledItsProcessIsABatchOfItsOwn", needs: "CountsCrashes", body: suspectsAlone},
+		{name: "AStuckBatchFunctionBlocksNoOtherBatch", body: stuckBatch},
+		{name: "ABatchOfAKilledProcessComesBackUncounted", needs: "KeepsAttempts", body: killedBatch},
+		{name: "ASuspectRunsInABatchOfItsOwn", needs: "CountsCrashes", body: suspectsAlone},
 		{name: "ABatchFunctionExtendsItsBatch", body: extendedBatch},
 	}
 	for i := range tests {
-		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
+		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
 	return tests
 }
 
-// flushed: the rest runs without waiting for more, within the drain timeout.
-func flushed(b *bench) {
+// flushed: a partial batch runs without waiting for more, within the drain timeout.
+func flushed(b *fixture) {
 	const n = 3
-	msgs, ids := many(n)
-	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
+	msgs, ids := numberedMessages(n)
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {
@@ -42,23 +41,22 @@ func flushed(b *bench) {
 	b.dead(0)
 }
 
-// lostWhileGathering: the drain timeout is over while one batch runs and a message
-// waits for the next one.
-func lostWhileGathering(b *bench) {
-	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
+// lostWhileGathering: the drain timeout ends while one batch runs and a message waits for the next.
+func lostWhileGathering(b *fixture) {
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
-			b.hold(ctx.Done()) // all its messages are lost to this process
-			return errDeclined
+			b.hold(ctx.Done()) // this process loses all its messages
+			return errHandler
 		})
-	b.put(named("a", "b")...)
+	b.put(namedMessages("a", "b")...)
 	b.await("the batch runs", func() bool { return len(b.all()) == 2 })
-	b.put(named("c")...)
+	b.put(namedMessages("c")...)
 	p.awaitGathered(3)
 	p.close()
 	if ran := b.ran("c"); len(ran) > 0 {
 		b.Errorf("c ran in a batch after it was lost")
 	}
-	b.start(Config{Policy: quick(1)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.awaitEnds("a", "b", "c")
 	for id, want := range map[string][]int{"a": {1, 1}, "b": {1, 1}, "c": {1}} {
 		if got := numbers(b.ran(id)); !slices.Equal(got, want) {
@@ -68,11 +66,11 @@ func lostWhileGathering(b *bench) {
 	b.dead(0)
 }
 
-func stuckBatch(b *bench) {
-	p := quick(redeliver.NoRetries)
-	p.Timeout = 2 * time.Second // the hanging one alone waits for it
+func stuckBatch(b *fixture) {
+	p := quickPolicy(redeliver.NoRetries)
+	p.Timeout = 2 * time.Second // only the hanging one waits that long
 	var calls atomic.Int64
-	var hung string // what the first function has not acked
+	var hung string // the message that the first function has not acked
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
@@ -81,11 +79,11 @@ func stuckBatch(b *bench) {
 			b.Error("the first answer of the batch does not count")
 		}
 		b.change(func() { hung = mb.Messages[1].State().ID })
-		<-b.Context().Done() // the test's: it goes on whatever it is told
+		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
 	})
 	b.handled("a", "b", "c", "d")
-	st := b.buried(redeliver.ReasonTimeout, 1)
+	st := b.checkDeadLetter(redeliver.ReasonTimeout, 1)
 	b.change(func() {
 		if st.ID != hung {
 			b.Errorf("%s is in the DLQ, want %s", st.ID, hung)
@@ -101,17 +99,17 @@ func stuckBatch(b *bench) {
 	}
 }
 
-func killedBatch(b *bench) {
+func killedBatch(b *fixture) {
 	const size = 4
-	msgs, ids := many(size)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
+	msgs, ids := numberedMessages(size)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
 		<-b.Context().Done()
 		return nil
 	})
 	b.put(msgs...)
 	b.await("the batch runs", func() bool { return len(b.all()) == size })
 	p.kill()
-	b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		if got := numbers(b.ran(id)); !slices.Equal(got, []int{1, 1}) {
@@ -121,14 +119,14 @@ func killedBatch(b *bench) {
 	b.dead(0)
 }
 
-// suspectsAlone: one message kills its process every time it runs. Were it in a
-// batch with others when it is judged, they would be charged too.
-func suspectsAlone(b *bench) {
-	p := quick(3)
+// suspectsAlone: one message kills its process every time it runs. If it ran in a batch when that counts, the others
+// would be charged too.
+func suspectsAlone(b *fixture) {
+	p := quickPolicy(3)
 	p.MaxCrashes = 1
 	ids := []string{"killer", "n1", "n2", "n3"}
-	b.put(named(ids...)...)
-	var proc *batcher
+	b.put(namedMessages(ids...)...)
+	var proc *batchProcess
 	b.killUntilBuried(4, ids, func() *process {
 		proc = b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
 			func(_ context.Context, mb *Batch) error {
@@ -142,22 +140,22 @@ func suspectsAlone(b *bench) {
 		b.await("its batch is in the journal", func() bool {
 			return slices.ContainsFunc(proc.ranBatches(), func(ran []string) bool { return slices.Contains(ran, "killer") })
 		})
-		if ran := proc.ranBatches(); died > b.beside() && len(ran[len(ran)-1]) > 1 {
+		if ran := proc.ranBatches(); died > b.maxCrashesBeside() && len(ran[len(ran)-1]) > 1 {
 			b.Errorf("after %d crashes the killer is still in the batch %v", died, ran[len(ran)-1])
 		}
 		return nil
 	})
 }
 
-// extendedBatch: by its own context, or by that of a message in it.
-func extendedBatch(b *bench) {
-	p, takes := extending()
+// extendedBatch extends by the batch's context and by that of a message in it.
+func extendedBatch(b *fixture) {
+	p, takes := extendingPolicy()
 	var runs atomic.Int32
 	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(ctx context.Context, mb *Batch) error {
 		if runs.Add(1) == 2 {
 			ctx = mb.Messages[1].Context()
 		}
-		return works(ctx, takes)
+		return workFor(ctx, takes)
 	})
 	for _, ids := range [][]string{{"a", "b"}, {"c", "d"}} {
 		b.handled(ids...)

@@ -11,18 +11,17 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Batch is what a batch function gets, in whatever form: the messages and what can
-// be said of all of them.
+// Batch is the argument of a batch function in any form.
 type Batch struct {
 	Messages []BatchMessage
 	AckAll   func() bool
 	RetryAll func(delay ...time.Duration) bool
 }
 
-// BatchFunc handles a batch in whatever form.
+// BatchFunc handles a batch in any form.
 type BatchFunc = func(ctx context.Context, b *Batch) error
 
-// BatchMessage is a message of a batch: the methods that are the same everywhere.
+// BatchMessage is a message of a batch in any form.
 type BatchMessage interface {
 	Context() context.Context
 	State() redeliver.State
@@ -32,12 +31,12 @@ type BatchMessage interface {
 	Answer(err error) bool
 }
 
-// BatchOf is a batch of Watermill messages.
+// BatchOf returns the Batch of Watermill messages.
 func BatchOf(mb *middleware.MessageBatch) *Batch {
 	return &Batch{Messages: MessagesOf(mb.Messages), AckAll: mb.AckAll, RetryAll: mb.RetryAll}
 }
 
-// MessagesOf are the messages of a batch in any form.
+// MessagesOf returns the messages of a batch in any form.
 func MessagesOf[M BatchMessage](all []M) []BatchMessage {
 	msgs := make([]BatchMessage, len(all))
 	for i, m := range all {
@@ -46,11 +45,11 @@ func MessagesOf[M BatchMessage](all []M) []BatchMessage {
 	return msgs
 }
 
-// inBothForms adds to tests of batches the same of batches in the broker's own form.
+// inBothForms adds the same tests for batches in the broker's own form.
 func inBothForms(tests []test) []test {
 	for _, t := range tests {
 		body := t.body
-		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *bench) {
+		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *fixture) {
 			b.native = true
 			body(b)
 		}
@@ -75,7 +74,7 @@ func (p *process) consume(group string, cfg Config, bc middleware.BatchConfig, f
 	b.Cleanup(p.end)
 }
 
-// consumer is a service that ends when its context does.
+// consumer is a service that ends with its context.
 type consumer struct{ kill func() }
 
 func (consumer) Subscriber() message.Subscriber { return nil }

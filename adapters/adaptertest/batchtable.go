@@ -21,13 +21,13 @@ import (
 //go:embed batchtable.md
 var BatchTable string
 
-// BatchRow is a row of it.
+// BatchRow is a row of BatchTable.
 type BatchRow struct {
 	Calls, Returns string    // of the batch function
-	Become         [2]string // of each message
+	Outcomes       [2]string // of each message
 }
 
-// BatchRows are its rows.
+// BatchRows returns the rows of BatchTable.
 func BatchRows(tb testing.TB) (rows []BatchRow) {
 	tb.Helper()
 	for _, row := range strings.Split(strings.TrimSpace(BatchTable), "\n")[2:] {
@@ -43,8 +43,8 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 	return rows
 }
 
-// Play does as a batch function what the row says, with a batch of two messages.
-// One that does not return within the Timeout returns when late is closed.
+// Play acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
+// late is closed.
 func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
 	tb.Helper()
 	r.say(tb, b)
@@ -52,13 +52,13 @@ func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan
 	case "nil":
 		return nil
 	case "an error":
-		return errDeclined
+		return errHandler
 	case "a panic":
 		panic("boo")
 	case "`RetryAfter` 1h":
-		return redeliver.RetryAfter(errDeclined, time.Hour)
+		return redeliver.RetryAfter(errHandler, time.Hour)
 	case "`Permanent`":
-		return redeliver.Permanent(errDeclined)
+		return redeliver.Permanent(errHandler)
 	case "not within the Timeout":
 		<-ctx.Done()
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -102,7 +102,7 @@ func (r BatchRow) say(tb testing.TB, b *Batch) {
 		default:
 			tb.Errorf("what is %q?", c[0])
 		}
-		if counts == counted[c[1]] { // the first one does, and no other
+		if counts == counted[c[1]] { // only the first one counts
 			tb.Errorf("%s says %t", c[0], counts)
 		}
 		counted[c[1]] = true
@@ -121,11 +121,11 @@ func length(tb testing.TB, text string) time.Duration {
 	return d
 }
 
-// BatchPolicyDelay is the one delay of the policy under which rows are played.
+// BatchPolicyDelay is the only delay of the policy under which rows are played.
 const BatchPolicyDelay = 10 * time.Minute
 
-// Became is what the table says of a message that was written to wait for delay.
-func Became(delay time.Duration) string {
+// OutcomeOfDelay returns the table's text for a message that waits for delay.
+func OutcomeOfDelay(delay time.Duration) string {
 	if delay == BatchPolicyDelay {
 		return "retry, as the policy says"
 	}
@@ -136,9 +136,8 @@ func Became(delay time.Duration) string {
 	return "retry after " + d
 }
 
-// tableHolds plays one row after another: first those whose function returns in time,
-// which they have plenty of, then the others.
-func tableHolds(b *bench) {
+// tableHolds plays the rows, first those whose function returns in time, which have a long Timeout.
+func tableHolds(b *fixture) {
 	var inTime, late []BatchRow
 	for _, row := range BatchRows(b) {
 		if row.Returns == "not within the Timeout" {
@@ -151,11 +150,10 @@ func tableHolds(b *bench) {
 	playRows(b, "late", late, 2*time.Second)
 }
 
-// playRows plays rows under a policy with this Timeout. What is to be retried waits
-// for longer than the test takes, but for what is retried at once: that is given
-// company, to make its batch full. A row whose messages were not alone in their batch,
-// because a broker has delivered something twice, is played again.
-func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
+// playRows plays rows under a policy with this Timeout. Delayed retries wait for longer than the test. An immediate
+// retry gets another message to fill its batch. If a duplicate delivery mixes other messages into a row's batch, the
+// row is played again.
+func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{
 		Backoff: redeliver.Fixed(BatchPolicyDelay), Levels: []time.Duration{5 * time.Minute, BatchPolicyDelay, time.Hour}, Timeout: timeout,
@@ -183,14 +181,14 @@ func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
 	})
 	play := func(row BatchRow, id string) (got [2]string, well bool) {
 		over := make(chan struct{})
-		defer close(over) // the late answer of a function that outlived its Timeout changes nothing
+		defer close(over) // the late answer of a function that exceeded its Timeout has no effect
 		mu.Lock()
 		now, ids, spoiled, late = row, []string{id + "-m1", id + "-m2"}, false, over
 		mu.Unlock()
-		b.put(named(ids...)...)
+		b.put(namedMessages(ids...)...)
 		for i, id := range ids {
 			b.await(fmt.Sprintf("%s has an end: %+v", id, row), func() bool {
-				got[i] = b.became(id)
+				got[i] = b.outcome(id)
 				return got[i] != ""
 			})
 		}
@@ -205,25 +203,25 @@ func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
 			id = fmt.Sprintf("%s-%02d-again-%d", name, i, try)
 			got, well = play(row, id)
 		}
-		if !well || got != row.Become {
-			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Become, well)
+		if !well || got != row.Outcomes {
+			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Outcomes, well)
 		}
-		if got[0] == Became(0) {
-			b.put(named(id + "-x")...)
+		if got[0] == OutcomeOfDelay(0) {
+			b.put(namedMessages(id + "-x")...)
 			b.awaitEnds(id+"-m1", id+"-x")
 		}
 	}
 	p.close()
 }
 
-// became says what became of a message after its first attempt; "" for nothing yet.
-func (b *bench) became(id string) string {
-	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+// outcome returns the outcome of a message's first attempt, or "".
+func (b *fixture) outcome(id string) string {
+	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if e.State.ID == id {
-			return Became(e.Delay)
+			return OutcomeOfDelay(e.Delay)
 		}
 	}
-	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+	for _, e := range eventsOf[redeliver.DeadLettered](b.journal) {
 		if e.State.ID == id {
 			return "DLQ, " + string(e.State.Reason)
 		}

@@ -8,13 +8,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// blocking: RocketMQ's ordered consumer. Messages are of one key, so they share a
-// partition or a group where there are several.
+// blocking: the order of RocketMQ's ordered consumer. Messages have one key, so that they share a partition or a
+// group.
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: inPlace.waits},
-		{name: "BehindADeadLetterABlockingPolicyGoesOn", needs: "Blocking", body: inPlace.goesOn},
-		{name: "WhatABlockedProcessLeavesComesBackInOrder", needs: "Blocking", body: inPlace.afterKill},
+		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: inPlace.goesOn},
+		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "Blocking", body: inPlace.afterKill},
 	}
 }
 
@@ -22,18 +22,18 @@ func blocking() []test {
 type ordered struct {
 	policy func(retries int) redeliver.Policy
 	// messages makes messages that wait for each other.
-	messages func(b *bench, ids ...string) []Message
+	messages func(b *fixture, ids ...string) []Message
 }
 
 var inPlace = ordered{
 	func(retries int) redeliver.Policy {
 		return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 	},
-	func(b *bench, ids ...string) []Message { return b.underOneKey(named(ids...)) },
+	func(b *fixture, ids ...string) []Message { return b.underOneKey(namedMessages(ids...)) },
 }
 
-// inOrder returns the attempts so far of some messages, or of all, by id. Each must have begun after the end of the one before.
-func (b *bench) inOrder(ids ...string) (ran []string) {
+// checkOrder returns the attempts so far of some messages, or of all, by id. Each must have begun after the end of the one before.
+func (b *fixture) checkOrder(ids ...string) (ran []string) {
 	b.Helper()
 	var last attempt
 	for _, a := range b.all() {
@@ -49,30 +49,30 @@ func (b *bench) inOrder(ids ...string) (ran []string) {
 	return ran
 }
 
-func (o ordered) waits(b *bench) {
+func (o ordered) waits(b *fixture) {
 	ids := []string{"before", "failing", "behind", "last"}
-	b.start(Config{Policy: o.policy(3)}, declineFirst(2, "failing"))
+	b.start(Config{Policy: o.policy(3)}, failFirst(2, "failing"))
 	b.put(o.messages(b, ids...)...)
 	b.awaitEnds(ids...)
-	if got := b.inOrder(); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
+	if got := b.checkOrder(); !slices.Equal(got, []string{"before", "failing", "failing", "failing", "behind", "last"}) {
 		b.Errorf("ran in the order %q", got)
 	}
 	b.wantRuns("failing", 3)
-	b.noneEarlier(always(100*time.Millisecond), "failing")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "failing")
 	b.dead(0)
 }
 
-func (o ordered) goesOn(b *bench) {
+func (o ordered) goesOn(b *fixture) {
 	b.start(Config{Policy: o.policy(1)}, declineOnly("poison"))
 	b.put(o.messages(b, "poison", "behind")...)
 	b.awaitEnds("poison", "behind")
-	if got := fmt.Sprint(b.inOrder()); got != "[poison poison behind]" {
+	if got := fmt.Sprint(b.checkOrder()); got != "[poison poison behind]" {
 		b.Errorf("ran in the order %s", got)
 	}
-	b.buried(redeliver.ReasonExhausted, 2)
+	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 }
 
-func (o ordered) afterKill(b *bench) {
+func (o ordered) afterKill(b *fixture) {
 	p := b.start(Config{Policy: o.policy(1000)}, declineOnly("failing"))
 	b.put(o.messages(b, "failing", "behind", "last")...)
 	b.await("it has failed", func() bool { return len(b.ran("failing")) >= 2 })

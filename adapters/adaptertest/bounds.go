@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// bounds: promise 6, as far as it is in the headers.
+// bounds: promise 6, for headers.
 func bounds() []test {
 	return []test{
 		{name: "ALongErrorIsCut", body: longError},
@@ -17,10 +17,10 @@ func bounds() []test {
 	}
 }
 
-// longError: a header of a mebibyte is more than brokers take.
-func longError(b *bench) {
+// longError: brokers refuse a header of a mebibyte.
+func longError(b *fixture) {
 	long := errors.New(strings.Repeat("no card 4711; ", 1<<20/14) + "the end")
-	b.start(Config{Policy: quick(1)}, func(*attempt) error { return long })
+	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error { return long })
 	b.handled("a")
 	b.wantRuns("a", 2)
 	m := b.dead(1)[0]
@@ -31,18 +31,18 @@ func longError(b *bench) {
 	if size > limits.MaxHeaderBytes {
 		b.Errorf("our headers are %d bytes, want at most %d", size, limits.MaxHeaderBytes)
 	}
-	st := b.why(m)
+	st := b.deadLetterState(m)
 	if n := len(st.Error); n > limits.MaxErrorText || n < limits.MaxErrorText/2 || !strings.HasPrefix(st.Error, "no card 4711") {
 		b.Errorf("the dead letter's error has %d bytes, want about %d: %.40q", n, limits.MaxErrorText, st.Error)
 	}
-	b.buriedAs(st, redeliver.ReasonExhausted, 2)
+	b.checkReason(st, redeliver.ReasonExhausted, 2)
 }
 
-func credentials(b *bench) {
+func credentials(b *fixture) {
 	const secret = "hunter2"
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.Attempts > 0 && (strings.Contains(a.State.Error, secret) || !strings.Contains(a.State.Error, "db:5432")) {
-			b.Errorf("the handler is told %q", a.State.Error)
+			b.Errorf("the handler gets %q", a.State.Error)
 		}
 		return errors.New("dial postgres://billing:" + secret + "@db:5432/cards: refused")
 	})
@@ -53,12 +53,12 @@ func credentials(b *bench) {
 			b.Errorf("the header %s says %q", h.Name, h.Value)
 		}
 	}
-	if st := b.why(m); !strings.Contains(st.Error, "db:5432/cards: refused") {
+	if st := b.deadLetterState(m); !strings.Contains(st.Error, "db:5432/cards: refused") {
 		b.Errorf("the dead letter says %q, want the address without its password", st.Error)
 	}
-	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if strings.Contains(e.State.Error, secret) || e.State.LastFailed.After(time.Now()) {
-			b.Errorf("the sink was told %+v", e.State)
+			b.Errorf("the sink got %+v", e.State)
 		}
 	}
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// crashes: a process can be killed at any instruction and nothing is lost.
+// crashes: a process may be killed at any time, and nothing is lost.
 func crashes() []test {
 	return []test{
 		{name: "AKillMidHandlerLosesNothingAndCountsNothing", needs: "KeepsAttempts", body: killMidHandler},
 		{name: "AKillMidWaitLosesNothing", needs: "KeepsAttempts", body: killMidWait},
-		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killer},
+		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killerAmongNeighbours},
 		{name: "OthersWaitWhileASuspectRuns", needs: "CountsCrashes", body: othersWait},
 	}
 }
 
-func killMidHandler(b *bench) {
+func killMidHandler(b *fixture) {
 	n := 10
-	if !b.h.Features.SlowHoldsUpNone {
+	if !b.h.Features.NoHeadOfLineBlocking {
 		n = 0
 	}
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	msgs = append(msgs, Message{Body: []byte("without a UUID")})
-	p := b.start(Config{Policy: quick(3)}, func(*attempt) error {
+	p := b.start(Config{Policy: quickPolicy(3)}, func(*attempt) error {
 		<-b.Context().Done()
 		return nil
 	})
 	b.put(msgs...)
 	b.await("all handlers run", func() bool { return len(b.all()) == n+1 })
 	p.kill()
-	next := b.start(Config{Policy: quick(3)}, succeed)
+	next := b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.awaitEnds(ids...)
 	var before, after, without []string
 	b.await("the one without a UUID is handled", func() bool {
@@ -42,7 +42,7 @@ func killMidHandler(b *bench) {
 			switch {
 			case a.Process == next:
 				after = append(after, string(a.Payload))
-			case !a.Dying: // a kill within this process takes a moment
+			case !a.Dying: // a kill inside this process takes a moment
 				before = append(before, string(a.Payload))
 			}
 			if string(a.Payload) == "without a UUID" {
@@ -67,23 +67,23 @@ func killMidHandler(b *bench) {
 	b.dead(0)
 }
 
-func killMidWait(b *bench) {
+func killMidWait(b *fixture) {
 	const n, delay = 50, 700 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
 		Levels: []time.Duration{200 * time.Millisecond, 500 * time.Millisecond},
 	}
-	was := b.start(Config{Policy: p}, declineFirst(1))
+	was := b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	was.kill()
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.await("every second attempt", func() bool {
 		committed, _ := b.ended()
 		return len(committed) == n
 	})
-	b.noneEarlier(always(delay), ids...)
+	b.checkNotEarly(constantDelay(delay), ids...)
 	for _, id := range ids {
 		// A duplicate of the first attempt is allowed: its ack may be lost.
 		for _, k := range numbers(b.ran(id)) {
@@ -94,14 +94,13 @@ func killMidWait(b *bench) {
 	}
 }
 
-// killer: its neighbours are under way when it kills the process, and are not
-// charged.
-func killer(b *bench) {
+// killerAmongNeighbours: other messages are in flight when one kills the process, and are not charged.
+func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
 	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
-	p := quick(3)
+	p := quickPolicy(3)
 	p.MaxCrashes = crashes
-	b.put(named(ids...)...)
+	b.put(namedMessages(ids...)...)
 	// A kill may leave a copy.
 	died := b.killUntilBuried(2*crashes+3, ids, func() *process {
 		return b.start(Config{Policy: p}, func(a *attempt) error {
@@ -120,7 +119,7 @@ func killer(b *bench) {
 // killUntilBuried starts one process after another, and kills each when the killer runs in it, until all messages have
 // ended. So many may die, besides those in which it may run beside others. before is called before each kill, nil for
 // nothing, and returns further messages that must end. The killer must be in the DLQ then, and nothing else charged.
-func (b *bench) killUntilBuried(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
+func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
 	b.Helper()
 	for {
 		runs := len(b.ran("killer"))
@@ -133,11 +132,11 @@ func (b *bench) killUntilBuried(atMost int, ids []string, start func() *process,
 			ids = append(slices.Clip(ids), before(died)...)
 		}
 		p.kill()
-		if died++; died > b.beside()+atMost {
+		if died++; died > b.maxCrashesBeside()+atMost {
 			b.Fatalf("%d processes died of the killer", died)
 		}
 	}
-	if st := b.buried(redeliver.ReasonCrashed, 0); st.ID != "killer" {
+	if st := b.checkDeadLetter(redeliver.ReasonCrashed, 0); st.ID != "killer" {
 		b.Errorf("%s is in the DLQ, want the killer", st.ID)
 	}
 	for _, a := range b.all() {
@@ -148,19 +147,18 @@ func (b *bench) killUntilBuried(atMost int, ids []string, start func() *process,
 	return died
 }
 
-// beside is how often a message may kill its process before it runs alone.
-func (b *bench) beside() int { return cmp.Or(b.h.CrashesBeside, 2) }
+// maxCrashesBeside returns how often a message may kill its process before it runs alone.
+func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.CrashesBeside, 2) }
 
-// othersWait: what is in flight beside the killer, time and again, and what comes
-// while it runs, is not begun beside it when that counts, is not charged, and is
-// handled. One charge would bury it.
-func othersWait(b *bench) {
+// othersWait: messages in flight beside the killer, and those that come while it runs, do not run beside it when that
+// counts, are not charged, and are handled. One charge would send them to the DLQ.
+func othersWait(b *fixture) {
 	const work = 200 * time.Millisecond
-	p := quick(3)
+	p := quickPolicy(3)
 	p.MaxCrashes = 1
 	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
-	b.put(named(ids...)...)
-	var killed time.Time // when the last process was
+	b.put(namedMessages(ids...)...)
+	var killed time.Time // when the last process was killed
 	b.killUntilBuried(4, ids, func() *process {
 		ran := make(chan struct{}) // the killer runs
 		return b.start(Config{Policy: p}, func(a *attempt) error {
@@ -169,7 +167,7 @@ func othersWait(b *bench) {
 				<-b.Context().Done()
 				return nil
 			}
-			// The work is not over before the killer runs, if that comes beside it.
+			// If the killer comes beside it, this handler ends after the killer has started.
 			timer := time.NewTimer(work)
 			defer timer.Stop()
 			select {
@@ -181,8 +179,8 @@ func othersWait(b *bench) {
 		})
 	}, func(died int) []string {
 		more := fmt.Sprintf("beside-%d", died)
-		b.put(named(more)...)
-		chance := time.NewTimer(work) // for the others to begin, which they must not take
+		b.put(namedMessages(more)...)
+		chance := time.NewTimer(work) // time in which the others could begin, but must not
 		<-chance.C
 		killed = time.Now()
 		return []string{more}

@@ -13,9 +13,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DeadLetters opens the DLQ of a group as a process of its own would, and returns
-// how that process is killed: as [Service.Kill], nothing is released. After a kill
-// the claim it had must end by itself, soon.
+// DeadLetters opens the DLQ of a group as a separate process would, and returns a function that kills that process:
+// as with [Service.Kill], nothing is released. After a kill its claim must expire soon.
 type DeadLetters func(t testing.TB, origin, group string) (q deadletter.Queue, kill func())
 
 // RunDeadLetters runs the kit of a [deadletter.Queue]: one subtest for each promise.
@@ -32,8 +31,8 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 			t.Logf("the harness of %s does not say how a DLQ is read: %s is not run", h.Name, c.name)
 			continue
 		}
-		todo = append(todo, test{name: c.name, groups: c.groups, body: func(b *bench) {
-			c.body(&morgue{bench: b, open: open, mended: make(chan struct{})})
+		todo = append(todo, test{name: c.name, groups: c.groups, body: func(b *fixture) {
+			c.body(&dlqFixture{fixture: b, open: open, fixed: make(chan struct{})})
 		}})
 	}
 	play(t, h, todo)
@@ -41,60 +40,60 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 
 type deadTest struct {
 	name   string
-	body   func(*morgue)
+	body   func(*dlqFixture)
 	needs  string
 	groups int
-	// possible is that of test.
+	// possible is as in test.
 	possible func(*Harness) bool
 }
 
 func deadTests() []deadTest {
-	return slices.Concat(looks(), replaying(), dying(), changing(), consuming())
+	return slices.Concat(browsing(), replaying(), killedRunners(), changing(), consuming())
 }
 
-// morgue is a bench with dead letters.
-type morgue struct {
-	*bench
-	open   DeadLetters
-	mended chan struct{} // closed when the handler shall succeed
+// dlqFixture is a fixture with dead letters.
+type dlqFixture struct {
+	*fixture
+	open  DeadLetters
+	fixed chan struct{} // closed when the handler should succeed
 }
 
-// queue opens the DLQ; the end of the test closes it.
-func (d *morgue) queue() deadletter.Queue {
+// queue opens the DLQ. The end of the test closes it.
+func (d *dlqFixture) queue() deadletter.Queue {
 	d.Helper()
 	q, _ := d.openOne()
 	return q
 }
 
-func (d *morgue) openOne() (q deadletter.Queue, kill func()) {
+func (d *dlqFixture) openOne() (q deadletter.Queue, kill func()) {
 	d.Helper()
 	q, kill = d.open(d.T, d.origin, d.group)
 	d.Cleanup(func() { _ = q.Close() }) // it may have been killed
 	return q, kill
 }
 
-// die makes dead letters of messages: the handler fails each with the error that
-// why says, until mend is called.
-func (d *morgue) die(why func(id string) error, msgs ...Message) {
+// makeDeadLetters makes dead letters: the handler fails each message with the error that why returns, until
+// fixHandler is called.
+func (d *dlqFixture) makeDeadLetters(why func(id string) error, msgs ...Message) {
 	d.Helper()
 	d.start(Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, func(a *attempt) error {
 		select {
-		case <-d.mended:
+		case <-d.fixed:
 			return nil
 		default:
 			return why(a.State.ID)
 		}
 	})
 	d.put(msgs...)
-	awaitEvents[redeliver.DeadLettered](d.bench, len(msgs))
+	awaitEvents[redeliver.DeadLettered](d.fixture, len(msgs))
 }
 
-func declined(string) error { return errDeclined }
+func failAlways(string) error { return errHandler }
 
-func (d *morgue) mend() { close(d.mended) }
+func (d *dlqFixture) fixHandler() { close(d.fixed) }
 
-// lie returns the ids of what lies in the DLQ, sorted.
-func (d *morgue) lie(q deadletter.Queue) (ids []string) {
+// idsInDLQ returns the sorted ids of the messages in the DLQ.
+func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	d.Helper()
 	for _, m := range d.browse(q, deadletter.Filter{}) {
 		ids = append(ids, m.ID)
@@ -103,17 +102,17 @@ func (d *morgue) lie(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// empty checks that nothing lies in the DLQ.
-func (d *morgue) empty(q deadletter.Queue) {
+// empty checks that the DLQ is empty.
+func (d *dlqFixture) empty(q deadletter.Queue) {
 	d.Helper()
-	if got := d.lie(q); len(got) > 0 {
+	if got := d.idsInDLQ(q); len(got) > 0 {
 		d.Errorf("%q still lie in the DLQ", got)
 	}
 }
 
 // replayedOnce checks that messages, of which each had an attempt before, were replayed and left the DLQ, and at most so many
 // twice.
-func (d *morgue) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
+func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	d.Helper()
 	d.awaitCommits(ids...)
 	d.empty(q)
@@ -122,12 +121,12 @@ func (d *morgue) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	}
 }
 
-// runsAbove counts the attempts of messages above so many of each. What was sent twice may still be on its way; what is
-// behind it shows that it is not.
-func (d *morgue) runsAbove(each int, ids []string) (n int) {
+// runsAbove counts the attempts of messages beyond this many of each. A duplicate may still be on its way; a later
+// message shows that none is.
+func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))
-	d.put(named(last)...)
+	d.put(namedMessages(last)...)
 	d.awaitCommits(last)
 	for _, id := range ids {
 		n += len(d.ran(id)) - each
@@ -135,9 +134,9 @@ func (d *morgue) runsAbove(each int, ids []string) (n int) {
 	return n
 }
 
-func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
+func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
 	d.Helper()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	if err := deadletter.Browse(ctx, q, f, 0, func(m *deadletter.Message) bool {
 		found = append(found, m)
 		return true
@@ -147,22 +146,22 @@ func (d *morgue) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadl
 	return found
 }
 
-// patience is a context for one wait.
-func (d *morgue) patience() context.Context {
+// withTimeout is a context for one wait.
+func (d *dlqFixture) withTimeout() context.Context {
 	ctx, cancel := context.WithTimeout(d.Context(), Timeout)
 	d.Cleanup(cancel)
 	return ctx
 }
 
-// order is a replay of everything.
-func order() deadletter.Replay {
+// newReplay returns a replay of everything.
+func newReplay() deadletter.Replay {
 	return deadletter.Replay{Who: "ann@ops", Why: "the bank is back", Window: 10}
 }
 
-// replayed runs a replay that must end well.
-func (d *morgue) replayed(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
+// runReplay runs a replay that must succeed.
+func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
 	d.Helper()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusDone {
 		d.Fatalf("the replay ended as %s (%s): %v", t.Status, t.Note, err)
@@ -170,10 +169,10 @@ func (d *morgue) replayed(q deadletter.Queue, r deadletter.Replay) deadletter.Ta
 	return t
 }
 
-// claimed takes the DLQ as soon as whoever had it is gone.
-func (d *morgue) claimed(q deadletter.Queue) {
+// awaitClaim claims the DLQ as soon as its previous holder is gone.
+func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 	d.Helper()
-	d.retried("the claim of a killed process ends", func(ctx context.Context) error {
+	d.retryWhileHeld("the claim of a killed process ends", func(ctx context.Context) error {
 		c, err := q.Claim(ctx, deadletter.Holder{Who: "ben@ops", Task: "none"})
 		if err != nil {
 			return err
@@ -182,12 +181,12 @@ func (d *morgue) claimed(q deadletter.Queue) {
 	})
 }
 
-// retried does something until it is not held up by another's claim.
-func (d *morgue) retried(what string, do func(context.Context) error) {
+// retryWhileHeld repeats do while another process holds the claim.
+func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error) {
 	d.Helper()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	every := 500 * time.Millisecond
-	if d.h.Wrap != nil { // a lease takes no time where time is virtual, but each try does
+	if d.h.Wrap != nil { // in virtual time waiting costs nothing, but each try does
 		every = 3 * time.Second
 	}
 	tick := time.NewTicker(every)
@@ -208,18 +207,18 @@ func (d *morgue) retried(what string, do func(context.Context) error) {
 	}
 }
 
-// looks: what is seen is what lies there.
-func looks() []deadTest {
+// browsing: it shows the messages in the DLQ.
+func browsing() []deadTest {
 	return []deadTest{
-		{name: "ADeadLetterIsSeenAsItWasPublished", body: seenAsItWas},
+		{name: "ADeadLetterIsSeenAsItWasPublished", body: publishedMessage},
 		{name: "DeadLettersAreGroupedByCause", body: grouped},
-		{name: "TheOldestIsKnownWithoutALookWhereItIsTold", body: aged},
-		{name: "LookingTakesNothingOut", body: func(d *morgue) {
-			msgs, ids := many(5)
-			d.die(declined, msgs...)
+		{name: "OldestNeedsNoScanIfTheBrokerReportsIt", body: aged},
+		{name: "BrowsingRemovesNothing", body: func(d *dlqFixture) {
+			msgs, ids := numberedMessages(5)
+			d.makeDeadLetters(failAlways, msgs...)
 			q := d.queue()
 			for range 3 {
-				if got := d.lie(q); !slices.Equal(got, ids) {
+				if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
 					d.Fatalf("the DLQ has %q, want %q", got, ids)
 				}
 			}
@@ -230,7 +229,7 @@ func looks() []deadTest {
 	}
 }
 
-func seenAsItWas(d *morgue) {
+func publishedMessage(d *dlqFixture) {
 	msg := Message{ID: "a", Body: []byte("{\"n\": 12345678901234567890}"), Headers: []Header{{"tenant", []byte("acme")}, {"trace", []byte("t-1")}}}
 	if d.h.Features.KeyOrder {
 		msg.Key = []byte("k\x00\xff")
@@ -241,22 +240,21 @@ func seenAsItWas(d *morgue) {
 	if d.h.Features.DuplicateHeaders {
 		msg.Headers = append(msg.Headers, Header{"tenant", []byte("again")})
 	}
-	d.die(declined, msg)
+	d.makeDeadLetters(failAlways, msg)
 	got := d.browse(d.queue(), deadletter.Filter{IDs: []string{"a"}})
 	if len(got) != 1 {
 		d.Fatalf("%d messages have the id a, want 1", len(got))
 	}
 	m := got[0]
-	d.same("the dead letter", plain(m, msg.ID), msg)
+	d.checkSame("the dead letter", plainMessage(m, msg.ID), msg)
 	if st := m.State; st.Reason != redeliver.ReasonExhausted || st.Attempts != 1 || st.Group != d.group || st.Origin != d.origin ||
-		st.Error != errDeclined.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || len(m.Findings) > 0 {
+		st.Error != errHandler.Error() || st.LastFailed.IsZero() || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || len(m.Findings) > 0 {
 		d.Errorf("the dead letter says %+v, %q, %v", st, m.Mismatch, m.Findings)
 	}
 }
 
-// plain is a dead letter as the kit's other clients see it. The header that
-// carries the id is no header of the user's.
-func plain(m *deadletter.Message, id string) Message {
+// plainMessage returns a dead letter as the kit's other clients see it, without the header that carries the id.
+func plainMessage(m *deadletter.Message, id string) Message {
 	p := Message{ID: m.ID, Key: m.Key, Body: m.Body}
 	for _, h := range m.Headers {
 		if string(h.Value) != id || !strings.Contains(h.Name, "uuid") {
@@ -266,13 +264,13 @@ func plain(m *deadletter.Message, id string) Message {
 	return p
 }
 
-func grouped(d *morgue) {
-	msgs, _ := many(9)
-	d.die(func(id string) error {
+func grouped(d *dlqFixture) {
+	msgs, _ := numberedMessages(9)
+	d.makeDeadLetters(func(id string) error {
 		if id < "m-003" {
 			return errors.New("no such account: " + strings.TrimPrefix(id, "m-"))
 		}
-		return errDeclined
+		return errHandler
 	}, msgs...)
 	sum, err := deadletter.Groups(d.Context(), d.queue(), deadletter.Filter{})
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// aged asks for age, retention and bounds; what the broker does not report is no promise.
-func aged(d *morgue) {
-	ctx := d.patience()
+// aged checks age, retention and bounds. A broker need not report them.
+func aged(d *dlqFixture) {
+	ctx := d.withTimeout()
 	began := time.Now()
-	msgs, ids := many(3)
-	d.die(declined, msgs...)
+	msgs, ids := numberedMessages(3)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	if keeps, err := q.Retention(ctx); err != nil && !errors.Is(err, deadletter.ErrNotReported) || keeps < 0 {
 		d.Errorf("a message is kept for %s: %v", keeps, err)
@@ -20,7 +20,7 @@ func aged(d *morgue) {
 	if _, err := q.DropLimit(ctx); err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 		d.Errorf("what drops a message: %v", err)
 	}
-	const clocks = time.Second // a broker may cut its times to seconds
+	const clocks = time.Second // a broker may truncate times to seconds
 	told := func(after time.Time) time.Time {
 		d.Helper()
 		at, ok, err := q.Oldest(ctx)
@@ -37,7 +37,7 @@ func aged(d *morgue) {
 		}
 	}
 	remove(ids[0])
-	told(first) // of what is left
+	told(first) // of the remaining messages
 	remove(ids[1:]...)
 	if at, ok, err := q.Oldest(ctx); err != nil || ok {
 		d.Errorf("the oldest of an empty DLQ came at %s: %v", at, err)

@@ -11,25 +11,25 @@ import (
 // changing: purge, edit, export and import.
 func changing() []deadTest {
 	return []deadTest{
-		{name: "APurgeRemovesWhatItsFilterTakesAndCountsIt", body: purged},
-		{name: "APurgeThatWouldTakeMoreThanWasShownTakesNothing", body: purgeExpects},
-		{name: "AnExportIsImportedAsItWas", body: exported},
+		{name: "APurgeRemovesAndCountsWhatItsFilterMatches", body: purged},
+		{name: "APurgeOfMoreThanExpectedRemovesNothing", body: purgeExpects},
+		{name: "AnExportIsImportedUnchanged", body: exported},
 		{name: "AnEditedMessageIsReplayedAndTheDiffRecorded", body: edited},
 		{name: "AnEditOfLockedHeadersIsRefused", body: editLocked},
 	}
 }
 
-func purged(d *morgue) {
-	msgs, ids := many(12)
-	d.die(declined, msgs...)
+func purged(d *dlqFixture) {
+	msgs, ids := numberedMessages(12)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	p := deadletter.PurgeOptions{Who: "ann@ops", Why: "test data", Filter: deadletter.Filter{IDs: ids[:5]}, Expect: 5}
 	t, err := deadletter.Purge(ctx, q, p)
 	if err != nil || t.Counts.Purged != 5 || t.Status != deadletter.StatusDone {
 		d.Fatalf("the purge ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
-	if got := d.lie(q); !slices.Equal(got, ids[5:]) {
+	if got := d.idsInDLQ(q); !slices.Equal(got, ids[5:]) {
 		d.Errorf("the DLQ has %q, want %q", got, ids[5:])
 	}
 	if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "all"}); err == nil {
@@ -44,20 +44,20 @@ func purged(d *morgue) {
 	}
 }
 
-func purgeExpects(d *morgue) {
-	msgs, ids := many(6)
-	d.die(declined, msgs...)
+func purgeExpects(d *dlqFixture) {
+	msgs, ids := numberedMessages(6)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	_, err := deadletter.Purge(d.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "w", Everything: true, Expect: 5})
 	if !errors.Is(err, deadletter.ErrMore) {
 		d.Errorf("the purge says %v, want that there are more", err)
 	}
-	if got := d.lie(q); !slices.Equal(got, ids) {
+	if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
 		d.Errorf("the DLQ has %q, want %q", got, ids)
 	}
 }
 
-func exported(d *morgue) {
+func exported(d *dlqFixture) {
 	msg := Message{ID: "a", Body: []byte("b"), Headers: []Header{{"tenant", []byte("acme")}}}
 	if d.h.Features.BinaryHeaders {
 		msg.Body, msg.Headers[0].Value = []byte{0, 0xff, '\n', '"'}, []byte{0xfe, 0}
@@ -66,9 +66,9 @@ func exported(d *morgue) {
 		msg.Key = []byte{0xff}
 	}
 	empty := Message{ID: "e", Body: []byte{}}
-	d.die(declined, msg, empty)
+	d.makeDeadLetters(failAlways, msg, empty)
 	q := d.queue()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	before := d.browse(q, deadletter.Filter{})
 	var file bytes.Buffer
 	if n, err := deadletter.Export(ctx, q, deadletter.Filter{}, &file); err != nil || n != 2 || bytes.Count(file.Bytes(), []byte("\n")) != 2 {
@@ -90,22 +90,22 @@ func exported(d *morgue) {
 		if i < 0 {
 			d.Fatalf("%s is missing", was.ID)
 		}
-		d.same("the import of "+was.ID, plain(after[i], was.ID), plain(was, was.ID))
+		d.checkSame("the import of "+was.ID, plainMessage(after[i], was.ID), plainMessage(was, was.ID))
 		if after[i].State != was.State {
 			d.Errorf("%s has the state %+v, want %+v", was.ID, after[i].State, was.State)
 		}
 	}
-	d.mend()
-	d.replayed(q, order())
+	d.fixHandler()
+	d.runReplay(q, newReplay())
 	d.awaitCommits("a", "e")
-	d.same("the replay", d.ran("a")[1].Seen, msg)
+	d.checkSame("the replay", d.ran("a")[1].Seen, msg)
 }
 
-func edited(d *morgue) {
-	d.die(declined, Message{ID: "a", Body: []byte("{\"amount\": -1}"), Headers: []Header{{"tenant", []byte("acme")}, {"debug", []byte("1")}}})
+func edited(d *dlqFixture) {
+	d.makeDeadLetters(failAlways, Message{ID: "a", Body: []byte("{\"amount\": -1}"), Headers: []Header{{"tenant", []byte("acme")}, {"debug", []byte("1")}}})
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
-	d.mend()
+	d.fixHandler()
 	t, err := deadletter.Edit(d.Context(), q, deadletter.Change{
 		Who: "ann@ops", Why: "the amount was wrong", Position: m.Position, ID: "a", Body: []byte("{\"amount\": 1}"),
 		Set: []deadletter.Header{{Name: "tenant", Value: []byte("bolt")}}, Remove: []string{"debug"},
@@ -115,7 +115,7 @@ func edited(d *morgue) {
 	}
 	d.awaitCommits("a")
 	as := d.ran("a")
-	d.same("the edited message", as[len(as)-1].Seen, Message{ID: "a", Body: []byte("{\"amount\": 1}"), Headers: []Header{{"tenant", []byte("bolt")}}})
+	d.checkSame("the edited message", as[len(as)-1].Seen, Message{ID: "a", Body: []byte("{\"amount\": 1}"), Headers: []Header{{"tenant", []byte("bolt")}}})
 	d.empty(q)
 	history, err := deadletter.History(d.Context(), q)
 	if err != nil || len(history) != 1 || history[0].Diff == nil || history[0].Diff.ID != "a" {
@@ -123,8 +123,8 @@ func edited(d *morgue) {
 	}
 }
 
-func editLocked(d *morgue) {
-	d.die(declined, named("a")...)
+func editLocked(d *dlqFixture) {
+	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
 	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", "_watermill_message_uuid"} {
@@ -135,7 +135,7 @@ func editLocked(d *morgue) {
 			d.Errorf("the header %s was edited", name)
 		}
 	}
-	if got := d.lie(q); !slices.Equal(got, []string{"a"}) {
+	if got := d.idsInDLQ(q); !slices.Equal(got, []string{"a"}) {
 		d.Errorf("the DLQ has %q, want a", got)
 	}
 }

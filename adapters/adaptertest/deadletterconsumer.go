@@ -4,32 +4,32 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// consuming: a DLQ may have a consumer, which is a subscription like any other.
+// consuming: a DLQ may have a consumer, which is a normal subscription.
 func consuming() []deadTest {
 	return []deadTest{
 		{name: "ADLQMayHaveAConsumer", body: consumed, possible: func(h *Harness) bool { return h.DLQTopic != nil }},
 	}
 }
 
-// consumed has a second service fail what it reads from the DLQ, so that its own DLQ is replayed, too.
-func consumed(d *morgue) {
-	msgs, ids := many(3)
+// consumed: a second service fails the messages that it reads from the DLQ, so that its own DLQ can be replayed too.
+func consumed(d *dlqFixture) {
+	msgs, ids := numberedMessages(3)
 	for i := range msgs {
 		msgs[i].Headers = []Header{{"tenant", []byte("acme")}}
 		if d.h.Features.KeyOrder {
 			msgs[i].Key = []byte("k")
 		}
 	}
-	d.die(declined, msgs...)
+	d.makeDeadLetters(failAlways, msgs...)
 	topic, group := d.h.DLQTopic(d.origin, d.group)
-	audit := &bench{T: d.T, journal: newJournal(), h: d.h, origin: topic, group: group, groups: []string{group}}
+	audit := &fixture{T: d.T, journal: newJournal(), h: d.h, origin: topic, group: group, groups: []string{group}}
 	up := make(chan struct{})
-	audit.start(Config{Policy: quick(1)}, declineUntil(up))
+	audit.start(Config{Policy: quickPolicy(1)}, declineUntil(up))
 	awaitEvents[redeliver.DeadLettered](audit, len(msgs))
 	close(up)
 	q, _ := d.open(d.T, topic, group)
 	d.Cleanup(func() { _ = q.Close() })
-	if t := d.replayed(q, order()); t.Counts.Replayed != int64(len(msgs)) {
+	if t := d.runReplay(q, newReplay()); t.Counts.Replayed != int64(len(msgs)) {
 		d.Errorf("the replay of the consumer's own DLQ says %+v", t.Counts)
 	}
 	audit.awaitCommits(ids...)
@@ -39,7 +39,7 @@ func consumed(d *morgue) {
 			d.Fatalf("%s ran %d times behind the DLQ, want twice and, replayed, once more", id, len(as))
 		}
 		for n, a := range as {
-			d.same("the dead letter "+id, a.Seen, msgs[i])
+			d.checkSame("the dead letter "+id, a.Seen, msgs[i])
 			st, was := a.State, a.State.DeadLetter
 			if st.ID != id || st.Origin != topic || st.Group != group || st.Attempt() != []int{1, 2, 1}[n] {
 				d.Errorf("behind the DLQ %s is attempt %d of %s, origin %s, group %s", id, st.Attempt(), st.ID, st.Origin, st.Group)
@@ -49,12 +49,12 @@ func consumed(d *morgue) {
 				continue
 			}
 			if was.ID != id || was.Origin != d.origin || was.Group != d.group || was.Attempts != 1 || was.Reason != redeliver.ReasonExhausted ||
-				was.Error != errDeclined.Error() || was.LastFailed.IsZero() {
+				was.Error != errHandler.Error() || was.LastFailed.IsZero() {
 				d.Errorf("the dead letter %s was %+v", id, *was)
 			}
 		}
 	}
-	if found := heard[redeliver.HeadersIgnored](audit.journal); len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](audit.journal); len(found) > 0 {
 		d.Errorf("the consumer of a DLQ is warned of its headers: %+v", found[0])
 	}
 }

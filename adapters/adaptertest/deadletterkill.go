@@ -13,10 +13,9 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay
-// and of a purge, once before it and once behind it. Another runner resumes. Nothing is lost, at
-// most a window is sent twice, and the task counts each message once. The DLQ must be one of
-// [deadletter.New].
+// RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay and of a purge,
+// once before it and once after it. Another runner resumes. Nothing is lost, at most a window is sent twice, and the
+// task counts each message once. The DLQ must be one of [deadletter.New].
 func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 	t.Helper()
 	var todo []test
@@ -24,8 +23,8 @@ func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 		"AReplayThatIsKilledAnywhereIsFinishedAndCounted": deadletter.KindReplay,
 		"APurgeThatIsKilledAnywhereIsFinishedAndCounted":  deadletter.KindPurge,
 	} {
-		todo = append(todo, test{name: name, body: func(b *bench) {
-			killsAll(&morgue{bench: b, open: open}, kind)
+		todo = append(todo, test{name: name, body: func(b *fixture) {
+			killsAll(&dlqFixture{fixture: b, open: open}, kind)
 		}})
 	}
 	play(t, h, todo)
@@ -34,13 +33,13 @@ func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 const (
 	killMessages = 5
 	killWindow   = 2
-	lastID       = "last-" // of a message that succeeds at once
+	lastID       = "last-" // prefix of the ids of messages that succeed at once
 )
 
-func killsAll(d *morgue, kind deadletter.Kind) {
+func killsAll(d *dlqFixture, kind deadletter.Kind) {
 	d.start(Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, func(a *attempt) error {
 		if a.State.Replays == 0 && !strings.HasPrefix(a.State.ID, lastID) {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -51,27 +50,26 @@ func killsAll(d *morgue, kind deadletter.Kind) {
 			for i := range ids {
 				ids[i] = fmt.Sprintf("%s-%03d-%t-%d", kind, call, behind, i)
 			}
-			d.put(named(ids...)...)
+			d.put(namedMessages(ids...)...)
 			dead += len(ids)
-			awaitEvents[redeliver.DeadLettered](d.bench, dead)
+			awaitEvents[redeliver.DeadLettered](d.fixture, dead)
 			survived = d.killedAt(kind, call, behind, ids)
 		}
 	}
 }
 
-// killedAt kills a task at one call of its driver and resumes it; survived is true where there
-// are fewer calls.
-func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
+// killedAt kills a task at one call of its driver and resumes it. survived is true if there are fewer calls.
+func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
 	d.Helper()
 	where := fmt.Sprintf("killed at call %d (behind it: %t)", call, behind)
-	m := &mortalDriver{left: call, behind: behind}
-	q := d.mortal(m)
-	ctx := d.patience()
+	m := &killableDriver{left: call, behind: behind}
+	q := d.killableQueue(m)
+	ctx := d.withTimeout()
 	task := func(q deadletter.Queue) (deadletter.Task, error) {
 		if kind == deadletter.KindPurge {
 			return deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
 		}
-		r := order()
+		r := newReplay()
 		r.Window = killWindow
 		return deadletter.Run(ctx, q, r)
 	}
@@ -84,7 +82,7 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 	}
 	next := d.queue()
 	if !survived {
-		d.claimed(next)
+		d.awaitClaim(next)
 		t = d.takenOver(ctx, next, t.ID, task)
 	}
 	if n := t.Counts.Replayed + t.Counts.Purged; t.Status != deadletter.StatusDone || n != int64(len(ids)) {
@@ -103,8 +101,8 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 	return survived
 }
 
-// takenOver resumes a task, or does it where it was not recorded before its runner was killed.
-func (d *morgue) takenOver(ctx context.Context, q deadletter.Queue, id string, task func(deadletter.Queue) (deadletter.Task, error)) (t deadletter.Task) {
+// takenOver resumes a task. If the task was not recorded before its runner was killed, it runs it again.
+func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id string, task func(deadletter.Queue) (deadletter.Task, error)) (t deadletter.Task) {
 	d.Helper()
 	all, err := deadletter.History(ctx, q)
 	if err != nil {
@@ -114,7 +112,7 @@ func (d *morgue) takenOver(ctx context.Context, q deadletter.Queue, id string, t
 	switch {
 	case at < 0:
 		t, err = task(q)
-	case all[at].Status == deadletter.StatusDone: // it died when all was done
+	case all[at].Status == deadletter.StatusDone: // the runner died when everything was done
 		return all[at]
 	default:
 		t, err = deadletter.Resume(ctx, q, id, "ben@ops", deadletter.Report{})
@@ -127,38 +125,37 @@ func (d *morgue) takenOver(ctx context.Context, q deadletter.Queue, id string, t
 
 var errKilled = errors.New("the runner was killed")
 
-// The calls of a driver that have a name in tests.
+// Names of driver calls that tests use.
 const (
 	callWrite  = "Write"
 	callRemove = "Remove (messages)"
 )
 
-// mortal opens the DLQ as a process of its own would, which m kills.
-func (d *morgue) mortal(m *mortalDriver) deadletter.Queue {
+// killableQueue opens the DLQ as a separate process would, which m kills.
+func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 	d.Helper()
 	q, kill := d.openOne()
 	m.kill = kill
 	return m.over(q)
 }
 
-func (m *mortalDriver) over(q deadletter.Queue) deadletter.Queue {
-	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return mortalDLQ{inner, m} })
+func (m *killableDriver) over(q deadletter.Queue) deadletter.Queue {
+	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return killableDLQ{inner, m} })
 }
 
-// mortalDriver counts the calls of a driver, or only those of one name, and kills its process
-// at one of them.
-type mortalDriver struct {
+// killableDriver counts the calls of a driver, or only those with one name, and kills its process at one of them.
+type killableDriver struct {
 	only   string
 	left   int
 	behind bool
 	kill   func()
-	lives  bool // it goes on after kill
+	lives  bool // it continues after kill
 	dead   bool
-	at     string // the name of the call
+	at     string // the name of that call
 }
 
-// call does one call of the driver, where its process still lives.
-func (m *mortalDriver) call(name string, do func() error) error {
+// call makes one call of the driver if its process is alive.
+func (m *killableDriver) call(name string, do func() error) error {
 	switch {
 	case m.dead:
 		return errKilled
@@ -178,7 +175,7 @@ func (m *mortalDriver) call(name string, do func() error) error {
 	return err
 }
 
-func (m *mortalDriver) die(name string) error {
+func (m *killableDriver) die(name string) error {
 	m.dead, m.at = !m.lives, name
 	m.kill()
 	if m.lives {
@@ -187,20 +184,20 @@ func (m *mortalDriver) die(name string) error {
 	return errKilled
 }
 
-type mortalDLQ struct {
+type killableDLQ struct {
 	driver.DLQ
-	m *mortalDriver
+	m *killableDriver
 }
 
-func (q mortalDLQ) Begin(ctx context.Context) (s driver.Session, err error) {
+func (q killableDLQ) Begin(ctx context.Context) (s driver.Session, err error) {
 	err = q.m.call("Begin", func() (err error) {
 		s, err = q.DLQ.Begin(ctx)
 		return err
 	})
-	return mortalSession{s, q.m}, err
+	return killableSession{s, q.m}, err
 }
 
-func (q mortalDLQ) Load(ctx context.Context) (s driver.State, err error) {
+func (q killableDLQ) Load(ctx context.Context) (s driver.State, err error) {
 	err = q.m.call("Load", func() (err error) {
 		s, err = q.DLQ.Load(ctx)
 		return err
@@ -208,28 +205,28 @@ func (q mortalDLQ) Load(ctx context.Context) (s driver.State, err error) {
 	return s, err
 }
 
-func (q mortalDLQ) Append(ctx context.Context, entries ...driver.Entry) error {
+func (q killableDLQ) Append(ctx context.Context, entries ...driver.Entry) error {
 	return q.m.call("Append", func() error { return q.DLQ.Append(ctx, entries...) })
 }
 
-type mortalSession struct {
+type killableSession struct {
 	driver.Session
-	m *mortalDriver
+	m *killableDriver
 }
 
-func (s mortalSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+func (s killableSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	return s.m.call("Lock "+lock, func() error { return s.Session.Lock(ctx, lock, h) })
 }
 
-func (s mortalSession) Open(ctx context.Context, from deadletter.From) (r driver.Reader, err error) {
+func (s killableSession) Open(ctx context.Context, from deadletter.From) (r driver.Reader, err error) {
 	err = s.m.call("Open", func() (err error) {
 		r, err = s.Session.Open(ctx, from)
 		return err
 	})
-	return mortalReader{r, s.m}, err
+	return killableReader{r, s.m}, err
 }
 
-func (s mortalSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) (errs []error) {
+func (s killableSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) (errs []error) {
 	if err := s.m.call(callWrite, func() error {
 		errs = s.Session.Write(ctx, to, msgs)
 		return nil
@@ -239,8 +236,8 @@ func (s mortalSession) Write(ctx context.Context, to driver.Place, msgs []*deadl
 	return errs
 }
 
-// Remove may be killed inside: when the entries are recorded, and when one message is out.
-func (s mortalSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+// Remove can be killed inside: when the entries are recorded, and when one message is removed.
+func (s killableSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	err := s.m.call("Remove (record)", func() error { return s.Session.Remove(ctx, nil, entries...) })
 	for i := 0; i < min(2, len(msgs)) && err == nil; i++ {
 		part := msgs[:1]
@@ -252,19 +249,19 @@ func (s mortalSession) Remove(ctx context.Context, msgs []*deadletter.Message, e
 	return err
 }
 
-func (s mortalSession) Close(ctx context.Context) error {
+func (s killableSession) Close(ctx context.Context) error {
 	if s.Session == nil {
 		return errKilled
 	}
 	return s.m.call("Session.Close", func() error { return s.Session.Close(ctx) })
 }
 
-type mortalReader struct {
+type killableReader struct {
 	driver.Reader
-	m *mortalDriver
+	m *killableDriver
 }
 
-func (r mortalReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
+func (r killableReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
 	err = r.m.call("Next", func() (err error) {
 		m, err = r.Reader.Next(ctx, want)
 		return err
@@ -275,7 +272,7 @@ func (r mortalReader) Next(ctx context.Context, want func(*deadletter.Message) b
 	return m, err
 }
 
-func (r mortalReader) Close(ctx context.Context) error {
+func (r killableReader) Close(ctx context.Context) error {
 	if r.Reader == nil {
 		return errKilled
 	}

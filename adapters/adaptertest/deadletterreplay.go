@@ -12,34 +12,34 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// replaying: what is replayed reaches the group that failed it, as it was.
+// replaying: a replayed message reaches the group that failed it, unchanged.
 func replaying() []deadTest {
 	return []deadTest{
 		{name: "AReplayEmptiesTheDLQ", body: replayAll},
 		{name: "AReplayReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: replayNoOther},
-		{name: "AReplayTakesWhatItsFilterTakesAndNoMore", body: replaySome},
+		{name: "AReplaySendsOnlyWhatItsFilterMatches", body: replaySome},
 		{name: "AMessageThatComesBackTooOftenIsQuarantined", body: quarantined},
-		{name: "ACanaryStopsByItselfWhenItComesBack", body: canaryStops},
+		{name: "AFailedCanaryStopsTheReplay", body: canaryStops},
 		{name: "ACanaryThatSucceedsIsFollowedByTheRest", body: canaryGoesOn},
-		{name: "ADryRunSaysHowManyAndSendsNone", body: dryRun},
+		{name: "ADryRunCountsAndSendsNothing", body: dryRun},
 		{name: "AMessageOfAnotherGroupIsRefused", body: refusesMismatch},
-		{name: "APausedReplayGoesOnWhereItWas", body: pausedReplay},
-		{name: "AReplayThatIsToldToEndSendsNothingTwice", body: toldToEnd},
+		{name: "APausedReplayResumesWhereItStopped", body: pausedReplay},
+		{name: "ACancelledReplaySendsNothingTwice", body: cancelledReplay},
 	}
 }
 
-func replayAll(d *morgue) {
-	msgs, ids := many(25)
+func replayAll(d *dlqFixture) {
+	msgs, ids := numberedMessages(25)
 	for i := range msgs {
 		msgs[i].Headers = []Header{{"tenant", []byte("acme")}}
 		if d.h.Features.KeyOrder {
 			msgs[i].Key = []byte{byte(i % 3)}
 		}
 	}
-	d.die(declined, msgs...)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	d.mend()
-	t := d.replayed(q, order())
+	d.fixHandler()
+	t := d.runReplay(q, newReplay())
 	d.awaitCommits(ids...)
 	d.empty(q)
 	if t.Counts.Replayed != 25 || t.Who != "ann@ops" || t.Why == "" || t.Ended.IsZero() {
@@ -51,7 +51,7 @@ func replayAll(d *morgue) {
 			d.Fatalf("%s ran %d times, want once and once more", id, len(as))
 		}
 		again := as[1]
-		d.same("the replay of "+id, again.Seen, msgs[i])
+		d.checkSame("the replay of "+id, again.Seen, msgs[i])
 		if again.State.Attempt() != 1 || again.State.Replays != 1 || again.State.FirstFailed.IsZero() {
 			d.Errorf("%s ran again as attempt %d after %d replays, first failed %s", id, again.State.Attempt(), again.State.Replays, again.State.FirstFailed)
 		}
@@ -63,98 +63,98 @@ func replayAll(d *morgue) {
 	}
 }
 
-func replayNoOther(d *morgue) {
-	msgs, ids := many(5)
+func replayNoOther(d *dlqFixture) {
+	msgs, ids := numberedMessages(5)
 	other := newJournal()
-	d.startAs(d.groups[1], other, Config{Policy: quick(1)}, succeed, middleware.Retry())
-	d.die(declined, msgs...)
-	d.mend()
-	d.replayed(d.queue(), order())
+	d.startAs(d.groups[1], other, Config{Policy: quickPolicy(1)}, succeed, middleware.Retry())
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	d.runReplay(d.queue(), newReplay())
 	d.awaitCommits(ids...)
 	d.ranOnceIn(other, ids)
 }
 
-func replaySome(d *morgue) {
-	msgs, ids := many(12)
-	d.die(func(id string) error {
+func replaySome(d *dlqFixture) {
+	msgs, ids := numberedMessages(12)
+	d.makeDeadLetters(func(id string) error {
 		if id < "m-004" {
 			return errors.New("no such account: " + strings.TrimPrefix(id, "m-"))
 		}
-		return errDeclined
+		return errHandler
 	}, msgs...)
 	q := d.queue()
 	one := d.browse(q, deadletter.Filter{IDs: []string{"m-002"}})
 	if len(one) != 1 {
 		d.Fatalf("%d messages have the id m-002", len(one))
 	}
-	d.mend()
-	r := order()
+	d.fixHandler()
+	r := newReplay()
 	r.Filter.Fingerprints = []string{deadletter.Fingerprint(one[0])}
-	if t := d.replayed(q, r); t.Counts.Replayed != 4 || t.Counts.Scanned != 12 {
+	if t := d.runReplay(q, r); t.Counts.Replayed != 4 || t.Counts.Scanned != 12 {
 		d.Errorf("the task says %+v", t.Counts)
 	}
 	d.awaitCommits(ids[:4]...)
-	if got := d.lie(q); !slices.Equal(got, ids[4:]) {
+	if got := d.idsInDLQ(q); !slices.Equal(got, ids[4:]) {
 		d.Errorf("the DLQ has %q, want %q", got, ids[4:])
 	}
-	d.replayed(q, order()) // what lay behind what is settled is still found
+	d.runReplay(q, newReplay()) // messages behind settled ones are still found
 	d.awaitCommits(ids...)
 	d.empty(q)
 }
 
-func quarantined(d *morgue) {
-	d.die(declined, named("a")...)
+func quarantined(d *dlqFixture) {
+	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
 	for n := 1; n <= 2; n++ {
-		r := order()
+		r := newReplay()
 		r.MaxReplays = 2
-		if t := d.replayed(q, r); t.Counts.Replayed != 1 {
+		if t := d.runReplay(q, r); t.Counts.Replayed != 1 {
 			d.Fatalf("replay %d says %+v", n, t.Counts)
 		}
-		awaitEvents[redeliver.DeadLettered](d.bench, n+1)
+		awaitEvents[redeliver.DeadLettered](d.fixture, n+1)
 		if m := d.browse(q, deadletter.Filter{}); len(m) != 1 || m[0].State.Replays != n || m[0].ID != "a" {
 			d.Fatalf("after replay %d the DLQ has %d messages: %+v", n, len(m), m)
 		}
 	}
-	r := order()
+	r := newReplay()
 	r.MaxReplays = 2
-	if t := d.replayed(q, r); t.Counts.Replayed != 0 || t.Counts.Quarantined != 1 {
+	if t := d.runReplay(q, r); t.Counts.Replayed != 0 || t.Counts.Quarantined != 1 {
 		d.Errorf("the third replay says %+v", t.Counts)
 	}
 	if m := d.browse(q, deadletter.Filter{}); len(m) != 1 || m[0].Mark != deadletter.Quarantined {
 		d.Fatalf("the DLQ has %+v", m)
 	}
-	d.mend()
+	d.fixHandler()
 	r.Filter.Quarantined = true
-	d.replayed(q, r)
+	d.runReplay(q, r)
 	d.awaitCommits("a")
 }
 
-func canaryStops(d *morgue) {
-	msgs, _ := many(30)
-	d.die(declined, msgs...)
+func canaryStops(d *dlqFixture) {
+	msgs, _ := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	r := order()
+	r := newReplay()
 	r.Canary, r.Watch = []int{1, 10}, Timeout
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	t, err := deadletter.Run(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusStopped || t.Counts.Replayed != 1 || t.Counts.CameBack != 1 {
 		d.Fatalf("the canary ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
 	}
-	if got := d.lie(q); len(got) != 30 {
+	if got := d.idsInDLQ(q); len(got) != 30 {
 		d.Errorf("%d messages lie in the DLQ, want all 30", len(got))
 	}
 }
 
-func canaryGoesOn(d *morgue) {
-	msgs, ids := many(30)
-	d.die(declined, msgs...)
-	d.mend()
-	r := order()
+func canaryGoesOn(d *dlqFixture) {
+	msgs, ids := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	r := newReplay()
 	var steps []int64
 	r.Canary, r.Watch = []int{1, 10}, 300*time.Millisecond
 	r.Report.Progress = func(t deadletter.Task) { steps = append(steps, t.Counts.Replayed) }
-	if t := d.replayed(d.queue(), r); t.Counts.Replayed != 30 {
+	if t := d.runReplay(d.queue(), r); t.Counts.Replayed != 30 {
 		d.Errorf("the task says %+v", t.Counts)
 	}
 	if !slices.Contains(steps, 1) || !slices.Contains(steps, 11) {
@@ -163,24 +163,24 @@ func canaryGoesOn(d *morgue) {
 	d.awaitCommits(ids...)
 }
 
-func dryRun(d *morgue) {
-	msgs, ids := many(7)
-	d.die(declined, msgs...)
+func dryRun(d *dlqFixture) {
+	msgs, ids := numberedMessages(7)
+	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
-	f, err := deadletter.DryRun(d.Context(), q, order())
+	f, err := deadletter.DryRun(d.Context(), q, newReplay())
 	if err != nil || f.Replay != 7 || f.Scanned != 7 || f.Back != q.Info().Back {
 		d.Errorf("the dry run says %+v: %v", f, err)
 	}
-	if got := d.lie(q); !slices.Equal(got, ids) {
+	if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
 		d.Errorf("the DLQ has %q, want %q", got, ids)
 	}
 }
 
-// refusesMismatch puts a message into the DLQ whose headers name another group.
-func refusesMismatch(d *morgue) {
-	d.die(declined, named("a")...)
+// refusesMismatch adds a message whose headers name another group to the DLQ.
+func refusesMismatch(d *dlqFixture) {
+	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
-	ctx := d.patience()
+	ctx := d.withTimeout()
 	c, err := q.Claim(ctx, deadletter.Holder{Who: "eve", Task: "t"})
 	if err != nil {
 		d.Fatal(err)
@@ -191,10 +191,10 @@ func refusesMismatch(d *morgue) {
 	if err = errors.Join(err, c.Release(ctx)); err != nil {
 		d.Fatal(err)
 	}
-	d.mend()
-	r, results := order(), make(map[string]deadletter.Result)
+	d.fixHandler()
+	r, results := newReplay(), make(map[string]deadletter.Result)
 	r.Report.Result = func(one deadletter.Result) { results[one.ID] = one }
-	t := d.replayed(q, r)
+	t := d.runReplay(q, r)
 	if t.Counts.Replayed != 1 || t.Counts.Refused != 1 {
 		d.Errorf("the task says %+v", t.Counts)
 	}
@@ -208,14 +208,14 @@ func refusesMismatch(d *morgue) {
 	}
 }
 
-func pausedReplay(d *morgue) {
-	msgs, ids := many(30)
-	d.die(declined, msgs...)
-	d.mend()
+func pausedReplay(d *dlqFixture) {
+	msgs, ids := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
 	q := d.queue()
-	ctx := d.patience()
-	r := order()
-	r.Rate, r.Window = 20, 5 // it takes longer than its orders are not looked at
+	ctx := d.withTimeout()
+	r := newReplay()
+	r.Rate, r.Window = 20, 5 // slow enough for the pause to be noticed
 	asked := false
 	r.Report.Progress = func(t deadletter.Task) {
 		if t.Counts.Replayed > 0 && !asked {
@@ -232,29 +232,29 @@ func pausedReplay(d *morgue) {
 	d.resumed(q, t.ID, 0, ids...)
 }
 
-// toldToEnd ends the context of a replay while its first window is on its way, as
-// Ctrl-C does, and another runner goes on.
-func toldToEnd(d *morgue) {
-	msgs, ids := many(30)
-	d.die(declined, msgs...)
-	d.mend()
+// cancelledReplay cancels the context of a replay while its first window is being sent, as Ctrl-C does, and another
+// runner resumes it.
+func cancelledReplay(d *dlqFixture) {
+	msgs, ids := numberedMessages(30)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
 	q := d.queue()
-	told, tell := context.WithCancel(d.patience())
-	defer tell()
-	once := &mortalDriver{only: callWrite, left: 1, lives: true, kill: tell}
-	t, err := deadletter.Run(told, once.over(q), order())
+	replayCtx, cancelReplay := context.WithCancel(d.withTimeout())
+	defer cancelReplay()
+	once := &killableDriver{only: callWrite, left: 1, lives: true, kill: cancelReplay}
+	t, err := deadletter.Run(replayCtx, once.over(q), newReplay())
 	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
 		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
 	d.resumed(q, t.ID, 0, ids...)
 }
 
-// resumed has another runner finish the replay of ids, of which up to most are sent twice.
-func (d *morgue) resumed(q deadletter.Queue, id string, most int, ids ...string) {
+// resumed lets another runner finish the replay of ids, of which up to maxTwice are sent twice.
+func (d *dlqFixture) resumed(q deadletter.Queue, id string, maxTwice int, ids ...string) {
 	d.Helper()
-	t, err := deadletter.Resume(d.patience(), q, id, "ben@ops", deadletter.Report{})
+	t, err := deadletter.Resume(d.withTimeout(), q, id, "ben@ops", deadletter.Report{})
 	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != int64(len(ids)) {
 		d.Fatalf("the resumed replay ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
 	}
-	d.replayedOnce(q, most, ids...)
+	d.replayedOnce(q, maxTwice, ids...)
 }

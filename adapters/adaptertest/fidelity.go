@@ -16,12 +16,12 @@ import (
 // fidelity: promise 7.
 func fidelity() []test {
 	return []test{
-		{name: "AMessageIsWhatItWasAtEveryAttemptAndInTheDLQ", body: faithful},
+		{name: "AMessageIsUnchangedAtEveryAttemptAndInTheDLQ", body: unchanged},
 	}
 }
 
-// strange are messages that a map of strings cannot hold, as far as the broker can.
-func strange(f Features) []Message {
+// unusualMessages returns messages that a map of strings cannot hold, as far as the broker can.
+func unusualMessages(f Features) []Message {
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	every := make([]byte, 256)
 	for i := range every {
@@ -51,26 +51,26 @@ func strange(f Features) []Message {
 	return msgs
 }
 
-func faithful(b *bench) {
-	msgs := strange(b.h.Features)
+func unchanged(b *fixture) {
+	msgs := unusualMessages(b.h.Features)
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
 	}
-	// One wait of one level, one with a hop and a hold.
+	// One wait on one level, one with a hop and a hold.
 	p := redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
 		Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}
 	b.start(Config{Policy: p}, func(a *attempt) error {
-		// What a handler does to its message is not what is retried.
+		// Changes that a handler makes to its message do not affect the retry.
 		for i := range a.Msg.Payload {
 			a.Msg.Payload[i] = '!'
 		}
 		a.Msg.Payload = append(a.Msg.Payload, "more"...)
 		a.Msg.Metadata.Set("z", "changed")
 		a.Msg.Metadata.Set("new", "header")
-		return errDeclined
+		return errHandler
 	})
 	b.put(msgs...)
 	b.awaitEnds(ids...)
@@ -79,8 +79,8 @@ func faithful(b *bench) {
 		as := b.ran(m.ID)
 		for i, a := range as {
 			what := "attempt " + strconv.Itoa(i+1) + " of " + m.ID
-			b.same(what, a.Seen, m)
-			b.sameBody(what+" as Watermill's message", a.Payload, m.Body)
+			b.checkSame(what, a.Seen, m)
+			b.checkSameBody(what+" as Watermill's message", a.Payload, m.Body)
 			if a.UUID != m.ID {
 				b.Errorf("%s has UUID %q", what, a.UUID)
 			}
@@ -88,7 +88,7 @@ func faithful(b *bench) {
 				b.Errorf("%s has metadata %q, the first attempt %q", what, a.Metadata, as[0].Metadata)
 			}
 			for _, h := range m.Headers {
-				// What is no text need not show in a map of strings.
+				// Values that are not text may be missing from a map of strings.
 				if _, ok := a.Metadata[h.Name]; !ok && utf8.Valid(h.Value) {
 					b.Errorf("%s has metadata %q, want a %s in it", what, a.Metadata, h.Name)
 				}
@@ -96,18 +96,18 @@ func faithful(b *bench) {
 		}
 	}
 	for _, m := range b.dead(len(msgs)) {
-		id := b.why(m).ID
+		id := b.deadLetterState(m).ID
 		i := slices.Index(ids, id)
 		if i < 0 {
 			b.Errorf("a dead letter says that it is %q", id)
 			continue
 		}
-		b.same("the dead letter of "+id, m, msgs[i])
+		b.checkSame("the dead letter of "+id, m, msgs[i])
 	}
 }
 
-// same compares all that is the user's.
-func (b *bench) same(what string, got, want Message) {
+// checkSame compares the user's part of a message.
+func (b *fixture) checkSame(what string, got, want Message) {
 	b.Helper()
 	if got.ID != want.ID {
 		b.Errorf("%s has UUID %q, want %q", what, got.ID, want.ID)
@@ -115,19 +115,19 @@ func (b *bench) same(what string, got, want Message) {
 	if b.h.Features.KeyOrder && (!bytes.Equal(got.Key, want.Key) || (got.Key == nil) != (want.Key == nil)) {
 		b.Errorf("%s has key %s, want %s", what, show(got.Key), show(want.Key))
 	}
-	b.sameBody(what, got.Body, want.Body)
-	b.sameHeaders(what, got.Headers, want.Headers)
+	b.checkSameBody(what, got.Body, want.Body)
+	b.checkSameHeaders(what, got.Headers, want.Headers)
 }
 
-func (b *bench) sameBody(what string, got, want []byte) {
+func (b *fixture) checkSameBody(what string, got, want []byte) {
 	b.Helper()
 	if !bytes.Equal(got, want) || b.h.Features.NullBody && (got == nil) != (want == nil) {
 		b.Errorf("%s has body %s, want %s", what, show(got), show(want))
 	}
 }
 
-// sameHeaders compares headers: in order, where they have one.
-func (b *bench) sameHeaders(what string, got, want []Header) {
+// checkSameHeaders compares headers, in order if they have one.
+func (b *fixture) checkSameHeaders(what string, got, want []Header) {
 	b.Helper()
 	g, w := texts(got), texts(want)
 	if !b.h.Features.DuplicateHeaders {

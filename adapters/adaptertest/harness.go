@@ -22,70 +22,64 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Harness is an adapter and its broker, as the kit uses them. Every function may
-// be called by many tests at once, and fails its test when something is wrong.
-// Put, PutBack and Dead use a client that is not the adapter's.
+// Harness is an adapter and its broker, as the kit uses them. Every function may be called by many tests at once, and
+// fails its test after an error. Put, PutBack and Dead use a client other than the adapter's.
 type Harness struct {
-	// Name is the broker's, as it stands in the guarantee table.
+	// Name is the broker's name in the guarantee table.
 	Name     string
 	Features Features
-	// MaxHeaders is how many headers a message may have, the ID not counted. 0: no
-	// bound that the kit would meet.
+	// MaxHeaders is the largest number of headers of a message, not counting the ID. 0 means no limit that the kit
+	// would meet.
 	MaxHeaders int
-	// Oversized maps a place to a function that returns a message which the origin takes
-	// and the place does not: with redeliver's state it is too large, or the function
-	// lowers a limit of the place. A message that is too large for the DLQ is too large
-	// for Waits, too. The kit calls it when a service of the group has subscribed to the
-	// origin. A place without a function takes whatever the origin takes.
+	// Oversized maps a place to a function that returns a message which the origin accepts and the place does not:
+	// redeliver's state makes it too large, or the function lowers a limit of the place. A message that is too large
+	// for the DLQ is also too large for Waits. The kit calls it when a service of the group has subscribed to the
+	// origin. A place without a function accepts everything that the origin accepts.
 	Oversized map[Place]func(t testing.TB, origin, group string) Message
-	// TwoParts tells that the message of Oversized[DLQ] goes to the DLQ in two parts, each
-	// with all headers. Else it goes there without its body and its headers.
+	// TwoParts means that the message of Oversized[DLQ] goes to the DLQ in two parts, each with all headers.
+	// Otherwise it goes there without its body and its headers.
 	TwoParts bool
-	// Forged returns st in the adapter's own headers, as a producer may forge them,
-	// beside those of [redeliver.State.AppendHeaders]. Nil: there are no others.
+	// Forged returns st in the adapter's own headers, as a producer may forge them, beside those of
+	// [redeliver.State.AppendHeaders]. Nil means that there are no others.
 	Forged func(st redeliver.State) []Header
-	// ReadsAhead tells that a process reads what stands behind a message of its key, or
-	// group, and holds it, where the policy's order is redeliver.PerKey.
+	// ReadsAhead means that under redeliver.PerKey a process reads and holds the messages behind one of their key or
+	// group.
 	ReadsAhead bool
-	// CrashesBeside is how often a message may kill its process beside others, before it
-	// runs alone. Default 2.
+	// CrashesBeside is how often a message may kill its process beside others before it runs alone. Default 2.
 	CrashesBeside int
-	// Wrap runs a test: in a bubble with a virtual clock, say. Nil: it is called,
-	// many at once. Within it no subtest is run, all goroutines of the kit's own
-	// end before it does, and what the kit waits for it waits for in it.
+	// Wrap runs a test, for example in a bubble with a virtual clock. Nil calls the tests directly, many at once.
+	// Inside Wrap the kit starts no subtest, ends all its goroutines before the test ends, and does all its waiting.
 	Wrap func(t *testing.T, test func(t *testing.T))
-	// Origin makes a new, empty origin that n new groups read (one, where
-	// Features.ManyGroups is false), and returns the names of both as they stand
-	// in redeliver.State. On brokers where a group is a queue, that is made too,
-	// and where only one reads the origin it has the origin's name.
+	// Origin makes a new, empty origin that n new groups read (one if Features.ManyGroups is false), and returns
+	// their names as in redeliver.State. If a group is a queue, Origin creates it too. If only one group can read the
+	// origin, it has the origin's name.
 	Origin func(t testing.TB, n int) (origin string, groups []string)
-	// Open starts a service, which the kit closes or kills. It must not
-	// subscribe to anything. Errors of the configuration are returned.
+	// Open starts a service, which the kit closes or kills. It must not subscribe to anything. It returns errors of
+	// the configuration.
 	Open func(t testing.TB, cfg Config) (Service, error)
-	// ConsumeBatch makes a service that handles batches in the broker's own form,
-	// beside which there is nothing of Watermill. run is it, until its context ends;
-	// kill is [Service].Kill. Nil where there is no such form.
+	// ConsumeBatch makes a service that handles batches in the broker's own form, without Watermill. run runs it
+	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
 	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
-	// PutBack writes messages, with Ours as redeliver's headers, to where they
-	// come back to one group without waiting. Like Dead and Refuse, it is called
-	// only when a service of the group has subscribed to the origin before.
+	// PutBack writes messages, with Ours as redeliver's headers, to the place from which they come back to one group
+	// without waiting. Like Dead and Refuse, it is only called after a service of the group has subscribed to the
+	// origin.
 	PutBack func(t testing.TB, origin, group string, msgs ...Message)
-	// Dead returns what is in the DLQ of a group, without taking it out, as
-	// soon as there are at least n messages, or what there is after Timeout.
+	// Dead returns the messages in the DLQ of a group without removing them, as soon as there are at least n, or
+	// those that are there after Timeout.
 	Dead func(t testing.TB, origin, group string, n int) []Message
-	// DLQTopic is the DLQ of a group as a service subscribes to it, and the group that it is of then: a new one where
-	// Features.ManyGroups is true, else the DLQ. Nil: the kit does not check that a DLQ can have a consumer.
+	// DLQTopic returns the topic by which a service subscribes to the DLQ of a group, and the group of that
+	// subscription: a new one if Features.ManyGroups is true, otherwise the DLQ. Nil means that the kit does not
+	// check whether a DLQ can have a consumer.
 	DLQTopic func(origin, group string) (topic, reader string)
-	// Seen is a message that a handler got, as the broker's own record behind
-	// it shows it to the handler, with the ID where it had one. Headers are all
-	// that the handler can see, but for the one that carries the ID. Key and
-	// Body must not be shared with the record.
+	// Seen converts a message that a handler got, as the broker's own record shows it to the handler, with its ID if
+	// it had one. Headers are all that the handler can see, except the one that carries the ID. Key and Body must not
+	// be shared with the record.
 	Seen func(msg *message.Message) Message
-	// Refuse makes the broker refuse, or not confirm, what is written to a
-	// place of a group, until restore is called. Nil where Features.Refuse is false.
+	// Refuse makes the broker refuse, or not confirm, writes to a place of a group, until restore is called. Nil if
+	// Features.Refuse is false.
 	Refuse func(t testing.TB, origin, group string, what Place) (restore func())
 }
 
@@ -98,8 +92,8 @@ const (
 	DLQ    Place = "the DLQ"
 )
 
-// Timeout bounds every wait of the kit for something that must happen. A dead
-// runner's replay that another resumes took 80 s with one core for everything.
+// Timeout bounds every wait of the kit for something that must happen. Resuming a dead runner's replay took 80 s with
+// one core for everything.
 const Timeout = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
@@ -119,56 +113,55 @@ type Config struct {
 type Service interface {
 	Subscriber() message.Subscriber
 	Publisher() message.Publisher
-	// Close ends it in order.
+	// Close shuts it down.
 	Close(ctx context.Context) error
-	// Kill ends it as SIGKILL would, as seen from the broker: its connections
-	// are cut, nothing is settled, and it never comes back. It does not wait for
-	// handlers. Close is called some time after it, and must let go of what is
-	// left in this process.
+	// Kill ends it as SIGKILL would, as seen from the broker: its connections are cut, nothing is settled, and it
+	// never comes back. It does not wait for handlers. Close is called some time later, and must release what is left
+	// in this process.
 	Kill()
 }
 
-// Undecodable is a body that the harness's decoder must refuse. The others it
-// must take.
+// Undecodable is a body that the harness's decoder must refuse. It must accept all others.
 const Undecodable = "\x00adaptertest: no message"
 
 // Message is a message as a client of the broker sees it.
 type Message struct {
-	// ID is the UUID of Watermill, where the adapter looks for it. Empty: none
-	// is written, and the adapter makes one.
+	// ID is Watermill's UUID, where the adapter looks for it. If it is empty, none is written, and the adapter makes
+	// one.
 	ID string
-	// Key is the key that orders messages. Nil for none, and where neither
-	// Features.KeyOrder nor Features.PerKey is true.
+	// Key is the key that orders messages. It is nil for no key, and if both Features.KeyOrder and Features.PerKey
+	// are false.
 	Key []byte
-	// Body is nil for a null body, where the broker knows one.
+	// Body is nil for a null body, if the broker has one.
 	Body []byte
-	// Headers are the user's, in order. ID is not among them. Names are not
-	// empty, and values are text where Features.BinaryHeaders is false.
+	// Headers are the user's, in order, without ID. Names are not empty, and values are text if
+	// Features.BinaryHeaders is false.
 	Headers []Header
-	// Ours are redeliver's headers: on what the kit reads, in the DLQ alone.
+	// Ours are redeliver's headers. When the kit reads messages, only those in the DLQ have them.
 	Ours []redeliver.Header
 }
 
-// Header is one header of a user's.
+// Header is one header of a user.
 type Header struct {
 	Name  string
 	Value []byte
 }
 
-// Features are what a broker can do. What is false needs a row in the guarantee
-// table of the README, with the broker's own documentation; CheckTable compares.
+// Features are the abilities of a broker. A false one needs a row in the guarantee table of the README, with the
+// broker's own documentation; CheckTable compares.
 type Features struct {
-	KeyOrder         bool // messages of one key run one after another, in order
-	BinaryHeaders    bool // a header's value may be any bytes
-	DuplicateHeaders bool // a header may stand twice, and headers have an order
-	NullBody         bool // a null body is not an empty one
-	CountsCrashes    bool // a message that kills its process ends in the DLQ
-	ForeignHeaders   bool // a user's own redeliver- headers survive on retries
-	Refuse           bool // the harness can make the broker refuse writes
-	ManyGroups       bool // one origin may be read by several groups
-	KeepsAttempts    bool // the end of a process neither loses nor adds attempts of its messages
-	DelayedPublish   bool // a message may be published for later
-	Blocking         bool // a policy may have redeliver.Blocking order
-	PerKey           bool // a policy may have redeliver.PerKey order
-	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
+	KeyOrder             bool // messages of one key run one after another, in order
+	BinaryHeaders        bool // a header's value may be any bytes
+	DuplicateHeaders     bool // a header may occur twice, and headers have an order
+	NullBody             bool // a null body differs from an empty one
+	CountsCrashes        bool // a message that kills its process goes to the DLQ
+	ForeignHeaders       bool // a user's own redeliver- headers survive retries
+	Refuse               bool // the harness can make the broker refuse writes
+	ManyGroups           bool // several groups may read one origin
+	KeepsAttempts        bool // the end of a process neither loses nor adds attempts of its messages
+	DelayedPublish       bool // a message may be published for later
+	Blocking             bool // a policy may have redeliver.Blocking order
+	PerKey               bool // a policy may have redeliver.PerKey order
+	MessageTimes         bool // a message has the time at which it was put
+	NoHeadOfLineBlocking bool // a message that runs for long blocks no other
 }

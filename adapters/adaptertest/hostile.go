@@ -11,23 +11,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// hostileMessage is a message that an adapter may stumble over.
+// hostileMessage is a message that may break an adapter.
 type hostileMessage struct {
 	name string
 	// make returns the message, and prepares the broker for it.
-	make func(b *bench) Message
-	// oversized is the last place for which the message is too large; empty for none.
+	make func(b *fixture) Message
+	// oversized is the last place for which the message is too large, or empty.
 	oversized Place
 }
 
 var hostileMessages = []hostileMessage{
-	{name: "AMessageFullOfHeadersHoldsUpNoOther", make: fullOfHeaders},
-	{name: "AMessageWithForgedStateHoldsUpNoOther", make: withForgedState},
-	{name: "AMessageTooLargeToWaitHoldsUpNoOther", make: oversized(Levels), oversized: Levels},
-	{name: "AMessageTooLargeForTheDLQHoldsUpNoOther", make: oversized(DLQ), oversized: DLQ},
+	{name: "AMessageFullOfHeadersBlocksNoOther", make: fullOfHeaders},
+	{name: "AMessageWithForgedStateBlocksNoOther", make: withForgedState},
+	{name: "AMessageTooLargeToWaitBlocksNoOther", make: oversized(Levels), oversized: Levels},
+	{name: "AMessageTooLargeForTheDLQBlocksNoOther", make: oversized(DLQ), oversized: DLQ},
 }
 
-// hostile: promise 3. A hostile message ends in the DLQ and delays no other.
+// hostile: promise 3. A hostile message goes to the DLQ and delays no other.
 func hostile() (all []test) {
 	for _, m := range hostileMessages {
 		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
@@ -37,18 +37,18 @@ func hostile() (all []test) {
 	return all
 }
 
-// soon bounds how long the neighbours of a hostile message take: adapters repeat a failed
-// write every 10 s. A slow machine has longer: ten times what a message took before.
-const soon = 10 * time.Second
+// minNeighbourTimeout is the least time allowed for the neighbours of a hostile message, because adapters repeat a
+// failed write every 10 s. On a slow machine they get ten times what a message took before.
+const minNeighbourTimeout = 10 * time.Second
 
-func (h *hostileMessage) play(b *bench) {
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+func (h *hostileMessage) play(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if strings.HasPrefix(a.State.ID, "neighbour") {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
-	b.put(named("neighbour before")...)
+	b.put(namedMessages("neighbour before")...)
 	b.awaitEnds("neighbour before") // from here on it reads
 	took := func(ids []string, msgs ...Message) time.Duration {
 		began := time.Now()
@@ -56,32 +56,32 @@ func (h *hostileMessage) play(b *bench) {
 		b.awaitEnds(ids...)
 		return time.Since(began)
 	}
-	most := max(soon, 10*took([]string{"neighbour"}, named("neighbour")...))
+	maxTime := max(minNeighbourTimeout, 10*took([]string{"neighbour"}, namedMessages("neighbour")...))
 	bad := h.make(b)
 	bad.ID = "hostile"
 	around := []string{"neighbour 1", "neighbour 2", "neighbour 3", "neighbour 4", "neighbour 5", "neighbour 6"}
-	if d := took(around, slices.Insert(named(around...), 3, bad)...); d > most {
-		b.Errorf("the neighbours took %s, want at most %s", d, most)
+	if d := took(around, slices.Insert(namedMessages(around...), 3, bad)...); d > maxTime {
+		b.Errorf("the neighbours took %s, want at most %s", d, maxTime)
 	}
 	b.awaitEnds("hostile")
-	h.buried(b, bad)
-	if d := took([]string{"neighbour behind"}, named("neighbour behind")...); d > most {
-		b.Errorf("a later neighbour took %s, want at most %s", d, most)
+	h.checkDeadLetter(b, bad)
+	if d := took([]string{"neighbour behind"}, namedMessages("neighbour behind")...); d > maxTime {
+		b.Errorf("a later neighbour took %s, want at most %s", d, maxTime)
 	}
-	for _, f := range heard[redeliver.HeadersIgnored](b.journal) {
+	for _, f := range eventsOf[redeliver.HeadersIgnored](b.journal) {
 		if len(f.Findings) > 21 {
 			b.Errorf("%d findings of %s are reported, want at most %d", len(f.Findings), f.ID, 21)
 		}
 	}
-	for _, c := range heard[redeliver.SubscriptionChanged](b.journal) {
+	for _, c := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if c.Err != nil {
 			b.Errorf("the subscription reports %s: %v", c.Change, c.Err)
 		}
 	}
 }
 
-// buried checks the dead letter: the message as it was, a stub that says where that is, or its parts.
-func (h *hostileMessage) buried(b *bench, bad Message) {
+// checkDeadLetter checks the dead letter: the unchanged message, a stub that says where that is, or its parts.
+func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 	b.Helper()
 	var parts []Message
 	if h.oversized == DLQ && b.h.TwoParts {
@@ -90,7 +90,7 @@ func (h *hostileMessage) buried(b *bench, bad Message) {
 		parts = b.dead(1)
 	}
 	dead := parts[0]
-	st := b.why(dead)
+	st := b.deadLetterState(dead)
 	if st.ID != bad.ID {
 		b.Errorf("the dead letter says that it is %q, want %q", st.ID, bad.ID)
 	}
@@ -105,41 +105,41 @@ func (h *hostileMessage) buried(b *bench, bad Message) {
 			}
 			return
 		}
-		if other := b.why(parts[1]); other != st {
+		if other := b.deadLetterState(parts[1]); other != st {
 			b.Errorf("the other part says %+v, want %+v", other, st)
 		}
 		for _, p := range parts {
-			b.sameHeaders("a part", p.Headers, bad.Headers)
+			b.checkSameHeaders("a part", p.Headers, bad.Headers)
 		}
-		b.sameBody("what the parts make", slices.Concat(parts[0].Body, parts[1].Body), bad.Body)
+		b.checkSameBody("what the parts make", slices.Concat(parts[0].Body, parts[1].Body), bad.Body)
 		return
 	}
-	b.same("the dead letter", dead, bad)
+	b.checkSame("the dead letter", dead, bad)
 	switch {
 	case st.Truncated != "":
 		b.Errorf("the dead letter is whole, and says that it was truncated: %s", st.Truncated)
 	case h.oversized == Levels && st.Reason == redeliver.ReasonUnschedulable:
-		b.buriedAs(st, redeliver.ReasonUnschedulable, 1)
-	default: // it may wait in hand, or with a part of its state
+		b.checkReason(st, redeliver.ReasonUnschedulable, 1)
+	default: // it may wait in memory, or with a part of its state
 		b.wantRuns(bad.ID, 2)
-		b.buriedAs(st, redeliver.ReasonExhausted, 2)
+		b.checkReason(st, redeliver.ReasonExhausted, 2)
 	}
 }
 
 // oversized makes a message that is too large for a place.
-func oversized(what Place) func(*bench) Message {
-	return func(b *bench) Message { return b.h.Oversized[what](b.T, b.origin, b.group) }
+func oversized(what Place) func(*fixture) Message {
+	return func(b *fixture) Message { return b.h.Oversized[what](b.T, b.origin, b.group) }
 }
 
-// fullOfHeaders has as many headers as the broker takes, at most 60,000, with our prefix.
-func fullOfHeaders(b *bench) Message {
+// fullOfHeaders makes a message with as many headers with redeliver's prefix as the broker accepts, at most 60,000.
+func fullOfHeaders(b *fixture) Message {
 	n := 60_000
 	if b.h.MaxHeaders > 0 {
 		n = min(n, b.h.MaxHeaders)
 	}
 	m := Message{Body: []byte("v"), Headers: make([]Header, n)}
 	for i := range m.Headers {
-		name := redeliver.HeaderPrefix + "a" // where it may repeat, more fit into a message
+		name := redeliver.HeaderPrefix + "a" // if names may repeat, more headers fit
 		if !b.h.Features.DuplicateHeaders {
 			name += strconv.FormatInt(int64(i), 36)
 		}
@@ -148,8 +148,7 @@ func fullOfHeaders(b *bench) Message {
 	return m
 }
 
-// withForgedState claims fifty attempts and a wait of an hour in all headers that the
-// adapter itself writes.
-func withForgedState(b *bench) Message {
-	return Message{Body: []byte("v"), Headers: copied(b)}
+// withForgedState makes a message that claims fifty attempts and a wait of an hour in all headers of the adapter.
+func withForgedState(b *fixture) Message {
+	return Message{Body: []byte("v"), Headers: copiedHeaders(b)}
 }

@@ -13,27 +13,27 @@ import (
 // attempt is one run of a handler, as it was when it began.
 type attempt struct {
 	State        redeliver.State
-	Msg          *message.Message // the handler's; a copy of what was in it follows
+	Msg          *message.Message // the handler's; a copy of its content follows
 	UUID         string
 	Payload      []byte
 	Metadata     message.Metadata
 	Seen         Message
 	Began, Ended time.Time // Ended is zero while it runs
 	Process      *process
-	Dying        bool // it began while its process was being killed, which nobody outside would have seen
+	Dying        bool // it began while its process was being killed, so nothing outside would have seen it
 }
 
-// journal is what the handlers and sinks of a test's processes saw, in order. It
-// knows nothing of a process from its Kill on.
+// journal records what the handlers and sinks of a test's processes saw, in order. It records nothing of a process
+// after its Kill.
 type journal struct {
 	mu       sync.Mutex
-	events   []happened
+	events   []recordedEvent
 	attempts []*attempt
-	news     chan struct{} // closed, and replaced, when there is more
+	news     chan struct{} // closed and replaced at each change
 }
 
-// happened is an event, and when it was reported.
-type happened struct {
+// recordedEvent is an event and when it was reported.
+type recordedEvent struct {
 	redeliver.Event
 	at time.Time
 }
@@ -48,8 +48,8 @@ func (j *journal) change(what func()) {
 	j.news = make(chan struct{})
 }
 
-// await returns when ok says so, which is asked whenever there is more. ids are the messages that it waits for, where it does not
-// wait for all that the journal knows.
+// await waits until ok returns true. It calls ok at each change. ids are the messages to report after a timeout, or
+// none for all.
 func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string) {
 	t.Helper()
 	deadline := time.NewTimer(Timeout)
@@ -70,7 +70,7 @@ func (j *journal) await(t *testing.T, what string, ok func() bool, ids ...string
 	}
 }
 
-// ran are the attempts of a message so far.
+// ran returns the attempts of a message so far.
 func (j *journal) ran(id string) []attempt {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,7 +83,7 @@ func (j *journal) ran(id string) []attempt {
 	return found
 }
 
-// all are the attempts so far.
+// all returns the attempts so far.
 func (j *journal) all() []attempt {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -94,8 +94,8 @@ func (j *journal) all() []attempt {
 	return found
 }
 
-// heard are the events of type E so far.
-func heard[E redeliver.Event](j *journal) []E {
+// eventsOf returns the events of type E so far.
+func eventsOf[E redeliver.Event](j *journal) []E {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []E
@@ -107,30 +107,30 @@ func heard[E redeliver.Event](j *journal) []E {
 	return found
 }
 
-// awaitEvents returns when there are n events of type E.
-func awaitEvents[E redeliver.Event](b *bench, n int) []E {
+// awaitEvents waits for n events of type E.
+func awaitEvents[E redeliver.Event](b *fixture, n int) []E {
 	b.Helper()
 	var found []E
 	b.await("events", func() bool {
-		found = heard[E](b.journal)
+		found = eventsOf[E](b.journal)
 		return len(found) >= n
 	})
 	return found
 }
 
-// ended tells which messages were committed and which dead-lettered, and how often.
+// ended returns how often each message was committed and dead-lettered.
 func (j *journal) ended() (committed, dead map[string]int) {
 	committed, dead = make(map[string]int), make(map[string]int)
-	for _, e := range heard[redeliver.Committed](j) {
+	for _, e := range eventsOf[redeliver.Committed](j) {
 		committed[e.State.ID]++
 	}
-	for _, e := range heard[redeliver.DeadLettered](j) {
+	for _, e := range eventsOf[redeliver.DeadLettered](j) {
 		dead[e.State.ID]++
 	}
 	return committed, dead
 }
 
-// numbers are the attempts' numbers.
+// numbers returns the attempts' numbers.
 func numbers(as []attempt) []int {
 	ns := make([]int, len(as))
 	for i, a := range as {
@@ -139,7 +139,7 @@ func numbers(as []attempt) []int {
 	return ns
 }
 
-// upTo is 1, 2, ... n.
+// upTo returns 1, 2, ... n.
 func upTo(n int) []int {
 	ns := make([]int, n)
 	for i := range ns {

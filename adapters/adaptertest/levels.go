@@ -7,41 +7,41 @@ import (
 )
 
 // levels: a deploy with another policy strands nothing.
-func levels() []test {
+func olderPolicies() []test {
 	return []test{
-		{name: "WhatWaitsUnderAnOlderPolicyComesBack", needs: "KeepsAttempts", body: olderPolicy},
-		{name: "WhatWaitsOnALongerLevelComesBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},
-		{name: "WhatWaitsUnderAnOlderPolicyFinishesByItsRule", needs: "KeepsAttempts", body: finishesByItsRule},
-		{name: "APolicyThatSupersedesDecidesAboutWhatWaits", body: supersedes},
-		{name: "AnotherPolicyThatWritesNowIsToldOf", body: rivalIsToldOf},
+		{name: "MessagesOfAnOlderPolicyComeBack", needs: "KeepsAttempts", body: olderPolicy},
+		{name: "MessagesOnALongerLevelComeBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},
+		{name: "MessagesOfAnOlderPolicyKeepItsRule", needs: "KeepsAttempts", body: finishesByItsRule},
+		{name: "ASupersedingPolicyDecidesAboutWaitingMessages", body: supersedes},
+		{name: "AnotherRunningPolicyIsReported", body: reportsOtherPolicy},
 	}
 }
 
-func olderPolicy(b *bench) {
+func olderPolicy(b *fixture) {
 	redeploy(b, 700*time.Millisecond,
 		[]time.Duration{300 * time.Millisecond, 600 * time.Millisecond},
 		[]time.Duration{100 * time.Millisecond})
 }
 
-func shorterLadder(b *bench) {
+func shorterLadder(b *fixture) {
 	redeploy(b, 1200*time.Millisecond,
 		[]time.Duration{time.Second},
 		[]time.Duration{200 * time.Millisecond, time.Hour})
 }
 
-// redeploy closes a service whose messages wait, and opens one with other levels.
-func redeploy(b *bench, delay time.Duration, was, is []time.Duration) {
+// redeploy closes a service with waiting messages and opens one with other levels.
+func redeploy(b *fixture, delay time.Duration, was, is []time.Duration) {
 	const n = 50
-	msgs, ids := many(n)
-	old := b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(delay), Levels: was}}, declineFirst(1))
+	msgs, ids := numberedMessages(n)
+	old := b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(delay), Levels: was}}, failFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	old.close()
 	b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour), Levels: is}}, succeed)
 	b.awaitEnds(ids...)
 	b.wantEach(2, ids...)
-	b.noneEarlier(always(delay), ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(constantDelay(delay), ids...)
+	b.checkDueTimes(ids...)
 	b.wantBelieved()
 	b.dead(0)
 }

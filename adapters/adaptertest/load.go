@@ -7,15 +7,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// loads: what a process has in hand can be asked.
+// loads: the load of a process is observable.
 func loads() []test {
 	return []test{
-		{name: "WhatIsInFlightIsKnown", body: inFlightIsKnown},
-		{name: "WhatIsHeldBehindAKeyIsKnown", needs: "PerKey", body: heldIsKnown},
+		{name: "LoadCountsMessagesInFlight", body: inFlightIsKnown},
+		{name: "LoadCountsMessagesHeldBehindAKey", needs: "PerKey", body: heldIsKnown},
 	}
 }
 
-// watched is a subscription that can be asked.
+// watched is an observable subscription.
 type watched struct {
 	origin, group string
 	load          func() redeliver.Load
@@ -27,16 +27,16 @@ func (p *process) Watch(origin, group string, load func() redeliver.Load) (end f
 	return func() { p.journal.change(func() { p.unwatched++ }) }
 }
 
-// watches are the subscriptions so far, and how many of them have ended.
-func (p *process) watches() (all []watched, ended int) {
+// watchedSubscriptions returns the subscriptions so far, and how many have ended.
+func (p *process) watchedSubscriptions() (all []watched, ended int) {
 	p.journal.mu.Lock()
 	defer p.journal.mu.Unlock()
 	return p.watched, p.unwatched
 }
 
-// load is what the process has in hand.
+// load returns the load of the process.
 func (p *process) load() (all redeliver.Load) {
-	of, _ := p.watches()
+	of, _ := p.watchedSubscriptions()
 	for _, w := range of {
 		l := w.load()
 		all.InFlight += l.InFlight
@@ -45,7 +45,7 @@ func (p *process) load() (all redeliver.Load) {
 	return all
 }
 
-// awaitLoad looks, as who reads a gauge does, until so much is in hand: no event tells.
+// awaitLoad polls until the load is as wanted, because no event reports it.
 func (p *process) awaitLoad(what string, want redeliver.Load) {
 	p.b.Helper()
 	p.awaitLoadThat(what, func(l redeliver.Load) bool { return l == want })
@@ -66,24 +66,24 @@ func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 	}
 }
 
-func inFlightIsKnown(b *bench) {
+func inFlightIsKnown(b *fixture) {
 	n := 3
-	if !b.h.Features.SlowHoldsUpNone { // one that runs may have others behind it
+	if !b.h.Features.NoHeadOfLineBlocking { // a running message may have others behind it
 		n = 1
 	}
 	gate := make(chan struct{})
 	p := b.start(Config{}, func(a *attempt) error {
 		b.hold(gate)
 		if a.State.Attempts == 0 && a.State.ID == "m-000" {
-			return redeliver.Permanent(errDeclined)
+			return redeliver.Permanent(errHandler)
 		}
 		return nil
 	})
-	b.await("the subscription is watched", func() bool { of, _ := p.watches(); return len(of) > 0 })
-	if of, _ := p.watches(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
+	b.await("the subscription is watched", func() bool { of, _ := p.watchedSubscriptions(); return len(of) > 0 })
+	if of, _ := p.watchedSubscriptions(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
 		b.Errorf("watched are %+v", of)
 	}
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.await(fmt.Sprintf("%d handlers run", n), func() bool { return len(b.all()) == n })
 	p.awaitLoad("while they run", redeliver.Load{InFlight: n})
@@ -92,18 +92,17 @@ func inFlightIsKnown(b *bench) {
 	p.awaitLoad("when they have ended", redeliver.Load{})
 	p.close()
 	p.awaitLoad("when it is closed", redeliver.Load{})
-	if _, ended := p.watches(); ended != 1 {
-		b.Errorf("the end of %d subscriptions was told, want 1", ended)
+	if _, ended := p.watchedSubscriptions(); ended != 1 {
+		b.Errorf("the end of %d subscriptions was reported, want 1", ended)
 	}
 }
 
-// heldIsKnown shows that what a process holds counts, where the harness says that it
-// ReadsAhead. Without that nobody knows how much it has read: nothing held is right, too,
-// and what is left of the test is that one message is in flight, and none at the end.
-func heldIsKnown(b *bench) {
+// heldIsKnown checks that held messages count, if the harness ReadsAhead. Otherwise any number of them is right, and
+// the test only checks the messages in flight.
+func heldIsKnown(b *fixture) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})
-	p := b.start(Config{Policy: byKey(1)}, func(*attempt) error {
+	p := b.start(Config{Policy: perKeyPolicy(1)}, func(*attempt) error {
 		b.hold(gate)
 		return nil
 	})

@@ -6,48 +6,50 @@ import (
 	"time"
 )
 
-// orders: what may run beside what.
+// orders: which messages may run at once.
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
-		{name: "ASlowMessageBlocksNoOther", needs: "SlowHoldsUpNone", body: slow},
+		{name: "ASlowMessageBlocksNoOther", needs: "NoHeadOfLineBlocking", body: slow},
 		{name: "MessagesOfOneKeyRunInOrder", needs: "KeyOrder", body: keyOrder},
 		{name: "OnlyAFailedMessageIsOvertakenByItsKey", needs: "KeyOrder", body: overtaken},
 	}
 }
 
-// gauge counts what runs at once.
-type gauge struct {
-	mu        sync.Mutex
-	now, most int
-	want      int
-	once      sync.Once
-	reached   chan struct{} // closed when there were as many as wanted
+// concurrency counts what runs at once.
+type concurrency struct {
+	mu           sync.Mutex
+	now, maximum int
+	want         int
+	once         sync.Once
+	reached      chan struct{} // closed when as many as wanted ran at once
 }
 
-func newGauge(want int) *gauge { return &gauge{want: want, reached: make(chan struct{})} }
+func newConcurrency(want int) *concurrency {
+	return &concurrency{want: want, reached: make(chan struct{})}
+}
 
-func (g *gauge) enter() {
+func (g *concurrency) enter() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now++
-	g.most = max(g.most, g.now)
+	g.maximum = max(g.maximum, g.now)
 	if g.now >= g.want {
 		g.once.Do(func() { close(g.reached) })
 	}
 }
 
-func (g *gauge) leave() {
+func (g *concurrency) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now--
 }
 
-func maxInFlight(b *bench) {
+func maxInFlight(b *fixture) {
 	const bound = 3
-	_, ids := many(30)
-	g := newGauge(bound)
-	b.start(Config{Policy: quick(1), MaxInFlight: bound}, func(*attempt) error {
+	_, ids := numberedMessages(30)
+	g := newConcurrency(bound)
+	b.start(Config{Policy: quickPolicy(1), MaxInFlight: bound}, func(*attempt) error {
 		g.enter()
 		defer g.leave()
 		b.hold(g.reached)
@@ -57,15 +59,15 @@ func maxInFlight(b *bench) {
 		return nil
 	})
 	b.handled(ids...)
-	if g.most != bound {
-		b.Errorf("%d ran at once, want %d", g.most, bound)
+	if g.maximum != bound {
+		b.Errorf("%d ran at once, want %d", g.maximum, bound)
 	}
 }
 
-func slow(b *bench) {
-	msgs, ids := many(20)
+func slow(b *fixture) {
+	msgs, ids := numberedMessages(20)
 	done := make(chan struct{})
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == ids[0] {
 			b.hold(done)
 		}
@@ -80,7 +82,7 @@ func slow(b *bench) {
 	b.awaitEnds(ids...)
 }
 
-// inTurn are messages of several keys, in turn.
+// inTurn returns messages of several keys, in turn.
 func inTurn(keys, each int) (msgs []Message, ids []string) {
 	for i := range each {
 		for k := range keys {
@@ -92,10 +94,10 @@ func inTurn(keys, each int) (msgs []Message, ids []string) {
 	return msgs, ids
 }
 
-func keyOrder(b *bench) {
+func keyOrder(b *fixture) {
 	const keys, each = 4, 25
 	msgs, ids := inTurn(keys, each)
-	b.start(Config{Policy: quick(1)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	last := make(map[string]attempt)
@@ -118,9 +120,9 @@ func keyOrder(b *bench) {
 	}
 }
 
-func overtaken(b *bench) {
-	b.start(Config{Policy: quick(1)}, declineFirst(1, "failed"))
-	b.put(b.underOneKey(named("before", "failed", "behind", "last"))...)
+func overtaken(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, failFirst(1, "failed"))
+	b.put(b.underOneKey(namedMessages("before", "failed", "behind", "last"))...)
 	b.awaitEnds("before", "failed", "behind", "last")
 	var order []string
 	for _, a := range b.all() {
@@ -132,5 +134,5 @@ func overtaken(b *bench) {
 		b.Errorf("first attempts in the order %s", got)
 	}
 	b.wantRuns("failed", 2)
-	b.noneEarlier(always(100*time.Millisecond), "failed")
+	b.checkNotEarly(constantDelay(100*time.Millisecond), "failed")
 }

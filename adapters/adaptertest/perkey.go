@@ -7,29 +7,29 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// perKey: a failing key waits, and no other.
+// perKey: a failing key blocks only its own messages.
 func perKey() []test {
 	return []test{
-		{name: "BehindAFailingKeyItsLaterMessagesWait", needs: "PerKey", body: ofOneKey.waits},
-		{name: "WhileAKeyFailsEveryOtherFlows", needs: "PerKey", body: othersFlow},
-		{name: "BehindADeadLetterAKeyGoesOn", needs: "PerKey", body: ofOneKey.goesOn},
-		{name: "AfterAKillAKeyGoesOnInOrder", needs: "PerKey", body: ofOneKey.afterKill},
+		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
+		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: othersFlow},
+		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.goesOn},
+		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}
 }
 
-var ofOneKey = ordered{byKey, func(_ *bench, ids ...string) []Message { return keyed("the same", ids...) }}
+var ofOneKey = ordered{perKeyPolicy, func(_ *fixture, ids ...string) []Message { return keyed("the same", ids...) }}
 
-// byKey is a policy whose failing keys wait.
-func byKey(retries int) redeliver.Policy {
-	p := quick(retries)
+// perKeyPolicy returns a policy with the PerKey order.
+func perKeyPolicy(retries int) redeliver.Policy {
+	p := quickPolicy(retries)
 	p.Order = redeliver.PerKey
 	return p
 }
 
-// keyed are messages of one key.
+// keyed returns messages of one key.
 func keyed(key string, names ...string) []Message {
-	msgs := named(names...)
+	msgs := namedMessages(names...)
 	for i := range msgs {
 		msgs[i].Key = []byte(key)
 	}
@@ -37,16 +37,16 @@ func keyed(key string, names ...string) []Message {
 }
 
 // othersFlow: more keys fail than may run at once.
-func othersFlow(b *bench) {
+func othersFlow(b *fixture) {
 	const bound = 2
 	others := []string{"o1", "o2", "o3", "o4", "o5"}
 	failing := []string{"f1", "f2", "f3", "f4"}
-	p := byKey(1000)
+	p := perKeyPolicy(1000)
 	b.start(Config{Policy: p, MaxInFlight: bound}, func(a *attempt) error {
 		if committed, _ := b.ended(); slices.Contains(failing, a.State.ID) {
 			for _, id := range others {
 				if committed[id] == 0 {
-					return errDeclined
+					return errHandler
 				}
 			}
 		}
@@ -64,11 +64,11 @@ func othersFlow(b *bench) {
 	for _, id := range others {
 		b.put(keyed("key of "+id, id)...)
 	}
-	b.put(named("keyless")...)
+	b.put(namedMessages("keyless")...)
 	b.awaitEnds(append(others, "keyless")...)
 	b.awaitEnds(all...)
 	for _, id := range failing {
-		ran := b.inOrder(id, "behind "+id)
+		ran := b.checkOrder(id, "behind "+id)
 		if at := slices.Index(ran, "behind "+id); at != len(ran)-1 {
 			b.Errorf("ran in the order %q", ran)
 		}
@@ -77,7 +77,7 @@ func othersFlow(b *bench) {
 }
 
 // keysInOrder: every third message fails once, and every eleventh for good.
-func keysInOrder(b *bench) {
+func keysInOrder(b *fixture) {
 	const keys, each = 5, 20
 	var msgs []Message
 	var ids []string
@@ -90,17 +90,17 @@ func keysInOrder(b *bench) {
 			of[key] = append(of[key], id)
 		}
 	}
-	b.start(Config{Policy: byKey(1)}, func(a *attempt) error {
+	b.start(Config{Policy: perKeyPolicy(1)}, func(a *attempt) error {
 		n := slices.Index(ids, a.State.ID)
 		if n%11 == 0 || n%3 == 0 && a.State.Attempts == 0 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
 	b.put(msgs...)
 	b.awaitEnds(ids...)
 	for key, want := range of {
-		if got := slices.Compact(b.inOrder(want...)); !slices.Equal(got, want) {
+		if got := slices.Compact(b.checkOrder(want...)); !slices.Equal(got, want) {
 			b.Errorf("%s ran in the order %q", key, got)
 		}
 	}

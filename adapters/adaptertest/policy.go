@@ -8,14 +8,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// policies: what cannot be met is refused at the start (promise 5).
+// policies: an impossible policy is refused at the start (promise 5).
 func policies() []test {
 	return []test{
 		{name: "ABadPolicyIsRefusedWithAllItsProblems", body: badPolicy},
 	}
 }
 
-func badPolicy(b *bench) {
+func badPolicy(b *fixture) {
 	bad := redeliver.Policy{
 		MaxRetries: -5, Immediate: 7, Timeout: -3, MaxAge: -1, MaxCrashes: -1,
 		Backoff: redeliver.Fixed(redeliver.MaxWait + 1),

@@ -6,42 +6,42 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// finishesByItsRule closes a service whose messages wait, and opens one that would retry
-// them more often, and an hour later. They end after the retries of the first one's
-// rule, and its waits, although no level of the second is made for those.
-func finishesByItsRule(b *bench) {
+// finishesByItsRule closes a service with waiting messages, and opens one that would retry them more often and an
+// hour later. The messages keep the retries and waits of the first service's rule, although the second has no such
+// levels.
+func finishesByItsRule(b *fixture) {
 	const n, first, second = 20, 700 * time.Millisecond, 300 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	was := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(first, second), Levels: []time.Duration{second, first}}
 	is := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
-	old := b.start(Config{Policy: was}, decline)
+	old := b.start(Config{Policy: was}, failHandler)
 	b.put(msgs...)
 	b.await("all have failed under the first", func() bool { // and some twice, on a slow machine
 		waited := make(map[string]bool)
-		for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+		for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 			waited[r.State.ID] = true
 		}
 		return len(waited) == n
 	})
 	old.close()
-	b.start(Config{Policy: is}, decline)
+	b.start(Config{Policy: is}, failHandler)
 	b.awaitEnds(ids...)
-	b.noneEarlier(func(retry int) time.Duration { return []time.Duration{first, second}[retry] }, ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(func(retry int) time.Duration { return []time.Duration{first, second}[retry] }, ids...)
+	b.checkDueTimes(ids...)
 	b.wantEach(3, ids...)
-	for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if want := []time.Duration{first, second}[r.State.Attempts-1]; r.Delay != want || r.State.Schedule != was.Schedule() {
 			b.Errorf("%s waits %s after attempt %d, by %q; want %s, by %q", r.State.ID, r.Delay, r.State.Attempts, r.State.Schedule, want, was.Schedule())
 		}
 	}
 	for _, m := range b.dead(n) {
-		b.buriedAs(b.why(m), redeliver.ReasonExhausted, 3)
+		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 3)
 	}
 	b.wantBelieved()
 }
 
-// old are messages that come back after one attempt, under another policy and its rule.
-func (b *bench) old(was redeliver.Policy, failed time.Time, names ...string) (msgs []Message) {
+// messagesOfPolicy returns messages that come back after one attempt under another policy, with its rule.
+func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names ...string) (msgs []Message) {
 	for _, id := range names {
 		now := time.Now()
 		st := redeliver.State{
@@ -53,31 +53,30 @@ func (b *bench) old(was redeliver.Policy, failed time.Time, names ...string) (ms
 	return msgs
 }
 
-// supersedes: by the rule that the message brings it would wait for an hour.
-func supersedes(b *bench) {
-	p := quick(2)
+// supersedes: by the rule in the message it would wait for an hour.
+func supersedes(b *fixture) {
+	p := quickPolicy(2)
 	p.Supersede = true
-	b.start(Config{Policy: p}, decline)
-	b.h.PutBack(b.T, b.origin, b.group, b.old(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
+	b.start(Config{Policy: p}, failHandler)
+	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
 	b.awaitEnds("a")
-	if st := b.buried(redeliver.ReasonExhausted, 3); st.ID != "a" {
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.ID != "a" {
 		b.Errorf("%s is in the DLQ", st.ID)
 	}
 }
 
-// rivalIsToldOf: messages come back that another policy wrote long after this process
-// began, as it seems.
-func rivalIsToldOf(b *bench) {
-	b.start(Config{Policy: quick(2)}, succeed)
-	b.h.PutBack(b.T, b.origin, b.group, b.old(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
+// reportsOtherPolicy: messages come back that another policy wrote, it seems, long after this process began.
+func reportsOtherPolicy(b *fixture) {
+	b.start(Config{Policy: quickPolicy(2)}, succeed)
+	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
 	b.awaitEnds("a", "b", "c")
-	told := b.changes(redeliver.ChangePolicyDiffers)
+	told := b.changesOf(redeliver.ChangePolicyDiffers)
 	for _, c := range told {
 		if c.Err == nil || c.Detail == "" || c.Origin != b.origin || c.Group != b.group {
 			b.Errorf("told %+v", c)
 		}
 	}
 	if n := len(told); n != 1 {
-		b.Errorf("that another policy writes was told %d times, want once", n)
+		b.Errorf("another policy was reported %d times, want once", n)
 	}
 }

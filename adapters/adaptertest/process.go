@@ -16,24 +16,24 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// handler is the kit's kind of handler.
+// handler is the type of the kit's handlers.
 type handler func(*attempt) error
 
-func succeed(*attempt) error { return nil }
-func decline(*attempt) error { return errDeclined }
+func succeed(*attempt) error     { return nil }
+func failHandler(*attempt) error { return errHandler }
 
-// declineFirst fails the first n attempts of some messages, or of each.
-func declineFirst(n int, ids ...string) handler {
+// failFirst fails the first n attempts of some messages, or of each.
+func failFirst(n int, ids ...string) handler {
 	return func(a *attempt) error {
 		if a.State.Attempts < n && (len(ids) == 0 || slices.Contains(ids, a.State.ID)) {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	}
 }
 
 // declineOnly fails every attempt of some messages.
-func declineOnly(ids ...string) handler { return declineFirst(math.MaxInt, ids...) }
+func declineOnly(ids ...string) handler { return failFirst(math.MaxInt, ids...) }
 
 // declineUntil fails every attempt until the end of up.
 func declineUntil(up <-chan struct{}) handler {
@@ -42,14 +42,14 @@ func declineUntil(up <-chan struct{}) handler {
 		case <-up:
 			return nil
 		default:
-			return errDeclined
+			return errHandler
 		}
 	}
 }
 
 // process is one service with a Router around a handler.
 type process struct {
-	b       *bench
+	b       *fixture
 	journal *journal
 	svc     Service
 	handler handler
@@ -63,28 +63,28 @@ type process struct {
 	unwatched int
 }
 
-// start opens a service of the first group and returns when it has subscribed.
-func (b *bench) start(cfg Config, h handler) *process {
+// start starts a service of the first group and returns when it has subscribed.
+func (b *fixture) start(cfg Config, h handler) *process {
 	b.Helper()
 	return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
 }
 
-// startAs is start for one of many groups, and with other middlewares.
-func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
+// startAs is start for one of several groups, and with other middlewares.
+func (b *fixture) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
 	b.Helper()
 	p := &process{b: b, journal: j, handler: h, done: make(chan struct{})}
 	p.route(group, cfg, p.handle, mws...)
 	return p
 }
 
-// route opens the service and runs a Router around what it delivers.
+// route opens the service and runs a Router on its subscriber.
 func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	p.b.Helper()
 	p.svc = p.b.open(group, cfg, p)
 	p.serve(p.svc.Subscriber(), h, mws...)
 }
 
-// serve runs a Router around what a subscriber delivers, and returns when it has subscribed.
+// serve runs a Router on a subscriber, and returns when it has subscribed.
 func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	b := p.b
 	b.Helper()
@@ -116,7 +116,7 @@ func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, 
 }
 
 // open opens a service that is closed at the end of the test.
-func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
+func (b *fixture) open(group string, cfg Config, sink redeliver.Sink) Service {
 	b.Helper()
 	svc, err := b.h.Open(b.T, b.config(group, cfg, sink))
 	if err != nil {
@@ -125,44 +125,44 @@ func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		defer cancel()
-		_ = svc.Close(ctx) // a test that minds closes it itself
+		_ = svc.Close(ctx) // a test that needs the error closes it itself
 	})
 	return svc
 }
 
-// config is the whole configuration of a process.
-func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
+// config returns the whole configuration of a process.
+func (b *fixture) config(group string, cfg Config, sink redeliver.Sink) Config {
 	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
-	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // nothing of the kit takes longer that is to end at all
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // everything in the kit that should end takes less time
 	return cfg
 }
 
 // Event implements [redeliver.Sink].
 func (p *process) Event(e redeliver.Event) {
 	if !p.killed.Load() {
-		p.journal.change(func() { p.journal.events = append(p.journal.events, happened{e, time.Now()}) })
+		p.journal.change(func() { p.journal.events = append(p.journal.events, recordedEvent{e, time.Now()}) })
 	}
 }
 
-// handle is what the Router calls.
+// handle is the handler of the Router.
 func (p *process) handle(msg *message.Message) error {
 	if p.killed.Load() {
-		return nil // nobody is there any more, and nobody hears the answer
+		return nil // the process is dead
 	}
-	a := p.enter(msg)
+	a := p.beginAttempt(msg)
 	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
 	return p.handler(a)
 }
 
-// enter notes that an attempt begins.
-func (p *process) enter(msg *message.Message) *attempt {
-	return p.note(msg.Context(), &attempt{
+// beginAttempt records the start of an attempt.
+func (p *process) beginAttempt(msg *message.Message) *attempt {
+	return p.recordAttempt(msg.Context(), &attempt{
 		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Seen(msg),
 	})
 }
 
-// note is enter for an attempt with what is to be known of its message.
-func (p *process) note(ctx context.Context, a *attempt) *attempt {
+// recordAttempt completes an attempt and records it.
+func (p *process) recordAttempt(ctx context.Context, a *attempt) *attempt {
 	st, ok := redeliver.FromContext(ctx)
 	if !ok {
 		p.b.Errorf("the context of message %s has no state of redeliver", a.UUID)
@@ -182,7 +182,7 @@ func (p *process) kill() {
 	p.killed.Store(true)
 }
 
-// close ends the process in order: first the Router, then the service.
+// close shuts the process down: first the Router, then the service.
 func (p *process) close() {
 	p.b.Helper()
 	p.end()

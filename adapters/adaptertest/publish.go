@@ -14,16 +14,16 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// publishing: what a handler produces, and what is published for later.
+// publishing: messages that a handler produces, and delayed publishes.
 func publishing() []test {
 	return []test{
-		{name: "APublishThatFailsIsAnAttemptThatFailed", body: publishInside},
-		{name: "ADelayedPublishComesWhenItIsDueAndNotEarly", needs: "DelayedPublish", body: delayed},
-		{name: "ADelayThatCannotBeHeldIsRefused", body: delayedTooLong},
+		{name: "AFailedPublishFailsTheAttempt", body: publishInside},
+		{name: "ADelayedPublishArrivesWhenDue", needs: "DelayedPublish", body: delayed},
+		{name: "ATooLongDelayIsRefused", body: delayedTooLong},
 	}
 }
 
-// refusing is a publisher whose topic takes nothing.
+// refusing is a publisher whose topic does not exist.
 type refusing struct{ calls atomic.Int32 }
 
 func (p *refusing) Publish(string, ...*message.Message) error {
@@ -33,12 +33,12 @@ func (p *refusing) Publish(string, ...*message.Message) error {
 
 func (p *refusing) Close() error { return nil }
 
-func publishInside(b *bench) {
+func publishInside(b *fixture) {
 	pub := &refusing{}
 	inside := middleware.PublishInside(pub, "invoices")(func(msg *message.Message) ([]*message.Message, error) {
 		return message.Messages{message.NewMessage("of "+msg.UUID, nil)}, nil
 	})
-	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
+	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error {
 		_, err := inside(a.Msg)
 		return err
 	})
@@ -47,12 +47,12 @@ func publishInside(b *bench) {
 	if n := pub.calls.Load(); n != 3 {
 		b.Errorf("published %d times, want once for each attempt", n)
 	}
-	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "no such topic") || !strings.Contains(st.Error, "invoices") {
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "no such topic") || !strings.Contains(st.Error, "invoices") {
 		b.Errorf("the dead letter says %q, want which topic refused and why", st.Error)
 	}
 }
 
-func delayed(b *bench) {
+func delayed(b *fixture) {
 	p := b.start(Config{Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}}, succeed)
 	asked := make(map[string]time.Time)
 	var msgs []*message.Message
@@ -85,8 +85,8 @@ func delayed(b *bench) {
 	b.dead(0)
 }
 
-func delayedTooLong(b *bench) {
-	p := b.start(Config{Policy: quick(1)}, succeed)
+func delayedTooLong(b *fixture) {
+	p := b.start(Config{Policy: quickPolicy(1)}, succeed)
 	msgs := []*message.Message{message.NewMessage("before", []byte("v")), message.NewMessage("too late", []byte("v")), message.NewMessage("behind", []byte("v"))}
 	delay.Message(msgs[1], delay.For(redeliver.MaxWait+24*time.Hour))
 	err := p.svc.Publisher().Publish(b.origin, msgs...)

@@ -9,18 +9,18 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// receives: a program that asks for messages, instead of a handler that gets them.
+// receives: a program that requests messages, instead of a handler.
 func receives() []test {
 	return []test{
-		{name: "WhatIsReceivedAndAckedIsCommitted", body: receivedAndAcked},
-		{name: "WhatIsReceivedAndNotAckedComesAgain", needs: "KeepsAttempts", body: receivedAgain},
-		{name: "WhatIsReceivedAndNeverAckedEndsInTheDLQ", needs: "KeepsAttempts", body: neverAcked},
-		{name: "WhatADyingProcessHasReceivedComesBack", needs: "KeepsAttempts", body: receivedByTheDying},
+		{name: "AReceivedAndAckedMessageIsCommitted", body: receivedAndAcked},
+		{name: "AReceivedMessageWithoutAnAckComesAgain", needs: "KeepsAttempts", body: receivedAgain},
+		{name: "AReceivedMessageThatIsNeverAckedGoesToTheDLQ", needs: "KeepsAttempts", body: neverAcked},
+		{name: "ReceivedMessagesOfAKilledProcessComeBack", needs: "KeepsAttempts", body: receivedByTheDying},
 	}
 }
 
-// receiver opens a service that receives.
-func (b *bench) receiver(cfg Config) (*middleware.Receiver, *process) {
+// newReceiver opens a service and a receiver.
+func (b *fixture) newReceiver(cfg Config) (*middleware.Receiver, *process) {
 	b.Helper()
 	p := &process{b: b, journal: b.journal, done: make(chan struct{})}
 	p.svc = b.open(b.group, cfg, p)
@@ -35,8 +35,8 @@ func (b *bench) receiver(cfg Config) (*middleware.Receiver, *process) {
 	return r, p
 }
 
-// pull receives one message, and returns it with its id.
-func (b *bench) pull(r *middleware.Receiver, invisible time.Duration) (id string, m *middleware.Received) {
+// receiveOne receives one message and returns it with its id.
+func (b *fixture) receiveOne(r *middleware.Receiver, invisible time.Duration) (id string, m *middleware.Received) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), Timeout)
 	defer cancel()
@@ -53,12 +53,12 @@ func stateOf(m *middleware.Received) redeliver.State {
 	return st
 }
 
-func receivedAndAcked(b *bench) {
-	msgs, ids := many(5)
-	r, _ := b.receiver(Config{Policy: quick(3)})
+func receivedAndAcked(b *fixture) {
+	msgs, ids := numberedMessages(5)
+	r, _ := b.newReceiver(Config{Policy: quickPolicy(3)})
 	b.put(msgs...)
-	for range ids { // where messages have an order, the next comes when one is acked
-		id, m := b.pull(r, Timeout)
+	for range ids { // if messages have an order, the next one comes after an ack
+		id, m := b.receiveOne(r, Timeout)
 		if err := m.Ack(); err != nil || !slices.Contains(ids, id) || string(m.Message.Payload) != id {
 			b.Errorf("received %q with %q: %v", id, m.Message.Payload, err)
 		}
@@ -67,13 +67,13 @@ func receivedAndAcked(b *bench) {
 	b.dead(0)
 }
 
-func receivedAgain(b *bench) {
+func receivedAgain(b *fixture) {
 	const invisible = 500 * time.Millisecond
-	r, _ := b.receiver(Config{Policy: quick(3)})
-	b.put(named("slow")...)
+	r, _ := b.newReceiver(Config{Policy: quickPolicy(3)})
+	b.put(namedMessages("slow")...)
 	begun := time.Now()
-	_, first := b.pull(r, invisible)
-	_, second := b.pull(r, Timeout)
+	_, first := b.receiveOne(r, invisible)
+	_, second := b.receiveOne(r, Timeout)
 	if st := stateOf(second); st.Attempt() != 2 || time.Since(begun) < invisible {
 		b.Errorf("came again after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
 	}
@@ -83,7 +83,7 @@ func receivedAgain(b *bench) {
 	if err := second.ChangeInvisible(0); err != nil {
 		b.Error(err)
 	}
-	_, third := b.pull(r, Timeout)
+	_, third := b.receiveOne(r, Timeout)
 	if st := stateOf(third); st.Attempt() != 3 {
 		b.Errorf("came again as attempt %d, want 3", st.Attempt())
 	}
@@ -94,23 +94,23 @@ func receivedAgain(b *bench) {
 	b.dead(0)
 }
 
-func neverAcked(b *bench) {
-	r, _ := b.receiver(Config{Policy: quick(1)})
-	b.put(named("forgotten")...)
+func neverAcked(b *fixture) {
+	r, _ := b.newReceiver(Config{Policy: quickPolicy(1)})
+	b.put(namedMessages("forgotten")...)
 	for range 2 {
-		b.pull(r, 100*time.Millisecond)
+		b.receiveOne(r, 100*time.Millisecond)
 	}
 	b.awaitEnds("forgotten")
-	b.buried(redeliver.ReasonTimeout, 2)
+	b.checkDeadLetter(redeliver.ReasonTimeout, 2)
 }
 
-func receivedByTheDying(b *bench) {
-	r, p := b.receiver(Config{Policy: quick(3)})
-	b.put(named("held")...)
-	b.pull(r, Timeout)
+func receivedByTheDying(b *fixture) {
+	r, p := b.newReceiver(Config{Policy: quickPolicy(3)})
+	b.put(namedMessages("held")...)
+	b.receiveOne(r, Timeout)
 	p.kill()
-	r2, _ := b.receiver(Config{Policy: quick(3)})
-	_, held := b.pull(r2, Timeout)
+	r2, _ := b.newReceiver(Config{Policy: quickPolicy(3)})
+	_, held := b.receiveOne(r2, Timeout)
 	if st := stateOf(held); st.Attempt() != 1 {
 		b.Errorf("came back as attempt %d, want 1: a crash is no attempt", st.Attempt())
 	}

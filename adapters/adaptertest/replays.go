@@ -11,17 +11,17 @@ import (
 // replays: a dead letter that is sent back reaches the group that failed it.
 func replays() []test {
 	return []test{
-		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *bench) { replay(b, true) }},
-		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *bench) { replay(b, false) }},
-		{name: "ADeadLetterThatIsSentBackReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, true) }},
-		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, false) }},
+		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *fixture) { replay(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *fixture) { replay(b, false) }},
+		{name: "ADeadLetterThatIsSentBackReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *fixture) { replayToOne(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *fixture) { replayToOne(b, false) }},
 	}
 }
 
 // sentBack makes dead letters of messages, and sends them back when the handler succeeds: with redeliver's headers, or without.
-func (b *bench) sentBack(headers bool, msgs []Message) (dead []Message) {
+func (b *fixture) sentBack(headers bool, msgs []Message) (dead []Message) {
 	fixed := make(chan struct{})
-	b.start(Config{Policy: quick(1)}, declineUntil(fixed))
+	b.start(Config{Policy: quickPolicy(1)}, declineUntil(fixed))
 	b.put(msgs...)
 	awaitEvents[redeliver.DeadLettered](b, len(msgs))
 	dead = b.dead(len(msgs))
@@ -36,49 +36,49 @@ func (b *bench) sentBack(headers bool, msgs []Message) (dead []Message) {
 	return dead
 }
 
-func replay(b *bench, headers bool) {
-	msgs, _ := many(5)
-	if headers { // they alone know its id
+func replay(b *fixture, headers bool) {
+	msgs, _ := numberedMessages(5)
+	if headers { // only the headers have its id
 		msgs = append(msgs, Message{Body: []byte("without a UUID")})
 	}
 	for _, m := range b.sentBack(headers, msgs) {
-		id := b.why(m).ID
+		id := b.deadLetterState(m).ID
 		b.awaitCommits(id)
 		as := b.ran(id)
 		if len(as) != 3 {
 			b.Errorf("%s ran %d times, want twice and once more", id, len(as))
 			continue
 		}
-		b.same("the replay of "+id, as[2].Seen, Message{ID: m.ID, Body: m.Body})
+		b.checkSame("the replay of "+id, as[2].Seen, Message{ID: m.ID, Body: m.Body})
 		if st := as[2].State; st.Group != b.group || !headers && st.Attempt() != 1 {
 			b.Errorf("%s ran again as attempt %d of group %q", id, st.Attempt(), st.Group)
 		}
 	}
-	if found := heard[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
+	if found := eventsOf[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
 		b.Errorf("a dead letter's own headers are not believed: %+v", found[0])
 	}
 }
 
-// replayToOne sends dead letters of one group back, beside another that has
-// handled the same messages. Over the origin they would reach that again.
-func replayToOne(b *bench, headers bool) {
-	msgs, ids := many(5)
+// replayToOne sends dead letters of one group back, beside another group that has handled the same messages. Over the
+// origin it would get them again.
+func replayToOne(b *fixture, headers bool) {
+	msgs, ids := numberedMessages(5)
 	other := newJournal()
-	b.startAs(b.groups[1], other, Config{Policy: quick(1)}, succeed, middleware.Retry())
+	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(1)}, succeed, middleware.Retry())
 	b.sentBack(headers, msgs)
 	b.awaitCommits(ids...)
 	b.ranOnceIn(other, ids)
 }
 
-// ranOnceIn checks that the second group has run messages once. What was written to the origin meanwhile stands before the last
-// ones, in whatever parts an origin has.
-func (b *bench) ranOnceIn(other *journal, ids []string) {
+// ranOnceIn checks that the second group has run messages once. Anything written to the origin meanwhile comes before
+// the last ones, in every part of an origin.
+func (b *fixture) ranOnceIn(other *journal, ids []string) {
 	b.Helper()
 	last := make([]string, 8)
 	for i := range last {
 		last[i] = fmt.Sprint("last-", i)
 	}
-	b.put(named(last...)...)
+	b.put(namedMessages(last...)...)
 	other.await(b.T, "the other group handles all there is", func() bool {
 		committed, _ := other.ended()
 		return len(committed) == len(ids)+len(last)

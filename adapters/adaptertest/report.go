@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What a test that fails logs of its journal is short, and the messages that the test misses come first: of the log of a CI run
-// often only some lines are kept.
+// A failed test logs a short report of its journal that begins with the missing messages, because CI logs are often
+// truncated.
 const (
 	maxReported = 15 // messages
 	maxEvents   = 10
@@ -21,7 +21,7 @@ const (
 
 const clock = "15:04:05.000"
 
-// logLines logs each line by itself.
+// logLines logs each line separately.
 func logLines(t *testing.T, lines []string) {
 	t.Helper()
 	for _, line := range lines {
@@ -29,8 +29,8 @@ func logLines(t *testing.T, lines []string) {
 	}
 }
 
-// unended says which of some messages, or of all that are known, were neither committed nor dead-lettered, and what
-// happened last, to each of them and in all.
+// unended reports which of some messages, or of all known ones, were neither committed nor dead-lettered, and the
+// latest events of each and overall.
 func (j *journal) unended(ids ...string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,7 +59,7 @@ func (j *journal) unended(ids ...string) (lines []string) {
 	return lines
 }
 
-// lastLocked is the last event of each message.
+// lastLocked returns the last event of each message.
 func (j *journal) lastLocked(ids []string) (lines []string) {
 	for i, id := range ids {
 		if i == maxReported {
@@ -83,7 +83,7 @@ func (j *journal) lastLocked(ids []string) (lines []string) {
 	return lines
 }
 
-// missedIn says which messages were reported as dead-lettered and are not among those of the DLQ, and which are there twice.
+// missedIn reports messages that were reported as dead-lettered but are not in dlq, and those that are there twice.
 func (j *journal) missedIn(dlq []Message) []string {
 	_, dead := j.ended()
 	var twice []string
@@ -108,11 +108,11 @@ func (j *journal) missedIn(dlq []Message) []string {
 	return append([]string{sum}, j.lastLocked(missing)...)
 }
 
-// story is the last events of one message, and its attempts.
-func (j *journal) story(id string) (lines []string) {
+// historyOf returns the last events of one message, and its attempts.
+func (j *journal) historyOf(id string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var own []happened
+	var own []recordedEvent
 	for _, e := range j.events {
 		if idOf(e.Event) == id {
 			own = append(own, e)
@@ -129,8 +129,8 @@ func (j *journal) story(id string) (lines []string) {
 	return lines
 }
 
-// String is the event on one line.
-func (e happened) String() string {
+// String formats the event on one line.
+func (e recordedEvent) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.at.Format(clock), strings.TrimPrefix(fmt.Sprintf("%T", e.Event), "redeliver."))
 	v := reflect.ValueOf(e.Event)
@@ -151,7 +151,7 @@ func (e happened) String() string {
 	return b.String()
 }
 
-// idOf is the id of the message that an event is about; empty where it is about none.
+// idOf returns the id of the message that an event is about, or "".
 func idOf(e redeliver.Event) string {
 	if v := reflect.ValueOf(e).FieldByName("State"); v.IsValid() {
 		if st, ok := reflect.TypeAssert[redeliver.State](v); ok {

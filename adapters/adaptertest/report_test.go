@@ -10,13 +10,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What a failed test logs of 200 messages is short, and begins with those that it misses.
-func TestTheReportOfAFailureBeginsWithWhatIsMissing(t *testing.T) {
+// The report of a failed test with 200 messages is short, and begins with the missing ones.
+func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
 	due := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
-	add := func(e redeliver.Event) { j.events = append(j.events, happened{e, due.Add(time.Second)}) }
-	_, ids := many(200)
+	add := func(e redeliver.Event) { j.events = append(j.events, recordedEvent{e, due.Add(time.Second)}) }
+	_, ids := numberedMessages(200)
 	var dlq []Message
 	for i, id := range ids {
 		st := redeliver.State{ID: id, Attempts: 1, Due: due}
@@ -31,7 +31,7 @@ func TestTheReportOfAFailureBeginsWithWhatIsMissing(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		lines []string
-		want  []string // how the first ones begin
+		want  []string // how the first lines begin
 		last  string
 	}{
 		"a wait for all": {
@@ -46,7 +46,7 @@ func TestTheReportOfAFailureBeginsWithWhatIsMissing(t *testing.T) {
 			lines: j.missedIn(append(dlq, dlq[3])), last: "m-021 ran 0 times; the last event: 03:04:06.006 DeadLettered m-021",
 			want: []string{"180 messages were reported as dead-lettered; 2 of them are not in the DLQ, 1 are there twice: m-025", "m-020"},
 		},
-		"one message": {lines: j.story("m-030"), last: "03:04:06.006 DeadLettered m-030", want: []string{"03:04:06.006 RetryScheduled m-030"}},
+		"one message": {lines: j.historyOf("m-030"), last: "03:04:06.006 DeadLettered m-030", want: []string{"03:04:06.006 RetryScheduled m-030"}},
 	} {
 		if len(c.lines) > 30 {
 			t.Errorf("%s: %d lines, want at most 30", name, len(c.lines))

@@ -8,43 +8,41 @@ import (
 	"testing"
 )
 
-// atOnce is how many tests run at once. Most of their time they wait.
+// atOnce is how many tests run at once, because they mostly wait.
 const atOnce = 12
 
-// test is one promise.
+// test is the test of one promise.
 type test struct {
 	name string
-	body func(*bench)
-	// needs are the names of the fields of Features without which the promise is
-	// not made. Empty: every adapter makes it.
+	body func(*fixture)
+	// needs lists the fields of Features that the promise requires. If it is empty, every adapter makes the promise.
 	needs string
-	// native tells that it is about batches in the broker's own form.
+	// native means that the test is about batches in the broker's own form.
 	native bool
-	// possible reports whether a harness has what the test needs. Nil: every one has.
+	// possible reports whether a harness has what the test needs. Nil means that every one has.
 	possible func(*Harness) bool
 	// groups is how many groups read the origin. Default 1.
 	groups int
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), waits(), levels(), fidelity(), bounds(), liars(), hostile(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 
-// Run runs the kit: one subtest for each promise. Promises that the harness's
-// Features do not make are named in the log.
+// Run runs the kit: one subtest for each promise. The log lists promises that the harness's Features exclude.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, tests())
+	runTests(t, h, tests())
 }
 
-// RunHostile is Run for the promises of hostile messages alone.
+// RunHostile is Run for only the promises about hostile messages.
 func RunHostile(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, hostile())
+	runTests(t, h, hostile())
 }
 
-func run(t *testing.T, h Harness, all []test) {
+func runTests(t *testing.T, h Harness, all []test) {
 	t.Helper()
 	var todo []test
 	for _, c := range all {
@@ -66,25 +64,24 @@ func run(t *testing.T, h Harness, all []test) {
 	play(t, h, todo)
 }
 
-// play runs tests, each on a bench of its own.
+// play runs tests, each with its own fixture.
 func play(t *testing.T, h Harness, todo []test) {
 	t.Helper()
 	if h.Wrap != nil {
 		for _, c := range todo {
 			t.Run(c.name, func(t *testing.T) {
-				h.Wrap(t, func(t *testing.T) { c.body(newBench(t, h, c.groups)) }) //nolint:thelper // it is the test
+				h.Wrap(t, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) }) //nolint:thelper // it is the test
 			})
 		}
 		return
 	}
-	// Not t.Parallel: its bound is the number of processors, and these tests
-	// hardly use one.
+	// Not t.Parallel: its limit is the number of processors, and these tests hardly use one.
 	next := make(chan test)
 	var workers sync.WaitGroup
 	for range atOnce {
 		workers.Go(func() {
 			for c := range next {
-				t.Run(c.name, func(t *testing.T) { c.body(newBench(t, h, c.groups)) })
+				t.Run(c.name, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) })
 			}
 		})
 	}
@@ -95,5 +92,5 @@ func play(t *testing.T, h Harness, todo []test) {
 	workers.Wait()
 }
 
-// has reports whether a feature is there.
+// has reports whether a feature is set.
 func (f Features) has(name string) bool { return reflect.ValueOf(f).FieldByName(name).Bool() }

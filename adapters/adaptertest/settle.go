@@ -12,37 +12,37 @@ func settling() []test {
 	return []test{
 		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},
 		{name: "EveryMessageEndsInExactlyOnePlace", body: exactlyOnePlace},
-		{name: "WhileNothingTakesARetryOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, Levels) }},
-		{name: "WhileTheDLQTakesNothingOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, DLQ) }},
-		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, Levels) }},
-		{name: "ADeadLetterThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, DLQ) }},
+		{name: "ARefusedRetryRepeatsOnlyTheWrite", needs: "Refuse", body: func(b *fixture) { whileRefused(b, Levels) }},
+		{name: "ARefusedDeadLetterRepeatsOnlyTheWrite", needs: "Refuse", body: func(b *fixture) { whileRefused(b, DLQ) }},
+		{name: "ARefusedRetryStaysUnacked", needs: "Refuse KeepsAttempts", body: func(b *fixture) { unackedWhileRefused(b, Levels) }},
+		{name: "ARefusedDeadLetterStaysUnacked", needs: "Refuse KeepsAttempts", body: func(b *fixture) { unackedWhileRefused(b, DLQ) }},
 	}
 }
 
-func successIsCommitted(b *bench) {
-	msgs, ids := many(10)
-	p := b.start(Config{Policy: quick(3)}, succeed)
+func successIsCommitted(b *fixture) {
+	msgs, ids := numberedMessages(10)
+	p := b.start(Config{Policy: quickPolicy(3)}, succeed)
 	b.put(b.underOneKey(msgs)...)
 	b.awaitEnds(ids...)
 	p.close()
-	// What was not acked would come again, before the last.
-	b.start(Config{Policy: quick(3)}, succeed)
-	b.put(b.underOneKey(named("last"))...)
+	// An unacked message would come again before this one.
+	b.start(Config{Policy: quickPolicy(3)}, succeed)
+	b.put(b.underOneKey(namedMessages("last"))...)
 	b.awaitEnds("last")
 	b.wantEach(1, append(ids, "last")...)
-	if n := len(heard[redeliver.RetryScheduled](b.journal)) + len(heard[redeliver.MessagePostponed](b.journal)); n > 0 {
+	if n := len(eventsOf[redeliver.RetryScheduled](b.journal)) + len(eventsOf[redeliver.MessagePostponed](b.journal)); n > 0 {
 		b.Errorf("%d messages wait although nothing failed", n)
 	}
 	b.dead(0)
 }
 
-func exactlyOnePlace(b *bench) {
+func exactlyOnePlace(b *fixture) {
 	const n = 60
-	_, ids := many(n)
+	_, ids := numberedMessages(n)
 	fate := func(id string) int { return slices.Index(ids, id) % 3 }
-	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
+	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error {
 		if fate(a.State.ID) > a.State.Attempts || fate(a.State.ID) == 2 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -51,7 +51,7 @@ func exactlyOnePlace(b *bench) {
 	for _, id := range ids {
 		want := fate(id) + 1
 		if fate(id) == 2 {
-			want = 3 // all that there are
+			want = 3 // all attempts
 		}
 		b.wantRuns(id, want)
 		if fate(id) == 2 && (committed[id] != 0 || dead[id] != 1) || fate(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
@@ -69,18 +69,17 @@ func exactlyOnePlace(b *bench) {
 	}
 }
 
-// whileRefused: the handler does not run again, no other message is begun, and
-// afterwards all goes on.
-func whileRefused(b *bench, place Place) {
+// whileRefused: the handler does not run again, no other message begins, and later everything continues.
+func whileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {
 		retries, runs = redeliver.NoRetries, 1
 	}
-	b.start(Config{Policy: quick(retries), SendTimeout: time.Second}, decline)
+	b.start(Config{Policy: quickPolicy(retries), SendTimeout: time.Second}, failHandler)
 	restore := b.h.Refuse(b.T, b.origin, b.group, place)
-	b.put(named("refused")...)
+	b.put(namedMessages("refused")...)
 	awaitEvents[redeliver.PublishFailed](b, 2)
-	b.put(named("next")...)
+	b.put(namedMessages("next")...)
 	tries := awaitEvents[redeliver.PublishFailed](b, 4)
 	for _, f := range tries {
 		if f.State.ID != "refused" || f.Err == nil || f.Where == "" {
@@ -95,11 +94,10 @@ func whileRefused(b *bench, place Place) {
 	b.wantRuns("refused", 1)
 	restore()
 	b.awaitEnds("refused", "next")
-	// What was not confirmed may be there even so: a copy is no harm, a further
-	// first attempt is.
+	// An unconfirmed message may exist nevertheless. A copy is harmless, another first attempt is not.
 	resting := make(map[string]bool)
 	for _, m := range b.h.Dead(b.T, b.origin, b.group, 2) {
-		resting[b.why(m).ID] = true
+		resting[b.deadLetterState(m).ID] = true
 	}
 	for _, id := range []string{"refused", "next"} {
 		ns := numbers(b.ran(id))
@@ -115,20 +113,20 @@ func whileRefused(b *bench, place Place) {
 }
 
 // unackedWhileRefused: another process gets the message, so the broker still had it.
-func unackedWhileRefused(b *bench, place Place) {
+func unackedWhileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {
 		retries, runs = redeliver.NoRetries, 1
 	}
-	msgs, ids := many(5)
-	p := b.start(Config{Policy: quick(retries), SendTimeout: time.Second}, decline)
+	msgs, ids := numberedMessages(5)
+	p := b.start(Config{Policy: quickPolicy(retries), SendTimeout: time.Second}, failHandler)
 	restore := b.h.Refuse(b.T, b.origin, b.group, place)
 	b.put(msgs...)
 	awaitEvents[redeliver.PublishFailed](b, 2)
 	p.kill()
 	before := len(b.all())
 	restore()
-	b.start(Config{Policy: quick(retries)}, decline)
+	b.start(Config{Policy: quickPolicy(retries)}, failHandler)
 	b.awaitEnds(ids...)
 	first := make(map[string]bool)
 	for _, a := range b.all()[before:] {

@@ -17,20 +17,20 @@ func shutdowns() []test {
 		{name: "HandlersMayFinishWhenTheServiceCloses", body: mayFinish},
 		{name: "AnAttemptCutShortByACloseIsNotCounted", needs: "KeepsAttempts", body: cutShort},
 		{name: "CloseIsBoundedAndIdempotent", needs: "KeepsAttempts", body: closeIsBounded},
-		{name: "WhatWaitsWhenTheServiceClosesComesBackOnce", needs: "KeepsAttempts", body: closedWhileWaiting},
-		{name: "ARetryThatFellDueWhileNobodyRanComesBackOnce", needs: "KeepsAttempts", body: dueWhileAway},
-		{name: "AProcessThatLeavesItsGroupTakesNothingAlong", needs: "KeepsAttempts", body: leaves},
-		{name: "ClosingASubscriberOrPublisherClosesNotTheService", body: closesNotTheService},
+		{name: "WaitingMessagesComeBackOnceAfterAClose", needs: "KeepsAttempts", body: closedWhileWaiting},
+		{name: "ARetryDueWhileNothingRunsComesBackOnce", needs: "KeepsAttempts", body: dueWhileAway},
+		{name: "AProcessThatLeavesItsGroupLosesNothing", needs: "KeepsAttempts", body: leaves},
+		{name: "ClosingASubscriberOrPublisherKeepsTheServiceOpen", body: closesNotTheService},
 	}
 }
 
-func mayFinish(b *bench) {
+func mayFinish(b *fixture) {
 	n := 5
-	if !b.h.Features.SlowHoldsUpNone {
+	if !b.h.Features.NoHeadOfLineBlocking {
 		n = 1
 	}
-	msgs, ids := many(n)
-	p := b.start(Config{Policy: quick(3), DrainTimeout: Timeout / 3}, func(a *attempt) error {
+	msgs, ids := numberedMessages(n)
+	p := b.start(Config{Policy: quickPolicy(3), DrainTimeout: Timeout / 3}, func(a *attempt) error {
 		work := time.NewTimer(300 * time.Millisecond)
 		defer work.Stop()
 		select {
@@ -45,13 +45,13 @@ func mayFinish(b *bench) {
 	b.closeFinishes(p, ids...)
 }
 
-// closeFinishes closes a process that has messages in hand, and checks that it has committed them.
-func (b *bench) closeFinishes(p *process, ids ...string) {
+// closeFinishes closes a process with running handlers, and checks that it has committed their messages.
+func (b *fixture) closeFinishes(p *process, ids ...string) {
 	b.Helper()
 	p.close()
 	committed, _ := b.ended()
-	b.start(Config{Policy: quick(1)}, succeed)
-	b.put(named("last")...)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
+	b.put(namedMessages("last")...)
 	b.awaitEnds(append(ids, "last")...)
 	for _, id := range ids {
 		if committed[id] != 1 {
@@ -61,29 +61,29 @@ func (b *bench) closeFinishes(p *process, ids ...string) {
 	}
 }
 
-func cutShort(b *bench) {
-	// What is done behind an unfinished message must not take that along.
-	behind, ids := many(10)
-	if !b.h.Features.SlowHoldsUpNone {
+func cutShort(b *fixture) {
+	// Acks of later messages must not cover an unfinished one.
+	behind, ids := numberedMessages(10)
+	if !b.h.Features.NoHeadOfLineBlocking {
 		behind, ids = nil, nil
 	}
-	p := b.start(Config{Policy: quick(2), DrainTimeout: 200 * time.Millisecond}, func(a *attempt) error {
+	p := b.start(Config{Policy: quickPolicy(2), DrainTimeout: 200 * time.Millisecond}, func(a *attempt) error {
 		switch {
 		case slices.Contains(ids, a.State.ID):
 			return nil
 		case a.State.ID == "second" && a.State.Attempts == 0:
-			return errDeclined
+			return errHandler
 		}
 		b.hold(a.Msg.Context().Done())
 		return errors.New("cut short")
 	})
-	b.put(named("second")...)
+	b.put(namedMessages("second")...)
 	b.await("the second attempt is under way", func() bool { return len(b.ran("second")) == 2 })
-	b.put(append(named("first"), behind...)...)
+	b.put(append(namedMessages("first"), behind...)...)
 	b.awaitEnds(ids...)
 	b.await("both are under way", func() bool { return len(b.ran("first")) == 1 && len(b.ran("second")) == 2 })
 	p.close()
-	b.start(Config{Policy: quick(2)}, succeed)
+	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.awaitEnds("first", "second")
 	for id, want := range map[string][]int{"first": {1, 1}, "second": {1, 2, 2}} {
 		if got := numbers(b.ran(id)); !slices.Equal(got, want) {
@@ -91,11 +91,11 @@ func cutShort(b *bench) {
 		}
 		for _, a := range b.ran(id) {
 			if a.State.Error == "cut short" {
-				b.Errorf("attempt %d of %s is told that it failed", a.State.Attempt(), id)
+				b.Errorf("attempt %d of %s has the state of a failure", a.State.Attempt(), id)
 			}
 		}
 	}
-	for _, a := range heard[redeliver.Abandoned](b.journal) {
+	for _, a := range eventsOf[redeliver.Abandoned](b.journal) {
 		if a.State.ID != "first" && a.State.ID != "second" {
 			b.Errorf("abandoned: %+v", a)
 		}
@@ -103,16 +103,16 @@ func cutShort(b *bench) {
 	b.dead(0)
 }
 
-func closeIsBounded(b *bench) {
+func closeIsBounded(b *fixture) {
 	const drain = 200 * time.Millisecond
-	svc := b.open(b.group, Config{Policy: quick(1), DrainTimeout: drain}, redeliver.SinkFunc(func(redeliver.Event) {}))
+	svc := b.open(b.group, Config{Policy: quickPolicy(1), DrainTimeout: drain}, redeliver.SinkFunc(func(redeliver.Event) {}))
 	out, err := svc.Subscriber().Subscribe(context.Background(), b.origin)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.put(named("a")...)
+	b.put(namedMessages("a")...)
 	msg := b.receive(out)
-	for i := range 2 { // nobody ever answers the message
+	for i := range 2 { // the message is never answered
 		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		began := time.Now()
 		if err := svc.Close(ctx); err != nil {
@@ -141,13 +141,13 @@ func closeIsBounded(b *bench) {
 		b.Errorf("a closed service publishes")
 	}
 	msg.Ack() // too late
-	b.start(Config{Policy: quick(1)}, succeed)
+	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	b.awaitEnds("a")
 	b.wantRuns("a", 1)
 }
 
-// receive takes one message from a subscription.
-func (b *bench) receive(out <-chan *message.Message) *message.Message {
+// receive receives one message from a subscription.
+func (b *fixture) receive(out <-chan *message.Message) *message.Message {
 	b.Helper()
 	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
@@ -163,19 +163,19 @@ func (b *bench) receive(out <-chan *message.Message) *message.Message {
 	return nil
 }
 
-// leaves: two processes of a group, one of which ends while messages run and wait.
-func leaves(b *bench) {
+// leaves: one of two processes of a group ends while messages run and wait.
+func leaves(b *fixture) {
 	const n = 60
-	msgs, ids := many(n)
-	p := quick(3)
+	msgs, ids := numberedMessages(n)
+	p := quickPolicy(3)
 	p.Backoff = redeliver.Fixed(300 * time.Millisecond)
-	one := b.start(Config{Policy: p, MaxInFlight: 5}, declineFirst(1))
-	b.start(Config{Policy: p, MaxInFlight: 5}, declineFirst(1))
+	one := b.start(Config{Policy: p, MaxInFlight: 5}, failFirst(1))
+	b.start(Config{Policy: p, MaxInFlight: 5}, failFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n/3)
 	one.close()
 	b.awaitEnds(ids...)
-	b.noneEarlier(always(300*time.Millisecond), ids...)
+	b.checkNotEarly(constantDelay(300*time.Millisecond), ids...)
 	_, dead := b.ended()
 	for _, id := range ids {
 		if ns := numbers(b.ran(id)); !slices.Contains(ns, 2) || slices.Max(ns) > 2 || dead[id] > 0 {
@@ -185,21 +185,21 @@ func leaves(b *bench) {
 	b.dead(0)
 }
 
-// closedWhileWaiting: some wait on a level, some are held for their jitter.
-func closedWhileWaiting(b *bench) {
+// closedWhileWaiting: some messages wait on a level, some are held for their jitter.
+func closedWhileWaiting(b *fixture) {
 	const n, base = 40, 800 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base},
 		Levels: []time.Duration{200 * time.Millisecond, base},
 	}
-	one := b.start(Config{Policy: p}, declineFirst(1))
+	one := b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	one.close()
 	closed := time.Now()
 	b.start(Config{Policy: p}, succeed)
-	b.cameBackOnce(ids, base)
+	b.checkCameBackOnce(ids, base)
 	for _, a := range b.all() {
 		if a.Process == one && a.Began.After(closed) {
 			b.Errorf("attempt %d of %s began after the close", a.State.Attempt(), a.State.ID)
@@ -207,39 +207,39 @@ func closedWhileWaiting(b *bench) {
 	}
 }
 
-// dueWhileAway: nobody lets the retries go when they are due.
-func dueWhileAway(b *bench) {
+// dueWhileAway: no process runs when the retries are due.
+func dueWhileAway(b *fixture) {
 	const n, delay = 40, 500 * time.Millisecond
-	msgs, ids := many(n)
+	msgs, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
 		Levels: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond},
 	}
-	one := b.start(Config{Policy: p}, declineFirst(1))
+	one := b.start(Config{Policy: p}, failFirst(1))
 	b.put(msgs...)
 	scheduled := awaitEvents[redeliver.RetryScheduled](b, n)
 	one.close()
 	last := slices.MaxFunc(scheduled, func(x, y redeliver.RetryScheduled) int { return x.State.Due.Compare(y.State.Due) })
-	away := time.NewTimer(time.Until(last.State.Due.Add(delay))) // the clock is what is waited for
+	away := time.NewTimer(time.Until(last.State.Due.Add(delay))) // only the clock matters here
 	<-away.C
 	b.start(Config{Policy: p}, succeed)
-	b.cameBackOnce(ids, delay)
+	b.checkCameBackOnce(ids, delay)
 }
 
-// cameBackOnce waits until messages that failed once are committed, and checks
+// checkCameBackOnce waits until messages that failed once are committed, and checks
 // that each ran once more.
-func (b *bench) cameBackOnce(ids []string, delay time.Duration) {
+func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.Helper()
 	b.awaitEnds(ids...)
 	b.wantEach(2, ids...)
-	b.noneEarlier(always(delay), ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(constantDelay(delay), ids...)
+	b.checkDueTimes(ids...)
 	b.dead(0)
 }
 
-// closesNotTheService: a Router closes what it was given while its handlers run.
-func closesNotTheService(b *bench) {
-	p := b.start(Config{Policy: quick(1)}, decline)
+// closesNotTheService: a Router closes its publisher and subscriber while its handlers run.
+func closesNotTheService(b *fixture) {
+	p := b.start(Config{Policy: quickPolicy(1)}, failHandler)
 	pub := p.svc.Publisher()
 	for range 2 {
 		if err := errors.Join(pub.Close(), p.svc.Subscriber().Close()); err != nil {
@@ -249,7 +249,7 @@ func closesNotTheService(b *bench) {
 	if err := pub.Publish(b.origin, message.NewMessage("published", []byte("v"))); err != nil {
 		b.Errorf("what a handler produces at the end is lost: %v", err)
 	}
-	b.put(named("a")...)
+	b.put(namedMessages("a")...)
 	b.awaitEnds("a", "published")
 	b.wantRuns("a", 2)
 	b.dead(2)

@@ -11,33 +11,33 @@ import (
 	"testing"
 )
 
-// firstColumn is the head of the guarantee table's first column.
+// firstColumn is the heading of the guarantee table's first column.
 const firstColumn = "Guarantee"
 
-// CheckTable compares a column of the guarantee table in a Markdown file with
-// what the harness of that broker claims. The table is the one whose first head
-// is "Guarantee". It has a row for each field of [Features] but Refuse, which
+// CheckTable compares a column of the guarantee table in a Markdown file with the
+// features of that broker's harness. The table is the one whose first heading is
+// "Guarantee". It has a row for each field of [Features] except Refuse, which
 // begins with the field's name as code, and a column for each broker:
 //
 //	| Guarantee | Kafka | RabbitMQ |
 //	| --- | --- | --- |
 //	| `KeyOrder`: messages of one key run in order | yes | no: a queue has no keys ([docs](https://...)) |
 //
-// A cell begins with yes or no, in small letters; a no says why and has a link to
-// where the broker documents it.
+// A cell begins with yes or no, in small letters. A no has a reason and a link to
+// the broker's documentation.
 func CheckTable(t *testing.T, markdownFile, column string, f Features) {
 	t.Helper()
 	text, err := os.ReadFile(markdownFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range checkTable(string(text), column, f) {
+	for _, problem := range tableProblems(string(text), column, f) {
 		t.Errorf("%s: %s", markdownFile, problem)
 	}
 }
 
-// checkTable returns what is wrong with the table.
-func checkTable(text, column string, f Features) (problems []string) {
+// tableProblems returns the problems of the table.
+func tableProblems(text, column string, f Features) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	_, table, _ := strings.Cut("\n"+text, "\n| "+firstColumn+" |")
 	head, rest, _ := strings.Cut(table, "\n")
@@ -46,7 +46,7 @@ func checkTable(text, column string, f Features) (problems []string) {
 		say("no table of which the first column is %q and another %q", firstColumn, column)
 		return problems
 	}
-	_, rest, _ = strings.Cut(rest, "\n") // the line below the heads
+	_, rest, _ = strings.Cut(rest, "\n") // the line below the headings
 	missing := make(map[string]bool)
 	for field := range reflect.TypeFor[Features]().Fields() {
 		missing[field.Name] = field.Name != "Refuse" // which is the harness's

@@ -16,20 +16,21 @@ const sample = "Words before.\n\n" +
 	"| `ForeignHeaders` | yes | no ([tables](https://docs/t)) |\n" +
 	"| `KeepsAttempts` | yes | yes |\n" +
 	"| `DelayedPublish` | yes | yes |\n" +
-	"| `SlowHoldsUpNone` | yes | yes |\n" +
+	"| `MessageTimes` | yes | yes |\n" +
+	"| `NoHeadOfLineBlocking` | yes | yes |\n" +
 	"| `Blocking` | yes | yes |\n" +
 	"| `PerKey` | yes | yes |\n" +
 	"| `ManyGroups` | yes | yes |\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
-	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
+	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}
+	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {
 		text, column string
 		f            Features
-		want         string // in the one problem; empty: there is none
+		want         string // in the only problem, or empty for none
 	}{
 		"Kafka":          {sample, "Kafka", kafka, ""},
 		"RabbitMQ":       {sample, "RabbitMQ", rabbit, ""},
@@ -46,7 +47,7 @@ func TestCheckTable(t *testing.T) {
 		"a short row":    {strings.Replace(sample, "| `ManyGroups` | yes | yes |", "| `ManyGroups` | yes |", 1), "RabbitMQ", rabbit, "no cell for RabbitMQ"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := checkTable(c.text, c.column, c.f)
+			problems := tableProblems(c.text, c.column, c.f)
 			if c.want == "" && len(problems) == 0 {
 				return
 			}
@@ -57,12 +58,12 @@ func TestCheckTable(t *testing.T) {
 	}
 }
 
-// Every promise that needs a feature names one, and no two have one name.
+// Every promise that needs a feature names one, and names are unique.
 func TestPromisesNameFeatures(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range tests() {
 		for name := range strings.FieldsSeq(c.needs) {
-			_ = Features{}.has(name) // panics where there is none
+			_ = Features{}.has(name) // panics for an unknown feature
 		}
 		if seen[c.name] || c.body == nil {
 			t.Errorf("%s stands twice, or has no body", c.name)

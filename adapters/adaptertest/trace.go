@@ -7,20 +7,20 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// traces: the name of the latest attempt that a tracer has seen travels with a message.
+// traces: the trace of the latest attempt travels with a message.
 func traces() []test {
 	return []test{{name: "TheTraceOfTheLatestAttemptTravelsWithTheMessage", body: traceTravels}}
 }
 
-// traceTravels is of processes without a tracer: what one with a tracer wrote is kept.
-func traceTravels(b *bench) {
+// traceTravels uses processes without a tracer. They keep the trace that one with a tracer wrote.
+func traceTravels(b *fixture) {
 	const run = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	now := time.Now()
 	st := redeliver.State{
 		ID: "a", Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: now, Error: "old",
 		Source: redeliver.Source{Timestamp: now}, Trace: run,
 	}
-	b.start(Config{Policy: quick(2)}, decline)
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
 	b.h.PutBack(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), Ours: st.AppendHeaders(nil)})
 	b.awaitEnds("a")
 	if got := numbers(b.ran("a")); !slices.Equal(got, []int{2, 3}) {
@@ -31,7 +31,7 @@ func traceTravels(b *bench) {
 			b.Errorf("attempt %d comes after %q, want %q", a.State.Attempt(), a.State.Trace, run)
 		}
 	}
-	if st := b.buried(redeliver.ReasonExhausted, 3); st.Trace != run {
+	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.Trace != run {
 		b.Errorf("the dead letter comes after %q, want %q", st.Trace, run)
 	}
 	b.wantBelieved()

@@ -13,33 +13,33 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// verdicts: what ends a message early, or makes it wait otherwise than planned.
+// verdicts: outcomes other than a planned retry.
 func verdicts() []test {
 	return []test{
 		{name: "PermanentGoesToTheDLQAtOnce", body: permanent},
-		{name: "ClassifyIsHeeded", body: classified},
+		{name: "ClassifyDecides", body: classified},
 		{name: "RetryAfterIsHonoured", body: retryAfter},
-		{name: "ARetryAfterThatCannotBeHeldIsUnschedulable", body: unschedulable},
-		{name: "UndecodableGoesToTheDLQAsItIs", body: undecodable},
+		{name: "ATooLongRetryAfterIsUnschedulable", body: unschedulable},
+		{name: "AnUndecodableMessageGoesToTheDLQUnchanged", body: undecodableBody},
 		{name: "APanicIsAnAttemptAndEndsAsPanic", body: panics},
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
 		{name: "AHandlerExtendsItsAttempt", body: extended},
-		{name: "WhatIsInvalidNeverRuns", body: invalidated},
-		{name: "WhatIsInvalidByItsKeyNeverRuns", needs: "PerKey", body: invalidByKey},
-		{name: "WhatWouldPassMaxAgeIsExpired", body: expired},
+		{name: "AnInvalidMessageNeverRuns", body: invalidated},
+		{name: "AMessageWithAnInvalidKeyNeverRuns", needs: "PerKey", body: invalidByKey},
+		{name: "AMessageBeyondMaxAgeIsExpired", body: expired},
 	}
 }
 
-func permanent(b *bench) {
-	b.start(Config{Policy: quick(3)}, func(*attempt) error { return fmt.Errorf("no use: %w", redeliver.Permanent(errDeclined)) })
+func permanent(b *fixture) {
+	b.start(Config{Policy: quickPolicy(3)}, func(*attempt) error { return fmt.Errorf("no use: %w", redeliver.Permanent(errHandler)) })
 	b.handled("a")
 	b.wantRuns("a", 1)
-	b.buried(redeliver.ReasonPermanent, 1)
+	b.checkDeadLetter(redeliver.ReasonPermanent, 1)
 }
 
-func classified(b *bench) {
+func classified(b *fixture) {
 	errNoUse, errOnce := errors.New("no use"), errors.New("once more")
-	p := quick(3)
+	p := quickPolicy(3)
 	p.Classify = func(err error) redeliver.Class {
 		switch {
 		case errors.Is(err, errNoUse):
@@ -57,79 +57,79 @@ func classified(b *bench) {
 	b.wantRuns("permanent", 1)
 	b.wantRuns("once", 2)
 	b.wantRuns("fine", 1)
-	b.noneEarlier(always(300*time.Millisecond), "once")
+	b.checkNotEarly(constantDelay(300*time.Millisecond), "once")
 	for _, m := range b.dead(2) {
-		if st := b.why(m); st.ID == "permanent" {
-			b.buriedAs(st, redeliver.ReasonPermanent, 1)
+		if st := b.deadLetterState(m); st.ID == "permanent" {
+			b.checkReason(st, redeliver.ReasonPermanent, 1)
 		} else {
-			b.buriedAs(st, redeliver.ReasonExhausted, 2)
+			b.checkReason(st, redeliver.ReasonExhausted, 2)
 		}
 	}
 }
 
-func retryAfter(b *bench) {
+func retryAfter(b *fixture) {
 	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
-	b.start(Config{Policy: slow}, func(*attempt) error { return redeliver.RetryAfter(errDeclined, 400*time.Millisecond) })
-	b.put(named("a")...)
-	b.awaitEnds("a") // and not in an hour
+	b.start(Config{Policy: slow}, func(*attempt) error { return redeliver.RetryAfter(errHandler, 400*time.Millisecond) })
+	b.put(namedMessages("a")...)
+	b.awaitEnds("a") // not after an hour
 	b.wantRuns("a", 2)
-	b.noneEarlier(always(400*time.Millisecond), "a")
-	b.buried(redeliver.ReasonExhausted, 2)
+	b.checkNotEarly(constantDelay(400*time.Millisecond), "a")
+	b.checkDeadLetter(redeliver.ReasonExhausted, 2)
 }
 
-func unschedulable(b *bench) {
-	b.start(Config{Policy: quick(3)}, func(a *attempt) error {
+func unschedulable(b *fixture) {
+	b.start(Config{Policy: quickPolicy(3)}, func(a *attempt) error {
 		if a.State.ID == "neighbour" {
 			return nil
 		}
-		return redeliver.RetryAfter(errDeclined, redeliver.MaxWait+time.Hour)
+		return redeliver.RetryAfter(errHandler, redeliver.MaxWait+time.Hour)
 	})
 	b.handled("a", "neighbour")
 	b.wantRuns("a", 1)
-	b.buried(redeliver.ReasonUnschedulable, 1)
+	b.checkDeadLetter(redeliver.ReasonUnschedulable, 1)
 }
 
-func undecodable(b *bench) {
-	b.start(Config{Policy: quick(3)}, func(a *attempt) error {
+func undecodableBody(b *fixture) {
+	b.start(Config{Policy: quickPolicy(3)}, func(a *attempt) error {
 		if bytes.Contains(a.Payload, []byte(Undecodable)) {
 			b.Errorf("the handler got %q", a.Payload)
 		}
 		return nil
 	})
 	bad := Message{Body: []byte(Undecodable), Headers: []Header{{"trace", []byte("t-1")}}}
-	msgs := append(named("before"), bad, bad)
-	b.put(b.underOneKey(append(msgs, named("behind")...))...)
+	msgs := append(namedMessages("before"), bad, bad)
+	b.put(b.underOneKey(append(msgs, namedMessages("behind")...))...)
 	b.awaitEnds("before", "behind")
 	awaitEvents[redeliver.DeadLettered](b, 2)
 	for _, m := range b.dead(2) {
 		if string(m.Body) != Undecodable {
 			b.Errorf("the dead letter is %q, want its bytes as they were", m.Body)
 		}
-		b.sameHeaders("the dead letter", m.Headers, bad.Headers)
-		if st := b.why(m); st.Reason != redeliver.ReasonUndecodable || st.Attempts != 0 || st.Error == "" {
+		b.checkSameHeaders("the dead letter", m.Headers, bad.Headers)
+		if st := b.deadLetterState(m); st.Reason != redeliver.ReasonUndecodable || st.Attempts != 0 || st.Error == "" {
 			b.Errorf("the dead letter says %q after %d attempts: %q; want undecodable after none, and why", st.Reason, st.Attempts, st.Error)
 		}
 	}
 }
 
-func panics(b *bench) {
-	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+func panics(b *fixture) {
+	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if a.State.ID == "a" {
 			panic("index out of range")
 		}
 		return nil
 	})
-	b.put(b.underOneKey(named("a", "neighbour"))...)
+	b.put(b.underOneKey(namedMessages("a", "neighbour"))...)
 	b.awaitEnds("a", "neighbour")
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 1)
-	if st := b.buried(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") {
+	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") {
 		b.Errorf("the dead letter says %q, want what was panicked with", st.Error)
 	}
 }
 
-func neverReturns(b *bench) {
-	p := quick(1)
+func neverReturns(b *fixture) {
+	p := quickPolicy(1)
 	p.Timeout = 200 * time.Millisecond
 	b.start(Config{Policy: p}, func(a *attempt) error {
 		if a.State.ID != "a" {
@@ -139,25 +139,25 @@ func neverReturns(b *bench) {
 		if cause := context.Cause(a.Msg.Context()); !errors.Is(cause, redeliver.ErrTimeout) {
 			b.Errorf("the context of attempt %d ended with %v, want a timeout", a.State.Attempt(), cause)
 		}
-		<-b.Context().Done() // the test's: it goes on whatever it is told
+		<-b.Context().Done() // the test's context, so that it ignores its own
 		return nil
 	})
-	b.put(b.underOneKey(named("a", "neighbour", "another"))...)
+	b.put(b.underOneKey(namedMessages("a", "neighbour", "another"))...)
 	b.awaitEnds("a", "neighbour", "another")
 	b.wantRuns("a", 2)
-	b.buried(redeliver.ReasonTimeout, 2)
+	b.checkDeadLetter(redeliver.ReasonTimeout, 2)
 	awaitEvents[redeliver.HandlerStuck](b, 2)
 }
 
-// extending is a policy with a short Timeout, and a handler's time that is longer.
-func extending() (p redeliver.Policy, takes time.Duration) {
-	p = quick(1)
+// extendingPolicy returns a policy with a short Timeout, and a longer handler time.
+func extendingPolicy() (p redeliver.Policy, takes time.Duration) {
+	p = quickPolicy(1)
 	p.Timeout, p.MaxTimeout = time.Second, time.Minute
 	return p, 1500 * time.Millisecond
 }
 
-// works takes time, and fails when ctx ends before.
-func works(ctx context.Context, takes time.Duration) error {
+// workFor extends its attempt, and fails if ctx ends before takes.
+func workFor(ctx context.Context, takes time.Duration) error {
 	if err := redeliver.Extend(ctx, 30*time.Second); err != nil {
 		return err
 	}
@@ -171,18 +171,18 @@ func works(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-// extended: where a lock is renewed meanwhile, it is renewed for as long.
-func extended(b *bench) {
-	p, takes := extending()
-	b.start(Config{Policy: p}, func(a *attempt) error { return works(a.Msg.Context(), takes) })
+// extended: a lock that is renewed meanwhile is renewed for as long.
+func extended(b *fixture) {
+	p, takes := extendingPolicy()
+	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Msg.Context(), takes) })
 	b.handled("a", "b")
 	b.wantRuns("a", 1)
 	b.wantRuns("b", 1)
 	b.dead(0)
 }
 
-func invalidated(b *bench) {
-	p := quick(3)
+func invalidated(b *fixture) {
+	p := quickPolicy(3)
 	p.Invalid = func(m redeliver.Message) error {
 		if string(m.Body) == "gone" || string(m.Body) == "going" && m.State.Attempts > 0 {
 			return errors.New("the tenant is gone")
@@ -195,19 +195,18 @@ func invalidated(b *bench) {
 	b.wantRuns("going", 1)
 	b.wantRuns("fine", 1)
 	for _, m := range b.dead(2) {
-		st := b.why(m)
+		st := b.deadLetterState(m)
 		want := map[string]int{"gone": 0, "going": 1}[st.ID]
-		b.buriedAs(st, redeliver.ReasonInvalidated, want)
+		b.checkReason(st, redeliver.ReasonInvalidated, want)
 		if !strings.Contains(st.Error, "the tenant is gone") {
 			b.Errorf("%s: the dead letter says %q, want why it is invalid", st.ID, st.Error)
 		}
 	}
 }
 
-// invalidByKey: where a message has a key, Policy.Invalid is told it, in whatever form the
-// harness writes it.
-func invalidByKey(b *bench) {
-	p := byKey(1)
+// invalidByKey: Policy.Invalid gets the key of a message that has one, in whatever form the harness writes it.
+func invalidByKey(b *fixture) {
+	p := perKeyPolicy(1)
 	var gone atomic.Pointer[string]
 	p.Invalid = func(m redeliver.Message) error {
 		key := string(m.Key)
@@ -229,18 +228,18 @@ func invalidByKey(b *bench) {
 	b.wantRuns("second", 0)
 	b.wantRuns("stays", 1)
 	for _, m := range b.dead(2) {
-		b.buriedAs(b.why(m), redeliver.ReasonInvalidated, 0)
+		b.checkReason(b.deadLetterState(m), redeliver.ReasonInvalidated, 0)
 	}
 }
 
-func expired(b *bench) {
+func expired(b *fixture) {
 	p := redeliver.Policy{
 		MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour},
 		MaxAge: 30 * time.Minute,
 	}
-	b.start(Config{Policy: p}, decline)
-	b.put(named("a")...)
-	b.awaitEnds("a") // now, and not when it has expired
+	b.start(Config{Policy: p}, failHandler)
+	b.put(namedMessages("a")...)
+	b.awaitEnds("a") // now, not when it has expired
 	b.wantRuns("a", 2)
-	b.buried(redeliver.ReasonExpired, 2)
+	b.checkDeadLetter(redeliver.ReasonExpired, 2)
 }

@@ -9,49 +9,48 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// waits: promise 4. That no attempt begins before State.Due is checked in every
-// test of the kit; here is what State.Due must be, and how soon after it a retry begins.
-func waits() []test {
+// waits: promise 4. Every test of the kit checks that no attempt begins before State.Due. These tests check State.Due
+// itself, and how soon after it a retry begins.
+func dueTimes() []test {
 	return []test{
 		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
 		{name: "AWaitOfManyHopsIsNeverEarly", body: hops},
 		{name: "AWaitLongerThanAllLevelsTogetherIsNeverEarly", body: farHops},
 		{name: "AWaitBelowTheSmallestLevelIsHeld", body: held},
-		{name: "ARetryBeginsSoonAfterItIsDue", body: punctual},
+		{name: "ARetryBeginsSoonAfterItIsDue", body: startsSoon},
 		{name: "JitterIsTheMessagesOwn", body: jitter},
 		{name: "GroupsDoNotSeeEachOthersRetries", needs: "ManyGroups", groups: 2, body: groups},
 	}
 }
 
-func neverEarly(b *bench) {
+func neverEarly(b *fixture) {
 	const n = 200
-	_, ids := many(n)
+	_, ids := numberedMessages(n)
 	p := redeliver.Policy{
 		MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 60 * time.Millisecond, Max: 240 * time.Millisecond},
 		Levels: []time.Duration{60 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond},
 	}
-	b.start(Config{Policy: p}, decline)
+	b.start(Config{Policy: p}, failHandler)
 	b.handled(ids...)
 	b.wantEach(4, ids...)
-	b.noneEarlier(func(retry int) time.Duration {
+	b.checkNotEarly(func(retry int) time.Duration {
 		d, _ := p.Backoff.Delay(retry, 0)
 		return d
 	}, ids...)
-	b.dueAsDecided(ids...)
+	b.checkDueTimes(ids...)
 	b.dead(n)
 }
 
-// dueAsDecided checks that a message carries the due time that was decided for
-// it, through all hops: at most rounded up to the millisecond.
-func (b *bench) dueAsDecided(ids ...string) {
+// checkDueTimes checks that a message keeps its due time through all hops, rounded up to the millisecond at most.
+func (b *fixture) checkDueTimes(ids ...string) {
 	b.Helper()
 	type nth struct {
 		id string
 		n  int
 	}
 	decided := make(map[nth]time.Time)
-	b.await("every retry was told of", func() bool {
-		for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+	b.await("every retry was reported", func() bool {
+		for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 			decided[nth{r.State.ID, r.State.Attempts}] = r.State.Due
 		}
 		for _, id := range ids {
@@ -72,35 +71,35 @@ func (b *bench) dueAsDecided(ids ...string) {
 	}
 }
 
-func hops(b *bench) {
+func hops(b *fixture) {
 	wait(b, 1300*time.Millisecond, 100*time.Millisecond, time.Second)
 }
 
-func farHops(b *bench) {
+func farHops(b *fixture) {
 	wait(b, 750*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
 }
 
 // held: on the level it would take an hour.
-func held(b *bench) {
+func held(b *fixture) {
 	wait(b, 50*time.Millisecond, time.Hour)
 }
 
-// punctual: most slots are free, so nothing but the adapter delays a retry. The bound grows with what an ordinary message
-// takes, as in hostile: what it catches is a retry that waits for an unrelated event, such as the next message, a longer
+// startsSoon: most slots are free, so only the adapter delays a retry. The bound grows with the time of an ordinary
+// message, as in hostile. It catches a retry that waits for an unrelated event, such as the next message, a longer
 // level or a poll every minute.
-func punctual(b *bench) {
+func startsSoon(b *fixture) {
 	const n, delay = 20, 500 * time.Millisecond
 	b.start(Config{Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: []time.Duration{delay}}}, func(a *attempt) error {
 		if strings.HasPrefix(a.State.ID, "ordinary") || a.State.Attempts > 0 {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
 	b.handled("ordinary, while it starts")
 	began := time.Now()
 	b.handled("ordinary")
-	bound := max(soon, 10*time.Since(began))
-	_, ids := many(n)
+	bound := max(minNeighbourTimeout, 10*time.Since(began))
+	_, ids := numberedMessages(n)
 	b.handled(ids...)
 	for _, id := range ids {
 		b.wantRuns(id, 2)
@@ -113,15 +112,15 @@ func punctual(b *bench) {
 }
 
 // wait fails messages once, with one delay on the given levels.
-func wait(b *bench, delay time.Duration, on ...time.Duration) {
-	_, ids := many(20)
+func wait(b *fixture, delay time.Duration, on ...time.Duration) {
+	_, ids := numberedMessages(20)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: on}
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.handled(ids...)
 	b.wantEach(2, ids...)
-	b.noneEarlier(always(delay), ids...)
-	b.dueAsDecided(ids...)
-	for _, h := range heard[redeliver.Hopped](b.journal) {
+	b.checkNotEarly(constantDelay(delay), ids...)
+	b.checkDueTimes(ids...)
+	for _, h := range eventsOf[redeliver.Hopped](b.journal) {
 		if h.From == "" || h.To == "" || !slices.Contains(ids, h.State.ID) {
 			b.Errorf("hopped: %+v", h)
 		}
@@ -130,21 +129,21 @@ func wait(b *bench, delay time.Duration, on ...time.Duration) {
 	b.dead(0)
 }
 
-func jitter(b *bench) {
+func jitter(b *fixture) {
 	const n, base = 40, 200 * time.Millisecond
-	_, ids := many(n)
+	_, ids := numberedMessages(n)
 	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base}, Levels: []time.Duration{base}}
-	b.start(Config{Policy: p}, declineFirst(1))
+	b.start(Config{Policy: p}, failFirst(1))
 	b.handled(ids...)
-	b.noneEarlier(always(base), ids...)
-	b.dueAsDecided(ids...)
+	b.checkNotEarly(constantDelay(base), ids...)
+	b.checkDueTimes(ids...)
 	delays := make(map[time.Duration]bool)
-	for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+	for _, r := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		delays[r.Delay] = true
 		if r.Delay < base || r.Delay >= 2*base {
 			b.Errorf("%s waits %s, want from %s to %s", r.State.ID, r.Delay, base, 2*base)
 		}
-		if again := p.Decide(redeliver.State{ID: r.State.ID}, errDeclined, time.Now()); again.Delay != r.Delay {
+		if again := p.Decide(redeliver.State{ID: r.State.ID}, errHandler, time.Now()); again.Delay != r.Delay {
 			b.Errorf("%s waits %s, a duplicate of it %s", r.State.ID, r.Delay, again.Delay)
 		}
 	}
@@ -153,17 +152,16 @@ func jitter(b *bench) {
 	}
 }
 
-func groups(b *bench) {
+func groups(b *fixture) {
 	const n = 20
-	_, ids := many(n)
+	_, ids := numberedMessages(n)
 	other := newJournal()
-	b.start(Config{Policy: quick(2)}, decline)
-	b.startAs(b.groups[1], other, Config{Policy: quick(2)}, succeed, middleware.Retry())
+	b.start(Config{Policy: quickPolicy(2)}, failHandler)
+	b.startAs(b.groups[1], other, Config{Policy: quickPolicy(2)}, succeed, middleware.Retry())
 	b.handled(ids...)
 	committed := func() map[string]int { c, _ := other.ended(); return c }
 	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
-	// Nothing of the first group's is still under way; its dead letters are not
-	// the other's either.
+	// No message of the first group is still on its way; its dead letters do not reach the other group either.
 	b.handled("last")
 	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
 	for _, a := range other.all() {

@@ -2,32 +2,30 @@ package amqp
 
 import amqp091 "github.com/rabbitmq/amqp091-go"
 
-// acks knows of each delivery of a channel that the broker waits for, in the
-// order in which they came, and what the broker must be told of it. A slow
-// delivery costs no memory for those that pass it. It belongs to the channel's
-// one goroutine.
+// acks records the unacked deliveries of a channel in order of arrival, and which acks must be sent. A slow delivery
+// costs no memory for later ones. Only the channel's goroutine uses it.
 type acks struct {
-	oldest, newest *delivery   // deliveries of which the broker was not told
-	late           []*delivery // settled behind an open one
-	n              int         // settled deliveries that the broker was not told of
-	len, bytes     int         // all of which it was not told, and their bodies
+	oldest, newest *delivery   // deliveries without an ack
+	late           []*delivery // settled behind an unsettled one
+	n              int         // settled deliveries without an ack
+	len, bytes     int         // all deliveries without an ack, and the size of their bodies
 }
 
-// acked is where a delivery stands in acks.
-type acked struct {
+// ackEntry is a delivery's entry in acks.
+type ackEntry struct {
 	before, after *delivery
-	what          answered
+	ackState      ackState
 }
 
-type answered uint8
+type ackState uint8
 
 const (
-	open    answered = iota // in hand
-	settled                 // the broker is to be told
-	told                    // acked or handed back
+	ackOpen    ackState = iota // not settled
+	ackSettled                 // settled, but the ack is not sent
+	ackSent                    // acked or returned
 )
 
-// add registers a delivery, the newest of its channel.
+// add adds the newest delivery of its channel.
 func (a *acks) add(e *delivery) {
 	a.len, a.bytes = a.len+1, a.bytes+len(e.Body)
 	e.before, a.newest = a.newest, e
@@ -38,20 +36,20 @@ func (a *acks) add(e *delivery) {
 	}
 }
 
-// settle notes that a delivery is settled.
+// settle marks a delivery as settled.
 func (a *acks) settle(e *delivery) {
-	if e.what != open {
+	if e.ackState != ackOpen {
 		return
 	}
-	e.what = settled
+	e.ackState = ackSettled
 	a.n++
 	if e != a.oldest {
 		a.late = append(a.late, e)
 	}
 }
 
-// handedBack notes that the broker was given an open delivery back.
-func (a *acks) handedBack(e *delivery) { a.remove(e) }
+// returned removes an unsettled delivery that was returned to the broker.
+func (a *acks) returned(e *delivery) { a.remove(e) }
 
 func (a *acks) remove(e *delivery) {
 	a.len, a.bytes = a.len-1, a.bytes-len(e.Body)
@@ -65,18 +63,17 @@ func (a *acks) remove(e *delivery) {
 	} else {
 		e.after.before = e.before
 	}
-	if e.what == settled {
+	if e.ackState == ackSettled {
 		a.n--
 	}
-	e.acked = acked{what: told}
+	e.ackEntry = ackEntry{ackState: ackSent}
 }
 
-// flush tells the broker: the settled deliveries below the lowest open one with
-// one ack, which never covers another; of the later ones each by itself, where
-// there are enough of them or force says so.
+// flush sends acks. One ack covers the settled deliveries below the lowest unsettled one. Each later one gets its own
+// ack, if there are enough of them or force is set.
 func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool) error) error {
 	n, last := 0, uint64(0)
-	for e := a.oldest; e != nil && e.what == settled; e = e.after {
+	for e := a.oldest; e != nil && e.ackState == ackSettled; e = e.after {
 		n, last = n+1, e.tag
 	}
 	if n > 0 {
@@ -89,7 +86,7 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 	}
 	if a.n >= enough || force {
 		for _, e := range a.late {
-			if e.what != settled {
+			if e.ackState != ackSettled {
 				continue
 			}
 			if err := ack(e.tag, false); err != nil {
@@ -105,15 +102,14 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 	return nil
 }
 
-// pending is how many deliveries are settled and the broker does not know.
+// pending returns the number of settled deliveries without an ack.
 func (a *acks) pending() int { return a.n }
 
-// open is how many deliveries are in hand.
+// open returns the number of unsettled deliveries.
 func (a *acks) open() int { return a.len - a.n }
 
-// untold yields every delivery that the broker waits for, oldest first. Those
-// that it yields may be settled meanwhile.
-func (a *acks) untold(yield func(*delivery) bool) {
+// unsent yields every delivery without an ack, oldest first. The yielded ones may be settled meanwhile.
+func (a *acks) unsent(yield func(*delivery) bool) {
 	for e := a.oldest; e != nil; e = e.after {
 		if !yield(e) {
 			return
@@ -121,20 +117,20 @@ func (a *acks) untold(yield func(*delivery) bool) {
 	}
 }
 
-// applied returns when a queue has every ack of a channel, which may be closed then. AMQP has no answer to an ack. A quorum
-// queue takes 32 commands of a channel until it has written them to its log. The channel keeps later acks (rabbit_fifo_client),
-// and if it closes with them, their messages come back. But the channel answers the begin and the end of a consumer only when
-// the queue has applied that and everything before it. After the begin the channel has sent the acks that it kept, as one
-// command. After the end the queue has applied that command, too.
+// awaitApplied waits until a queue has every ack of a channel, so that the channel can be closed. AMQP does not
+// answer acks. A quorum queue accepts 32 commands of a channel until it has written them to its log. The channel
+// keeps later acks (rabbit_fifo_client), and if it closes before, their messages come back. But the channel answers
+// the start and the end of a consumer only when the queue has applied that and everything before it. After the start
+// the channel has sent the kept acks as one command; after the end the queue has applied that too.
 //
-// The consumer is the nth of the channel. It brings at most one message, the head of the queue. The broker counts that as a
-// delivery, and may drop the message if it is returned too often.
-func applied(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
-	in, err := read(ch, queue, n, 1)
+// The consumer is the nth of the channel. It delivers at most one message, the head of the queue. The broker counts
+// that as a delivery, and may drop the message if it is returned too often.
+func awaitApplied(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
+	in, err := startConsumer(ch, queue, n, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.Cancel(tag(n), false); err != nil {
+	if err := ch.Cancel(consumerTagOf(n), false); err != nil {
 		return nil, err // the consumer ends with the channel
 	}
 	for d := range in { // until the consumer has ended

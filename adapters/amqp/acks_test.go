@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is RabbitMQ's side of a channel: which deliveries are unacked.
+// broker is RabbitMQ's side of a channel: its unacked deliveries.
 type broker struct {
 	unacked []uint64 // ascending
 	acked   []uint64
@@ -34,7 +34,7 @@ func (b *broker) ack(t *rapid.T, tag uint64, multiple bool) error {
 	return nil
 }
 
-// model is what a naive one would know: every delivery's fate.
+// model records the fate of every delivery.
 type model struct {
 	broker
 	entries map[uint64]*delivery
@@ -51,8 +51,8 @@ func (m *model) open() []uint64 {
 	return tags
 }
 
-// check compares a with the model: an open delivery is never acked, and what is
-// neither acked nor handed back is known to a, in order.
+// check compares a with the model. An open delivery is never acked, and a knows all deliveries that are neither acked
+// nor returned, in order.
 func (m *model) check(t *rapid.T, a *acks) {
 	for _, tag := range m.acked {
 		if !m.settled[tag] {
@@ -60,10 +60,10 @@ func (m *model) check(t *rapid.T, a *acks) {
 		}
 	}
 	var untold []uint64
-	for e := range a.untold {
+	for e := range a.unsent {
 		untold = append(untold, e.tag)
-		if (e.what == settled) != m.settled[e.tag] {
-			t.Fatalf("%d: settled is %v, want %v", e.tag, e.what == settled, m.settled[e.tag])
+		if (e.ackState == ackSettled) != m.settled[e.tag] {
+			t.Fatalf("%d: settled is %v, want %v", e.tag, e.ackState == ackSettled, m.settled[e.tag])
 		}
 	}
 	if !slices.Equal(untold, m.unacked) {
@@ -102,7 +102,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 				e := pick(m.open())
 				m.settled[e.tag] = true
 				a.settle(e)
-				a.settle(e) // the second does nothing
+				a.settle(e) // a second call does nothing
 			},
 			"settle the oldest": func(*rapid.T) {
 				if open := m.open(); len(open) > 0 {
@@ -114,8 +114,8 @@ func TestAcksAgainstAModel(t *testing.T) {
 				e := pick(m.open())
 				i, _ := slices.BinarySearch(m.unacked, e.tag)
 				m.unacked = slices.Delete(m.unacked, i, i+1)
-				a.handedBack(e)
-				a.settle(e) // a late answer is none
+				a.returned(e)
+				a.settle(e) // a late answer does not count
 			},
 			"flush": func(t *rapid.T) {
 				enough, force := rapid.IntRange(1, 10).Draw(t, "enough"), rapid.Bool().Draw(t, "force")
@@ -123,7 +123,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 				err := a.flush(enough, force, func(tag uint64, multiple bool) error { return m.ack(t, tag, multiple) })
 				open := m.open()
 				switch {
-				case m.gone: // nothing was told; a lane ends now, and counts what comes back
+				case m.gone: // the broker knows nothing; a lane that ends now counts what comes back
 				case err != nil:
 					t.Fatal(err)
 				case force && len(m.unacked) != len(open):
@@ -138,9 +138,8 @@ func TestAcksAgainstAModel(t *testing.T) {
 	})
 }
 
-// A handler that takes its time kept a place, and the message, for every one
-// that passed it: gigabytes in five minutes.
-func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
+// A slow handler kept an entry with the message for every one that passed it: gigabytes in five minutes.
+func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 	var a acks
 	a.add(&delivery{tag: 1})
 	for tag := uint64(2); tag < 100_000; tag++ {
@@ -152,7 +151,7 @@ func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
 		}
 	}
 	known := 0
-	for range a.untold {
+	for range a.unsent {
 		known++
 	}
 	if known > 50 || cap(a.late) > 128 {
@@ -160,7 +159,7 @@ func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// The whole settled run is one ack, and one that does not cover an open one.
+// A run of settled deliveries takes one ack, which covers no open one.
 func TestRunIsOneAck(t *testing.T) {
 	var a acks
 	entries := make([]*delivery, 10)
@@ -171,7 +170,7 @@ func TestRunIsOneAck(t *testing.T) {
 	for _, i := range []int{3, 0, 2, 1, 5} {
 		a.settle(entries[i])
 	}
-	a.handedBack(entries[4])
+	a.returned(entries[4])
 	type call struct {
 		tag      uint64
 		multiple bool

@@ -14,20 +14,20 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// A message that comes back maxReturns times is written anew, maxCopies times to the way back, and then to the suspects. Classic
-// queues say only whether one has come back, so from there it is written anew the first time. Where messages keep their places
-// it runs alone then.
+// A message that comes back maxReturns times is rewritten, maxCopies times to the retry queue and then to the
+// suspects. Classic queues report only that a message came back, so they rewrite at the first return. Ordered
+// messages run alone instead.
 const (
 	maxReturns = 5
 	maxCopies  = 2
 )
 
-// restsBefore is how long a message rests that was written anew.
-const restsBefore = time.Second
+// rewriteRest is how long a rewritten message rests.
+const rewriteRest = time.Second
 
-// arrive takes a delivery apart: what is the user's, the state that it brings, or that this process remembers, and what is to be
-// done with it.
-func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
+// readDelivery reads a delivery: the user's part, the state that it brings or that this process remembers, and the
+// next step.
+func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	d.raw, d.unread = unreadable(&d.Delivery)
 	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
@@ -38,23 +38,23 @@ func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
 	}
 	switch {
 	case s.kind != mainQueue:
-		s.arriveAgain(d, m, count)
+		s.readReturned(d, m, count)
 	case s.ordered:
-		s.arriveInPlace(d, m, count >= maxReturns || !counted)
-	case d.again && (count >= maxReturns || !counted):
-		s.renew(d, m, false)
+		s.readOrdered(d, m, count >= maxReturns || !counted)
+	case d.redelivered && (count >= maxReturns || !counted):
+		s.limitReturns(d, m, false)
 	}
 	if s.kind == mainQueue {
-		s.reportStrangers(d, found)
+		s.reportForeignHeaders(d, found)
 	}
-	if d.unread != nil { // it has waited enough
+	if d.unread != nil { // it has waited long enough
 		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
 	}
 }
 
-// reportStrangers reports headers of a first delivery that are called like ours, and what was found before. Of one that could not
-// be read they stand in its raw headers.
-func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
+// reportForeignHeaders reports headers of a first delivery that have redeliver's names, and earlier findings. If the
+// headers could not be read, they are kept in HeaderRaw.
+func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 	if d.unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
@@ -62,41 +62,42 @@ func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 	if s.r.sub.Sink == nil {
 		return
 	}
-	if found = append(found, strangers(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
+	if found = append(found, foreignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
 
-// renew has a message written anew that has come back often. One that still waits has killed nobody, and goes on waiting.
-func (s *source) renew(d *delivery, m *driver.Message[*delivery], waits bool) {
+// limitReturns rewrites a message that came back often. A message that still waits has killed no process, and goes on
+// waiting.
+func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWaiting bool) {
 	switch {
-	case waits:
+	case stillWaiting:
 		m.Step = driver.Hop
 	case d.rewritten >= maxCopies:
 		m.Step = driver.Isolate
 	default:
-		m.Step, d.renews = driver.Hop, true
+		m.Step, d.rewrite = driver.Hop, true
 	}
 }
 
-// arriveInPlace is arrive where messages keep their places: one that has failed here goes on as it was, and one that has come
-// back often runs alone. That is asked about the first of its key alone, because nothing behind it has run.
-func (s *source) arriveInPlace(d *delivery, m *driver.Message[*delivery], often bool) {
+// readOrdered is readDelivery for ordered queues. A message that has failed here continues as it was. One that came
+// back often runs alone, but only if it is the first of its key, because the ones behind it have not run.
+func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOften bool) {
 	s.readKey(d)
 	m.Key = s.lineOf(d)
-	if !d.again {
+	if !d.redelivered {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // this process has survived it
+	if d.state = s.r.client.places.Take(placeKey{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if often && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
-		d.inTurn = &inPlace{s: s, d: d}
+	if cameOften && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
+		d.inTurn = &inPlaceTurn{s: s, d: d}
 	}
 }
 
-// readKey reads a message's key. One over which Key panics is undecodable, and has none.
+// readKey reads a message's key. If Key panics, the message is undecodable and has no key.
 func (s *source) readKey(d *delivery) {
 	if s.r.layout.policy.Order != redeliver.PerKey || d.unread != nil {
 		return
@@ -109,8 +110,8 @@ func (s *source) readKey(d *delivery) {
 	d.key = s.r.client.cfg.Key(d.Delivery)
 }
 
-// readKeyAgain reads the key of a message from a queue of ours, by which Policy.Invalid may know it: there it stands behind
-// nobody. One over which Key panics now has none.
+// readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
+// no other. If Key panics now, it has no key.
 func (s *source) readKeyAgain(d *delivery) {
 	if p := &s.r.layout.policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
 		return
@@ -119,31 +120,31 @@ func (s *source) readKeyAgain(d *delivery) {
 	d.key = s.r.client.cfg.Key(d.Delivery)
 }
 
-// arriveAgain is arrive for a message from a queue that we write.
-func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count int) {
-	forged := disown(d.keys, &d.Delivery)
+// readReturned is readDelivery for a message from a queue that redeliver writes.
+func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count int) {
+	forged := stripUnsigned(d.keys, &d.Delivery)
 	d.rewritten = copiesOf(d.Headers)
-	leaves := leaves(d.Headers, d.arrived.Add(s.level))
-	ours, findings := original(&d.Delivery)
+	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
+	ours, findings := restoreOriginal(&d.Delivery)
 	layout := s.r.layout
-	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported when it came first
+	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported at its first delivery
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
-		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.mayHold(), Now: d.arrived,
+		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
-		a.Jitter = max(a.Jitter, restsBefore)
+		a.Jitter = max(a.Jitter, rewriteRest)
 	}
 	if s.kind == delayQueue {
-		a.Level, a.Leaves, a.Jitter = s.level, leaves, layout.jitter
+		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter
 	}
 	stay := delayqueue.Arrive(&a, ours, d.stateID)
 	st := stay.State
 	s.r.sub.Met(st)
-	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // which first deliveries reach, too
+	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // the suspects get first deliveries too
 	if stay.Publish && !s.r.publishesTo(d.own().Exchange, d.own().RoutingKey) {
-		// Nor may a block send a message to another place than where this topology publishes.
+		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
 			Header: HeaderExchange, Value: limits.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
@@ -153,24 +154,24 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 	if len(stay.Findings) > 0 {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires, st.DeadLetter = expires(d.own(), st.Source.Timestamp), d.deadLetter
+	st.Expires, st.DeadLetter = expiryOf(d.own(), st.Source.Timestamp), d.deadLetter
 	d.state = st
-	s.decide(d, m, &stay, count)
+	s.decideStep(d, m, &stay, count)
 }
 
-// decide says what is done with a message from a queue that we write, and when.
-func (s *source) decide(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
+// decideStep decides what happens to a message from one of redeliver's queues, and when.
+func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
 	left := d.state.Due.Sub(d.arrived)
 	switch {
 	case s.kind == suspectQueue:
-		if d.again {
-			s.charge(d, m, count)
+		if d.redelivered {
+			s.chargeCrashes(d, m, count)
 		}
 		return
 	case stay.Publish:
 		m.Step = driver.Publish
-	case d.again && count >= maxReturns:
-		s.renew(d, m, left > 0)
+	case d.redelivered && count >= maxReturns:
+		s.limitReturns(d, m, left > 0)
 		return
 	}
 	if stay.Hops {
@@ -180,23 +181,23 @@ func (s *source) decide(d *delivery, m *driver.Message[*delivery], stay *delayqu
 		return
 	}
 	m.Until = stay.Until
-	if most := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(most) {
-		// The smallest level is long, and the broker closes the channel of who keeps a message longer: meanwhile it goes
-		// through the queue again.
-		m.Until, m.Step = most, driver.Hop
+	if maxUntil := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
+		// The smallest level is long, and the broker closes the channel of a consumer that keeps a message longer. So
+		// the message goes through the queue again.
+		m.Until, m.Step = maxUntil, driver.Hop
 	}
 }
 
-// mayHold is the longest wait that is spent here although a level could take it: while there is room, as much as is jitter.
-func (s *source) mayHold() time.Duration {
+// maxHold returns the longest wait that is spent here although a level could take it: the jitter, if there is room.
+func (s *source) maxHold() time.Duration {
 	if s.acks.open() >= s.prefetch/2 || s.acks.bytes > s.r.client.cfg.RetryBytes/2 {
 		return 0
 	}
 	return min(s.r.layout.jitter, s.r.client.cfg.ConsumerTimeout/4)
 }
 
-// deliveryCount is how often a quorum queue delivered a message before. From RabbitMQ 4.3 on it does not count what is handed
-// back, and says how often it was acquired.
+// deliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
+// returned messages, but report how often it was acquired.
 func deliveryCount(headers amqp091.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
@@ -214,9 +215,9 @@ func copiesOf(headers amqp091.Table) int {
 	return max(0, int(n))
 }
 
-// leaves is when a message that waits on a level leaves it for a shorter one. It was not read at once where the prefetch was
-// spent, so its writer says when.
-func leaves(headers amqp091.Table, latest time.Time) time.Time {
+// leavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
+// may delay its delivery.
+func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	text, _ := headers[HeaderUntil].(string)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
 		return at
@@ -224,15 +225,15 @@ func leaves(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// publishesTo reports whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
-// where that is the default exchange, to its queue. On an exchange of several topics the routing key tells them apart.
+// publishesTo reports whether a delayed publish may go to this destination: the exchange of the subscription's topic,
+// or on the default exchange its queue. If several topics share an exchange, the routing key distinguishes them.
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
 }
 
-// expires is when a message expires by itself: the earlier end of those that its header and its expiration name.
-func expires(d *amqp091.Delivery, seen time.Time) time.Time {
+// expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
+func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
 	named, ok := limits.ParseTime(text)
 	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
@@ -241,8 +242,8 @@ func expires(d *amqp091.Delivery, seen time.Time) time.Time {
 	return named
 }
 
-// expirationEnd is when a message's own expiration is over. It counts from the publisher's time, which has whole seconds only,
-// or from when we first saw it.
+// expirationEnd returns when a message's own expiration ends. It counts from the publisher's timestamp, which has
+// whole seconds, or from when redeliver first saw the message.
 func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
 	life, ok := lifetime(d.Expiration)
 	switch {

@@ -14,26 +14,26 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client has a service's connections to RabbitMQ, its policies, and everything that is opened from
-// it. It is safe for concurrent use.
+// Client holds a service's connections to RabbitMQ, its policies, and everything that is opened from it. It is safe
+// for concurrent use.
 type Client struct {
 	cfg Config
-	// consuming and publishing are apart, see link.
+	// separate connections, see link
 	consuming, publishing *link
-	// forwarded carries what moves on, published what the service publishes: an
-	// exchange that does not exist closes a channel, with all that is on it.
+	// forwarded carries redeliver's copies, published the service's own messages. They are separate, because a
+	// missing exchange closes the channel with all messages on it.
 	forwarded, published *sender
 
-	mu      sync.Mutex
-	layouts map[string]*layout // declared, by topic
-	targets map[string]bool    // topics whose exchange is declared
-	deleted map[string]bool    // topics that had a layout, but a queue of it is gone
-	subs    []*Subscriber
-	reading int // channels that read
-	closed  bool
+	mu              sync.Mutex
+	layouts         map[string]*layout // declared, by topic
+	exchanges       map[string]bool    // topics whose exchange is declared
+	deleted         map[string]bool    // topics that had a layout but lost a queue
+	subs            []*Subscriber
+	readingChannels int // channels for reading
+	closed          bool
 
 	turn     *engine.Turn
-	places   engine.States[spot]
+	places   engine.States[placeKey]
 	outlived outlived
 }
 
@@ -45,10 +45,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool), deleted: make(map[string]bool),
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
 		turn: engine.NewTurn(), places: placesOf()}
 	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
-	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.tellBlocked}
+	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.reportBlocked}
 	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
 	for _, l := range []*link{c.publishing, c.consuming} {
 		if _, err := l.get(ctx); err != nil {
@@ -59,8 +59,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// tellBlocked reports an alarm of the broker.
-func (c *Client) tellBlocked(reason string, blocked bool) {
+// reportBlocked reports an alarm of the broker.
+func (c *Client) reportBlocked(reason string, blocked bool) {
 	change := redeliver.ChangeUnblocked
 	if blocked {
 		change = redeliver.ChangeBlocked
@@ -113,8 +113,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the layout of a topic whose queues are declared.
-func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
+// declaredLayout returns the layout of a topic. It declares the queues first.
+func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	deleted := c.deleted[topic]
@@ -129,7 +129,7 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.refuse(ctx, l); err != nil {
+	if err := c.checkLayout(ctx, l); err != nil {
 		return nil, err
 	}
 	declare := c.provision
@@ -146,27 +146,26 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	return l, nil
 }
 
-// aside is how many channels of the connection that reads are for declarations.
-const aside = 8
+// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
+const reservedChannels = 8
 
-// claim reserves channels of the connection that reads. There is one for each
-// queue, and a broker allows 2,047 by default.
-func (c *Client) claim(queue string, n int) error {
-	most := c.consuming.channelMax() - aside
+// claimChannels reserves channels of the reading connection, one for each queue. A broker allows 2,047 by default.
+func (c *Client) claimChannels(queue string, n int) error {
+	maxChannels := c.consuming.channelMax() - reservedChannels
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.reading+n > most {
+	if c.readingChannels+n > maxChannels {
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.reading, most)
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.readingChannels, maxChannels)
 	}
-	c.reading += n
+	c.readingChannels += n
 	return nil
 }
 
-func (c *Client) unclaim(n int) {
+func (c *Client) releaseChannels(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reading -= n
+	c.readingChannels -= n
 }
 
 // provision declares what a subscription needs.
@@ -176,15 +175,14 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	return c.declare(d, l)
 }
 
-// toldBy is how long the broker needs, with much to spare, to tell the readers of
-// a queue that it was deleted. RabbitMQ 3.10 would go on with a queue that is
-// declared before that, and take the first messages of a quorum queue for some
-// that it has sent: they would lie there, unacked, for ever.
-const toldBy = time.Second
+// deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
+// the queue is declared earlier, RabbitMQ 3.10 goes on with it and takes its first messages for ones that it has
+// already sent. They stay unacked forever.
+const deletionDelay = time.Second
 
-// restore declares anew what was deleted under us.
+// restore declares deleted queues again.
 func (c *Client) restore(ctx context.Context, l *layout) error {
-	timer := time.NewTimer(toldBy)
+	timer := time.NewTimer(deletionDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -195,18 +193,18 @@ func (c *Client) restore(ctx context.Context, l *layout) error {
 }
 
 func (c *Client) declarer(ctx context.Context) *declarer {
-	// Not the connection that publishes: it does not answer while the broker is in alarm.
+	// Not the publishing connection, which does not answer while the broker is in alarm.
 	return &declarer{open: func() (*amqp091.Channel, error) { return c.consuming.channel(ctx) }}
 }
 
-// target makes sure that the exchange of a topic is there.
-func (c *Client) target(ctx context.Context, topic string) error {
+// declareExchange makes sure that the exchange of a topic exists.
+func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	exchange := c.cfg.Topology.exchange(topic)
 	if exchange == "" || c.cfg.Topology.Existing {
 		return nil
 	}
 	c.mu.Lock()
-	done, closed := c.targets[topic], c.closed
+	done, closed := c.exchanges[topic], c.closed
 	c.mu.Unlock()
 	if closed {
 		return errClosed
@@ -226,16 +224,16 @@ func (c *Client) target(ctx context.Context, topic string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.targets[topic] = true
+	c.exchanges[topic] = true
 	return nil
 }
 
-// forget has the next publish of a topic declare again what a publish did not find.
-func (c *Client) forget(topic string, p *pending, err error) {
+// forgetMissing makes the next publish to a topic declare again what was missing.
+func (c *Client) forgetMissing(topic string, p *pending, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if gone(err) {
-		delete(c.targets, topic) // the exchange
+	if isNotFound(err) {
+		delete(c.exchanges, topic) // the exchange
 	}
 	if errors.Is(err, errNoQueue) && p.s == c.forwarded {
 		delete(c.layouts, topic)
@@ -248,7 +246,7 @@ func (c *Client) forget(topic string, p *pending, err error) {
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()
-	_, err := s.client.ready(ctx, topic)
+	_, err := s.client.declaredLayout(ctx, topic)
 	return err
 }
 

@@ -14,7 +14,7 @@ type codec struct{ layout *layout }
 
 var _ driver.Codec[*delivery] = codec{}
 
-// id is the message's id, wherever it is on its way.
+// id returns the message's id.
 func (d *delivery) id() string {
 	if d.state != nil {
 		return d.state.ID
@@ -47,7 +47,7 @@ func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, 
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}
 	}
-	return nil, d.Timestamp, expires(d.own(), d.arrived)
+	return nil, d.Timestamp, expiryOf(d.own(), d.arrived)
 }
 
 // State implements [driver.Codec].
@@ -59,7 +59,7 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 	}
 	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.queue, c.layout.queue, d.deadLetter
 	st.Source.Timestamp = d.Timestamp
-	if st.Expires = expires(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
-		st.Source.Timestamp = d.arrived // the expiration counts from here on
+	if st.Expires = expiryOf(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
+		st.Source.Timestamp = d.arrived // the expiration counts from here
 	}
 }

@@ -25,7 +25,7 @@ const (
 	defaultDrainTimeout    = 10 * time.Second
 	defaultSendTimeout     = 30 * time.Second
 	defaultDialTimeout     = 10 * time.Second
-	defaultConsumerTimeout = 30 * time.Minute // RabbitMQ's own
+	defaultConsumerTimeout = 30 * time.Minute // RabbitMQ's default
 	// defaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
 	// may wait for the end of their jitter.
 	defaultJitterPrefetch = 4000
@@ -162,7 +162,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// policy is the policy of a queue, with its defaults.
+// policy returns the policy of a queue with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
 	if p, ok := c.Queues[queue]; ok {
 		return c.withMaxTimeout(p)
@@ -170,7 +170,8 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.withMaxTimeout(c.Policy)
 }
 
-// withMaxTimeout is a policy with its defaults. That of MaxTimeout is at most what the broker allows.
+// withMaxTimeout returns a policy with its defaults. The default of MaxTimeout does not exceed what the broker
+// allows.
 func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	given := p.MaxTimeout
 	if p = p.WithDefaults(); given == 0 {
@@ -179,11 +180,11 @@ func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	return p
 }
 
-// maxUnrunPerSlot is how many messages may be in hand for each that runs, where the broker's
-// count of deliveries matters: it rises for those, too, that have not begun.
+// maxUnrunPerSlot bounds the unacked messages for each that runs on unordered queues, because the broker's delivery
+// count rises for those that have not begun too.
 const maxUnrunPerSlot = 2
 
-// prefetch is Prefetch for a policy.
+// prefetch returns the Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
 	switch {
 	case c.Prefetch != 0 && ordered(p):
@@ -197,7 +198,7 @@ func (c Config) prefetch(p redeliver.Policy) int {
 	}
 }
 
-// retryPrefetch is RetryPrefetch for a policy.
+// retryPrefetch returns the RetryPrefetch for a policy.
 func (c Config) retryPrefetch(p redeliver.Policy) int {
 	if c.RetryPrefetch > 0 {
 		return c.RetryPrefetch
@@ -209,7 +210,7 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 	return min(n, maxPrefetch)
 }
 
-// validate returns all problems at once. c has its defaults.
+// validate returns all problems at once. c must have its defaults.
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	checkURLs(&ps, c.URLs)
@@ -228,12 +229,12 @@ func (c Config) validate() error {
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
 	if c.Prefetch != 0 {
-		least := min(max(1, c.MaxInFlight), maxPrefetch)
-		most := maxPrefetch
+		minPrefetch := min(max(1, c.MaxInFlight), maxPrefetch)
+		maxAllowed := maxPrefetch
 		if !c.anyOrdered() {
-			most = min(maxUnrunPerSlot*least, most)
+			maxAllowed = min(maxUnrunPerSlot*minPrefetch, maxAllowed)
 		}
-		ps.Count("Prefetch", c.Prefetch, least, most)
+		ps.Count("Prefetch", c.Prefetch, minPrefetch, maxAllowed)
 	}
 	if c.RetryPrefetch != 0 {
 		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
@@ -255,7 +256,7 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// anyOrdered reports whether the messages of any policy keep their places.
+// anyOrdered reports whether any policy is ordered.
 func (c Config) anyOrdered() bool {
 	for _, p := range c.Queues {
 		if ordered(p) {

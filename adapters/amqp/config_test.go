@@ -36,7 +36,7 @@ func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
 	return found
 }
 
-func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
+func TestInvalidConfigIsRefusedWithAllProblems(t *testing.T) {
 	_, err := Open(t.Context(), Config{
 		URLs:     []string{"amqp://guest:s3cret@nowhere:x", "http://host"},
 		Policy:   redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
@@ -64,7 +64,7 @@ func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
 	}
 }
 
-func TestEdgesOfTheConfig(t *testing.T) {
+func TestConfigLimits(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(*Config)
 		want   []string
@@ -97,7 +97,7 @@ func TestEdgesOfTheConfig(t *testing.T) {
 	}
 }
 
-// Every field has a default, or stands here with the reason why it has none.
+// Every field has a default, or a reason here why it has none.
 func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
 		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Key": "required where it is used", "Prefetch": "depends on the policy", "Topology": "its own zero value is the default",
@@ -118,8 +118,7 @@ func TestEveryFieldHasADefault(t *testing.T) {
 	}
 }
 
-// What is set stays as it is.
-func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
+func TestDefaultsKeepSetFields(t *testing.T) {
 	want := Config{
 		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
 		ConsumerTimeout: 10, Marshaler: &DefaultMarshaler{}, Sink: redeliver.NewSlogSink(nil),
@@ -136,8 +135,8 @@ func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 	}
 }
 
-// Beside queues whose messages keep their places others have no more in hand than alone.
-func TestPrefetchFollowsTheOrder(t *testing.T) {
+// If other queues are ordered, the unordered ones still have no more unacked messages than alone.
+func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	c := Config{MaxInFlight: 10, Prefetch: 500}.withDefaults()
 	if got := c.prefetch(redeliver.Policy{Order: redeliver.PerKey}); got != 500 {
 		t.Errorf("%d by key, want 500", got)
@@ -147,8 +146,8 @@ func TestPrefetchFollowsTheOrder(t *testing.T) {
 	}
 }
 
-// What no ladder can hold is refused, the longest wait is not.
-func TestANackDelayIsAWait(t *testing.T) {
+// A delay above the longest wait is refused.
+func TestNackDelayIsAtMostMaxWait(t *testing.T) {
 	for d, refused := range map[time.Duration]bool{redeliver.MaxWait: false, redeliver.MaxWait + 1: true, -1: true} {
 		err := Config{URLs: []string{"amqp://localhost"}, NackDelay: d}.withDefaults().validate()
 		if _, is := problemsOf(t, err)["NackDelay"]; is != refused {
@@ -157,7 +156,7 @@ func TestANackDelayIsAWait(t *testing.T) {
 	}
 }
 
-func TestRetryPrefetchFollowsThePolicy(t *testing.T) {
+func TestRetryPrefetchDependsOnThePolicy(t *testing.T) {
 	still := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
 	for name, row := range map[string]struct {
 		cfg    Config
@@ -185,7 +184,7 @@ type unlisted struct{}
 
 func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
 
-func TestAQueueHasItsOwnPolicy(t *testing.T) {
+func TestQueueHasItsOwnPolicy(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{MaxRetries: 1}, Queues: map[string]redeliver.Policy{"orders": {MaxRetries: 9}}}
 	if a, b := cfg.policy("orders").MaxRetries, cfg.policy("other").MaxRetries; a != 9 || b != 1 {
 		t.Errorf("%d and %d retries, want 9 and 1", a, b)

@@ -48,8 +48,8 @@ func Consume(ctx context.Context, config Config, queues []string, handler Handle
 	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, engine.Options[*delivery]{Handle: handle(config.NackDelay, handler)})
 }
 
-// consume reads queues until ctx ends. opt says who handles their messages. It
-// returns what is wrong with the call before it begins anything.
+// consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
+// problems before it starts anything.
 func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
@@ -76,7 +76,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 		errs = append(errs, fmt.Errorf("amqp: %w", err))
 	}
 	if errs == nil {
-		if err := client.begin(ctx, readers...); err != nil {
+		if err := client.openFirstChannels(ctx, readers...); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -90,8 +90,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 	return errors.Join(append(errs, client.Close(ctx))...)
 }
 
-// checkConsume returns what is wrong with a call of Consume or ConsumeBatch, beside
-// what is wrong with the configuration itself.
+// checkConsume returns the problems of a call of Consume or ConsumeBatch that Open does not check.
 func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
@@ -110,25 +109,25 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 	return ps
 }
 
-// handle calls a handler of the client's own deliveries.
+// handle returns a function that calls a handler of amqp091 deliveries.
 func handle(nackDelay time.Duration, handler Handler) func(context.Context, *delivery) error {
 	return func(ctx context.Context, d *delivery) error {
-		says := &d.says
-		if d.answered.Swap(true) { // a further attempt here: the one before may still be answered
-			says = new(acker)
+		answer := &d.acker
+		if d.answered.Swap(true) { // a further attempt in this process: the previous handler may still answer
+			answer = new(acker)
 		}
 		given := d.Delivery
-		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = says, d.tag, consumerTag
+		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = answer, d.tag, consumerTag
 		err := handler(ctx, given)
-		if said := says.said.Load(); err == nil && said != nothing {
-			return nacked(said == requeued, nackDelay)
+		if requested := answer.answer.Load(); err == nil && requested != answerNone {
+			return nackError(requested == answerRequeue, nackDelay)
 		}
 		return err
 	}
 }
 
-// nacked is the answer of a handler that has nacked its delivery, or rejected it.
-func nacked(requeue bool, delay time.Duration) error {
+// nackError returns the error of a handler that has nacked or rejected its delivery.
+func nackError(requeue bool, delay time.Duration) error {
 	switch {
 	case !requeue:
 		return redeliver.Reject("by the handler, without requeue")
@@ -141,19 +140,19 @@ func nacked(requeue bool, delay time.Duration) error {
 
 // The answers that a handler gives by the delivery's own methods.
 const (
-	nothing  uint32 = iota // or that it is acked, which it is when the handler returns nil
-	requeued               // nacked or rejected, to be tried again
-	dropped                // the same, not to be tried again
+	answerNone    uint32 = iota // none or an ack; the message is acked when the handler returns nil
+	answerRequeue               // nacked or rejected with requeue
+	answerDrop                  // nacked or rejected without requeue
 )
 
-// acker stands behind the delivery that a handler gets: those that were written
-// for a loop of their own may go on to ack and nack. It speaks for one attempt.
-type acker struct{ said atomic.Uint32 }
+// acker is the Acknowledger of the delivery that a handler gets for one attempt. Handlers from a loop of their own
+// may go on to ack and nack.
+type acker struct{ answer atomic.Uint32 }
 
 var errMultiple = errors.New("amqp: a handler answers for its own message alone: multiple must be false")
 
 // Ack implements [amqp091.Acknowledger].
-func (a *acker) Ack(_ uint64, multiple bool) error { return a.say(nothing, multiple) }
+func (a *acker) Ack(_ uint64, multiple bool) error { return a.record(answerNone, multiple) }
 
 // Nack implements [amqp091.Acknowledger].
 func (a *acker) Nack(tag uint64, multiple, requeue bool) error {
@@ -166,17 +165,17 @@ func (a *acker) Nack(tag uint64, multiple, requeue bool) error {
 // Reject implements [amqp091.Acknowledger].
 func (a *acker) Reject(_ uint64, requeue bool) error {
 	if requeue {
-		return a.say(requeued, false)
+		return a.record(answerRequeue, false)
 	}
-	return a.say(dropped, false)
+	return a.record(answerDrop, false)
 }
 
-func (a *acker) say(what uint32, multiple bool) error {
+func (a *acker) record(what uint32, multiple bool) error {
 	if multiple {
 		return errMultiple
 	}
-	if what != nothing {
-		a.said.CompareAndSwap(nothing, what) // the first counts
+	if what != answerNone {
+		a.answer.CompareAndSwap(answerNone, what) // the first answer counts
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// consumeAll runs n messages through a source and an engine twice, and returns what the second run allocated, without what the
-// client makes for an ack, which is not ours: how many are acked by one depends on how fast all that is.
+// consumeAll passes n messages through a source and an engine twice, and returns the allocations of the second run.
+// It excludes what the client allocates for acks, because their number depends on timing.
 func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engine.Options[*delivery]) (made float64) {
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}, Prefetch: inFlight, MaxInFlight: inFlight}.withDefaults()
 	cfg.Sink = nil
@@ -36,9 +36,9 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 	for i := range msgs {
 		msgs[i] = amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: fmt.Sprint("o-", i)}, Body: []byte("order"), DeliveryTag: uint64(i) + 1}
 	}
-	wires := make([]*wire, 0, 2)
+	wires := make([]*testServer, 0, 2)
 	made = testing.AllocsPerRun(1, func() {
-		w := newWire(t)
+		w := newTestServer(t)
 		wires = append(wires, w)
 		in := make(chan amqp091.Delivery, 256)
 		s := newSource(r, queueConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.ch)
@@ -46,7 +46,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = s.run(ctx, e, in) // that it has ended
+			_ = s.run(ctx, e, in) // it reports the end of the source
 		}()
 		for _, d := range msgs {
 			in <- d
@@ -61,14 +61,13 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 	return (made - float64(20*wires[1].acks.Load())) / float64(n)
 }
 
-// The way of a message from the consumer through source, lane, worker and handler to the
-// ack allocates nothing of its own: what is made for many at once is less
-// than an allocation for ten.
+// A message allocates nothing between the consumer and the ack. Shared allocations are less than one for ten
+// messages.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, inFlight = 20_000, 1000
 		per := consumeAll(t, n, inFlight, func(handled chan<- int) engine.Options[*delivery] {
-			// All workers are begun in the first run, which is not measured: how many there would be by themselves, the machine decides.
+			// The first run starts all workers and is not measured, because their number would depend on the machine.
 			var begun atomic.Int64
 			var all sync.WaitGroup
 			all.Add(inFlight)
@@ -87,7 +86,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	})
 }
 
-// What a call of Consume lacks is said before anything is connected to.
+// Consume refuses an invalid call before it connects.
 func TestConsumeRefuses(t *testing.T) {
 	err := Consume(context.Background(), Config{Marshaler: DefaultMarshaler{}}, []string{"a", "a"}, nil)
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)

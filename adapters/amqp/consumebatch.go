@@ -24,7 +24,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many deliveries at once: up to batch.Size of one
 // queue, each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each delivery of a batch by itself, which takes effect at once. When the
+// The handler may answer each delivery of a batch separately, which takes effect at once. When the
 // handler returns, the other deliveries are done after nil, and have failed with the error after an
 // error or a panic. Each delivery has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
@@ -54,8 +54,7 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in order of arrival. The handler may change the slice.
 	Messages []*BatchMessage
 	// Origin and Group name the subscription: the queue, by both names.
 	Origin, Group string
@@ -124,23 +123,23 @@ func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reaso
 // event of the attempt before the method returns.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 
-// batchAcker stands behind a delivery of a batch, as acker behind a single one.
+// batchAcker is the Acknowledger of a delivery of a batch, as acker is of a single one.
 type batchAcker BatchMessage
 
 // Ack implements [amqp091.Acknowledger].
-func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.say(nil, multiple) }
+func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.record(nil, multiple) }
 
 // Nack implements [amqp091.Acknowledger].
 func (a *batchAcker) Nack(_ uint64, multiple, requeue bool) error {
-	return a.say(nacked(requeue, a.nackDelay), multiple)
+	return a.record(nackError(requeue, a.nackDelay), multiple)
 }
 
 // Reject implements [amqp091.Acknowledger].
 func (a *batchAcker) Reject(_ uint64, requeue bool) error {
-	return a.say(nacked(requeue, a.nackDelay), false)
+	return a.record(nackError(requeue, a.nackDelay), false)
 }
 
-func (a *batchAcker) say(answer error, multiple bool) error {
+func (a *batchAcker) record(answer error, multiple bool) error {
 	if multiple {
 		return errMultiple
 	}

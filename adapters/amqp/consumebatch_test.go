@@ -12,11 +12,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// The way of a message through source, lane and batch to the ack allocates its place in the batch alone: what the batch needs
-// is less than an allocation for two.
-// The clock stands still meanwhile: what has waited for its batch for long is watched,
-// and that allocates.
-func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
+// A message allocates only its place in the batch. A batch needs less than one allocation for two messages. The clock
+// stands still, because watching a batch that waits long would allocate.
+func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
 		per := consumeAll(t, n, 1000, func(handled chan<- int) engine.Options[*delivery] {
@@ -25,7 +23,7 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 				Batch: func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error {
 					nb := newBatch(b, all, 0)
 					for i, m := range nb.Messages {
-						if i%2 == 0 && !m.Ack() { // the rest is done at the end
+						if i%2 == 0 && !m.Ack() { // the others are done at the end
 							t.Error("an ack does not count")
 						}
 					}
@@ -40,7 +38,7 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 	})
 }
 
-// What a call of ConsumeBatch lacks is said before anything is connected to.
+// ConsumeBatch refuses an invalid call before it connects.
 func TestConsumeBatchRefuses(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{

@@ -41,7 +41,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	c.cfg.Names.check(&ps, queue)
 	info := deadletter.Info{
 		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, Back: c.cfg.Names.retry(queue),
-		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until it ends",
+		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until the look ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
@@ -56,10 +56,10 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	q := &deadLetters{c: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, inside: make(chan struct{}, 1)}
-	q.noting = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
-	q.looking = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
-	err := q.there(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
+	q := &deadLetters{client: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, stateSemaphore: make(chan struct{}, 1)}
+	q.stateLink = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
+	q.readLink = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
+	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
 	if err == nil {
 		err = q.findLimit(ctx, cfg.DeliveryLimit)
 	}
@@ -71,83 +71,83 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 
 // deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
-// A queue of RabbitMQ cannot be read without taking what is read: until it is
-// handed back nobody else sees it. What is to be remembered lies in a queue beside
-// it, see state.
+// Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
+// it, see updateState.
 type deadLetters struct {
-	c       *Client
+	client  *Client
 	info    deadletter.Info
 	foreign bool
 	keys    statekeys.Keys
-	limit   int // deliveries that end a message; 0 where none do
-	// noting publishes, looking does not: see link.
-	noting, looking *link
-	inside          chan struct{} // held by who has the state in hand, of this process
-	young           atomic.Bool   // the state was made by us, and nothing was written there
+	limit   int // deliveries after which the broker removes a message; 0 means no limit
+	// stateLink publishes, readLink does not, see link
+	stateLink, readLink *link
+	stateSemaphore      chan struct{} // held while this process reads or writes the state
+	stateIsNew          atomic.Bool   // this process created the state, and nothing is written yet
 
 	mu       sync.Mutex
 	sessions map[*deadSession]bool
 	closed   bool
 }
 
-// there fails when a queue does not exist; why is told the broker's name for it.
-func (q *deadLetters) there(ctx context.Context, queue, why string) error {
-	ch, err := q.looking.channel(ctx)
+// checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
+// origin.
+func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error {
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, queue)
-	if gone(err) {
+	if isNotFound(err) {
 		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
 	}
 	return err
 }
 
-// findLimit finds out how many deliveries end a message. Ours has no limit that is
-// in reach, if no policy gives it another.
+// findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
+// lowers it.
 func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 	defer func() {
-		if q.limit > outOfReach {
+		if q.limit > unreachableLimit {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.Look += fmt.Sprintf("; after %d deliveries the broker takes a message away, so a look is refused from the %dth on", q.limit, q.limit/2)
+			q.info.Look += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
-	told := q.c.cfg.ManagementURL != ""
+	hasAPI := q.client.cfg.ManagementURL != ""
 	switch {
 	case given > 0:
 		q.limit = given
 		return nil
-	case !told && q.foreign:
-		q.limit = limitOfFour
+	case !hasAPI && q.foreign:
+		q.limit = rabbitMQ4Limit
 		return nil
-	case !told:
+	case !hasAPI:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.c.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, q.client.cfg.DialTimeout)
 	defer cancel()
-	err := q.askLimit(ctx)
+	err := q.queryLimit(ctx)
 	if err != nil && !q.foreign {
-		return nil // its arguments are known
+		return nil // redeliver's own arguments are known
 	}
 	return err
 }
 
-// outOfReach is of how many deliveries nobody comes near.
-const outOfReach = 1 << 24
+// unreachableLimit is a delivery limit that no message reaches.
+const unreachableLimit = 1 << 24
 
-func (q *deadLetters) askLimit(ctx context.Context) error {
-	r, err := q.rules(ctx)
+func (q *deadLetters) queryLimit(ctx context.Context) error {
+	r, err := q.readSettings(ctx)
 	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
-		return err // a classic queue has none
+		return err // a classic queue has no limit
 	}
-	if low, ok := r.least("delivery-limit"); ok {
+	if low, ok := r.lowest("delivery-limit"); ok {
 		n, _ := low.number()
 		q.limit = int(min(n, noLimit))
 	} else if len(r.settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		q.limit = limitOfFour
+		q.limit = rabbitMQ4Limit
 	}
 	return nil
 }
@@ -155,9 +155,9 @@ func (q *deadLetters) askLimit(ctx context.Context) error {
 // Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [driver.DLQ]. What somebody has in hand is not counted.
+// Count implements [driver.DLQ]. It does not count unacked messages.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
-	ch, err := q.looking.channel(ctx)
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -166,12 +166,12 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 	return int64(ready), false, err
 }
 
-// holderPrefix begins the keys of the state that say who has a lock.
+// holderPrefix is the prefix of the state's keys for the holders of locks.
 const holderPrefix = "holder/"
 
 // Held implements [driver.DLQ].
 func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
-	if ok, err = q.raised(ctx, q.fence(lock)); err != nil || !ok {
+	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
 		return h, false, err
 	}
 	state, err := q.Load(ctx)
@@ -179,14 +179,14 @@ func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holde
 		return h, false, err
 	}
 	if json.Unmarshal(state[holderPrefix+lock], &h) != nil {
-		h = deadletter.Holder{Who: "somebody who has just taken it", Task: "unknown", Since: time.Now().UTC()}
+		h = deadletter.Holder{Who: "unknown, because the lock was just taken", Task: "unknown", Since: time.Now().UTC()}
 	}
 	return h, true, nil
 }
 
 // Begin implements [driver.DLQ].
 func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
-	s := &deadSession{q: q, link: &link{cfg: &q.c.cfg, name: "redeliver, dead letters", reads: true}}
+	s := &deadSession{q: q, link: &link{cfg: &q.client.cfg, name: "redeliver, dead letters", reads: true}}
 	var err error
 	if s.conn, err = s.link.get(ctx); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
 	return s, nil
 }
 
-// Close implements [driver.DLQ]. What was locked and not given back is free.
+// Close implements [driver.DLQ]. It frees all locks.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
@@ -213,7 +213,7 @@ func (q *deadLetters) Close() error {
 	for s := range sessions {
 		s.link.close()
 	}
-	q.looking.close()
-	q.noting.close()
+	q.readLink.close()
+	q.stateLink.close()
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 
 var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// aCorpse is a delivery out of a DLQ of redeliver's: with properties and headers of
-// every kind, and what the broker added.
-func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
+// testDeadLetter returns a delivery of redeliver's DLQ with properties and headers of every kind, and the broker's
+// own.
+func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 	was = amqp091.Publishing{
 		Headers: amqp091.Table{
 			"text": "t", "bytes": []byte{0, 0xff}, "int": int32(-7), "long": int64(1) << 60, "yes": true, "real": 1.5, "at": buried, "byte": byte(200),
@@ -32,29 +32,29 @@ func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
 		ID: "u-1", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
 		ErrorType: "*errors.errorString", FirstFailed: buried, LastFailed: buried.Add(time.Minute),
 	}
-	d = deliveryOf(rec.dead(&st, 0), "", "orders.dlq")
+	d = deliveryOf(rec.deadCopy(&st, 0), "", "orders.dlq")
 	d.Headers["x-delivery-count"] = int64(2)
 	d.DeliveryTag = 9
 	return d, was
 }
 
-func aQueue() *deadLetters {
+func testDeadLetters() *deadLetters {
 	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", Back: "orders.retry"}}
 }
 
-func (q *deadLetters) see(d amqp091.Delivery) *deadletter.Message {
-	return q.message(&grasped{Delivery: d}, nil)
+func (q *deadLetters) readCopy(d amqp091.Delivery) *deadletter.Message {
+	return q.readMessage(&scanned{Delivery: d}, nil)
 }
 
-// What is replayed is what was published, and so is what went through a file.
-func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
-	d, was := aCorpse()
-	q := aQueue()
-	m := q.see(d)
+// A replay publishes the original message, also after a file.
+func TestReplayRestoresTheMessage(t *testing.T) {
+	d, was := testDeadLetter()
+	q := testDeadLetters()
+	m := q.readCopy(d)
 	if m.State.Attempts != 4 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
-	if again := plain(&recordOfDead(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
@@ -71,12 +71,12 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	if fake.added.State != m.State {
 		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
 	}
-	if again := plain(&recordOfDead(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("out of the file it is %+v, want %+v", again, was)
 	}
 }
 
-// fileQueue is a DLQ of one message, and remembers what is added.
+// fileQueue is a DLQ with one message. It records what is added.
 type fileQueue struct {
 	deadletter.Queue
 	m, added *deadletter.Message
@@ -118,33 +118,33 @@ func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
 	return make([]error, len(msgs))
 }
 
-// A position names a message through all that the broker counts of it, and no other.
-func TestAPositionOutlivesLooks(t *testing.T) {
-	d, _ := aCorpse()
-	first := aQueue().see(d).Position
-	d, _ = aCorpse()
+// A position depends on the message, and not on the broker's counts.
+func TestPositionDoesNotChangeWithDeliveries(t *testing.T) {
+	d, _ := testDeadLetter()
+	first := testDeadLetters().readCopy(d).Position
+	d, _ = testDeadLetter()
 	d.Headers["x-delivery-count"], d.Redelivered = int64(77), true
-	if again := aQueue().see(d).Position; again != first {
+	if again := testDeadLetters().readCopy(d).Position; again != first {
 		t.Errorf("after looks it lies at %s, not %s", again, first)
 	}
-	d, _ = aCorpse()
+	d, _ = testDeadLetter()
 	d.MessageId = "another"
-	if other := aQueue().see(d).Position; other == first {
+	if other := testDeadLetters().readCopy(d).Position; other == first {
 		t.Error("another message lies at the same position")
 	}
 }
 
-// An edited header is a text; the others keep their types.
-func TestAnEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
-	d, was := aCorpse()
-	m := aQueue().see(d)
+// An edited header is text; the others keep their types.
+func TestEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
+	d, was := testDeadLetter()
+	m := testDeadLetters().readCopy(d)
 	for i, h := range m.Headers {
 		if h.Name == "text" {
 			m.Headers[i].Value = []byte("new")
 		}
 	}
 	m.Headers = append(m.Headers, deadletter.Header{Name: "x-death", Value: []byte("[]")})
-	again := recordOfDead(m, m.Headers, nil).Headers
+	again := recordFrom(m, m.Headers, nil).Headers
 	was.Headers["text"] = "new"
 	if !reflect.DeepEqual(again, was.Headers) {
 		t.Errorf("the headers are %#v, want %#v", again, was.Headers)

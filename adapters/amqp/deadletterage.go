@@ -11,12 +11,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Oldest implements [driver.DLQ]: the timestamp property of the message at the
-// head, where the management API tells it. That is when its publisher says that it was
-// published, so the message has lain in the DLQ for no longer. RabbitMQ up to 4.0 tells
-// it of classic queues alone; redeliver's DLQ is a quorum queue.
+// Oldest implements [driver.DLQ]. It returns the timestamp property of the message at the head, as the management API
+// reports it. Its publisher set it, so the message has been in the DLQ for no longer. RabbitMQ up to 4.0 reports it
+// only for classic queues; redeliver's DLQ is a quorum queue.
 func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
-	r, err := q.rules(ctx)
+	r, err := q.readSettings(ctx)
 	if err != nil || r == nil {
 		return at, false, err
 	}
@@ -31,37 +30,37 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Retention implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
-// and policies, which the management API tells.
+// Retention implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
+// management API reports them.
 func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
-	r, err := q.rules(ctx)
+	r, err := q.readSettings(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if r == nil {
-		return 0, q.untold("how long it keeps a message")
+		return 0, q.notReported("how long it keeps a message")
 	}
-	low, ok := r.least("message-ttl")
+	low, ok := r.lowest("message-ttl")
 	if !ok {
 		return 0, nil
 	}
 	ttl, _ := low.duration()
-	return max(ttl, time.Millisecond), nil // 0 is at once, and not never
+	return max(ttl, time.Millisecond), nil // a TTL of 0 means at once, not never
 }
 
-// DropLimit implements [driver.DLQ]: the bounds of its length, and what deletes the
-// queue itself.
+// DropLimit implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
+// itself.
 func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
-	r, err := q.rules(ctx)
+	r, err := q.readSettings(ctx)
 	if err != nil {
 		return "", err
 	}
 	if r == nil {
-		return "", q.untold("whether it has a bound")
+		return "", q.notReported("whether it has a bound")
 	}
 	var bounds []string
 	for _, key := range []string{"max-length", "max-length-bytes", "expires"} {
-		if low, ok := r.least(key); ok {
+		if low, ok := r.lowest(key); ok {
 			bounds = append(bounds, low.String())
 		}
 	}
@@ -71,14 +70,14 @@ func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	return strings.Join(bounds, ", "), nil
 }
 
-func (q *deadLetters) untold(what string) error {
+func (q *deadLetters) notReported(what string) error {
 	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
 }
 
-// rules is the queue with its policies; nil where there is no management API to ask, or
-// it does not list the queue.
-func (q *deadLetters) rules(ctx context.Context) (*ruled, error) {
-	m := newManagement(&q.c.cfg)
+// readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
+// list the queue.
+func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) {
+	m := newManagement(&q.client.cfg)
 	if m == nil {
 		return nil, nil //nolint:nilnil // nobody to ask is no error here
 	}
@@ -91,7 +90,7 @@ func (q *deadLetters) rules(ctx context.Context) (*ruled, error) {
 	if !there {
 		return nil, nil //nolint:nilnil // it is seconds behind
 	}
-	r := &ruled{queueInfo: one}
+	r := &queueSettings{queueInfo: one}
 	for _, operator := range []bool{false, true} {
 		all, err := m.policies(ctx, operator)
 		if err != nil {

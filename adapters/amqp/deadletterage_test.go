@@ -10,14 +10,14 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// What the management API tells of a DLQ's age and bounds; the lowest of an argument and
-// two policies counts.
-func TestHowLongADeadLetterIsKept(t *testing.T) {
+// The management API reports the age and the bounds of a DLQ. The lowest value of an argument and two policies
+// counts.
+func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	t.Parallel()
 	const dlq = "orders.dlq"
 	head := time.Unix(1_700_000_000, 0).UTC()
 	for name, test := range map[string]struct {
-		api    *fakeAPI // nil: nobody to ask
+		api    *fakeAPI // nil: no management API
 		keeps  time.Duration
 		drops  string
 		oldest time.Time
@@ -50,7 +50,7 @@ func TestHowLongADeadLetterIsKept(t *testing.T) {
 				defer server.Close()
 				cfg.ManagementURL = strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
 			}
-			q := &deadLetters{c: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
+			q := &deadLetters{client: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())
 			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)

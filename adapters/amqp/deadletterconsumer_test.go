@@ -12,16 +12,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// deliveryOfCopy is a copy as it is delivered from its queue.
+// deliveryOfCopy returns the delivery of a copy from its queue.
 func deliveryOfCopy(p amqp091.Publishing, queue string) amqp091.Delivery {
 	d := deliveryOf(p, "", queue)
 	d.Headers = maps.Clone(p.Headers)
 	return d
 }
 
-// The consumer of a DLQ sees a dead letter as it was published first, in its first delivery and in its retries, and its own
-// DLQ has it as it lay in the first one.
-func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
+// The consumer of a DLQ sees a dead letter as it was first published, at every attempt. Its own DLQ gets the message
+// as it was in the first DLQ.
+func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	published := amqp091.Delivery{
 		Exchange: "shop", RoutingKey: "orders.new", Expiration: "60000", Type: "order", AppId: "till", DeliveryMode: amqp091.Persistent,
 		Headers: amqp091.Table{"tenant": "acme", "redeliver-forged": "1"}, Body: []byte("b"),
@@ -46,12 +46,12 @@ func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
 	}
 	check(r)
 	own := redeliver.State{ID: state.ID, Group: "orders.dlq", Origin: "orders.dlq", Attempts: 1, Due: time.Now().Add(time.Minute)}
-	p, err := r.waiting(&own, time.Time{}, 0, spare)
+	p, err := r.waitingCopy(&own, time.Time{}, 0, waitingRoom)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := &record{Delivery: deliveryOfCopy(p, "orders.dlq.retry")}
-	ours, findings := original(&again.Delivery)
+	ours, findings := restoreOriginal(&again.Delivery)
 	if st, found := redeliver.ParseHeaders("orders.dlq", ours); len(found)+len(findings) > 0 || st.Origin != "orders.dlq" || st.Attempts != 1 {
 		t.Errorf("the retry has the state %+v: %+v, %+v", st, found, findings)
 	}
@@ -60,13 +60,13 @@ func TestADeadLetterIsReadAsItWasPublished(t *testing.T) {
 	if !reflect.DeepEqual(again.copied.Headers, lay.Headers) {
 		t.Errorf("a copy has the headers %v, want those of the DLQ, %v", again.copied.Headers, lay.Headers)
 	}
-	if life := expires(again.own(), time.Now()); !life.IsZero() {
+	if life := expiryOf(again.own(), time.Now()); !life.IsZero() {
 		t.Errorf("the dead letter expires at %s, by an expiration that it had before it was dead", life)
 	}
 }
 
-// Of a message that names another DLQ, nothing is believed.
-func TestAnotherDLQIsNotBelieved(t *testing.T) {
+// A state that names another DLQ is not trusted.
+func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	state := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}
 	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&state), "invoices.dlq")
 	r := &record{Delivery: lay}
@@ -75,7 +75,7 @@ func TestAnotherDLQIsNotBelieved(t *testing.T) {
 		t.Errorf("a dead letter of %s is believed in invoices.dlq: %+v", r.deadLetter.Origin, r.Delivery)
 	}
 	names := slices.Sorted(maps.Keys(lay.Headers))
-	if found := strangers(r.Headers, ""); len(found) == 0 {
+	if found := foreignHeaders(r.Headers, ""); len(found) == 0 {
 		t.Errorf("its headers %v are not reported", names)
 	}
 }

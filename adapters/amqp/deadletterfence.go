@@ -9,39 +9,38 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// Beside a DLQ are its state and fences: exclusive queues, which hold nothing. RabbitMQ
-// lets one connection declare such a queue, refuses all others, and deletes it with its
-// connection, however that ends. The locks of a session are fences, and so is the turn.
+// The locks of a DLQ are fences: exclusive, empty queues beside it. RabbitMQ lets only one connection declare such a
+// queue and deletes it when that connection ends in any way.
 const (
 	stateSuffix = ".state"
-	turn        = "turn" // held for the moment in which the state is read or written
+	turnLock    = "turn" // held while the state is read or written
 )
 
 const (
-	glance = 50 * time.Millisecond // between two tries
-	others = 10 * time.Second      // for which a DLQ may be read by somebody else
+	pollPause          = 50 * time.Millisecond // between two tries
+	otherReaderTimeout = 10 * time.Second      // how long to wait for other readers of a DLQ
 )
 
-// fence is the name of the queue that is a lock.
-func (q *deadLetters) fence(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
+// fenceName returns the name of a lock's queue.
+func (q *deadLetters) fenceName(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
 
 var errFenced = errors.New("amqp: another connection has it")
 
-// raise takes a fence for a connection, or returns errFenced. It stands until lower
-// is called or the connection is gone.
-func raise(conn *amqp091.Connection, name string) error {
+// declareFence takes a lock for a connection, or returns errFenced. The lock lasts until deleteFence or the end of
+// the connection.
+func declareFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close()
 	_, err = ch.QueueDeclare(name, false, false, true, false, nil)
-	switch code(err) {
+	switch errorCode(err) {
 	case 0:
 	case amqp091.ResourceLocked:
 		return errFenced
 	case amqp091.AccessRefused:
-		return fmt.Errorf("amqp: queue %s, which keeps others off while it is there, may not be declared: give the user the right to configure it: %w", name, err)
+		return fmt.Errorf("amqp: queue %s, which is the lock of the DLQ, may not be declared: give the user the right to configure it: %w", name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("amqp: declaring queue %s: %w", name, err)
@@ -49,11 +48,11 @@ func raise(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// lower gives a fence back.
-func lower(conn *amqp091.Connection, name string) error {
+// deleteFence releases a lock.
+func deleteFence(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
-		return nil // the connection is gone, and the fence with it
+		return nil // the connection has ended, and the lock with it
 	}
 	defer ch.Close()
 	if _, err := ch.QueueDelete(name, false, false, false); err != nil && !conn.IsClosed() {
@@ -62,8 +61,8 @@ func lower(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// pause waits for a moment.
-func pause(ctx context.Context, d time.Duration) error {
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -74,42 +73,41 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// raised reports whether another connection has a fence.
-func (q *deadLetters) raised(ctx context.Context, name string) (bool, error) {
-	ch, err := q.looking.channel(ctx)
+// isFenced reports whether another connection holds a lock.
+func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
+	ch, err := q.readLink.channel(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, name)
 	switch {
-	case gone(err):
+	case isNotFound(err):
 		return false, nil
-	case code(err) == amqp091.ResourceLocked:
+	case errorCode(err) == amqp091.ResourceLocked:
 		return true, nil
 	default:
 		return false, err
 	}
 }
 
-// alone returns when nobody reads the DLQ. One who died is counted as a consumer
-// until the broker has what he had in hand: both change at once. A consumer that
-// stays is not one of ours.
-func (q *deadLetters) alone(ctx context.Context, conn *amqp091.Connection) error {
+// waitForNoConsumers waits until nothing reads the DLQ. A dead reader counts as a consumer until the broker has its
+// messages back; both change at once. A consumer that stays belongs to another program.
+func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close()
 	for began := time.Now(); ; {
-		_, consumers, err := certain(ch, q.info.DLQ)
+		_, consumers, err := confirmedStat(ch, q.info.DLQ)
 		if err != nil || consumers == 0 {
 			return err
 		}
-		if time.Since(began) > others {
-			return fmt.Errorf("amqp: queue %s has %d consumers: what they have in hand cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
+		if time.Since(began) > otherReaderTimeout {
+			return fmt.Errorf("amqp: queue %s has %d consumers: their unacked messages cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
 		}
-		if err := pause(ctx, glance); err != nil {
+		if err := sleep(ctx, pollPause); err != nil {
 			return fmt.Errorf("amqp: waiting until nobody else reads %s: %w", q.info.DLQ, err)
 		}
 	}

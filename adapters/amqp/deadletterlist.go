@@ -41,7 +41,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 			continue
 		}
 		info := deadletter.Info{Broker: "rabbitmq", DLQ: name}
-		// What has no way back never had a subscription.
+		// A DLQ without a retry queue never had a subscription.
 		if queue, ok := queueOf(name); ok && c.cfg.Names.dlq(queue) == name {
 			if _, ours := there[c.cfg.Names.retry(queue)]; ours {
 				info.Origin, info.Group, info.Back = queue, queue, c.cfg.Names.retry(queue)
@@ -53,13 +53,13 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	return found, nil
 }
 
-// hashed ends the name of a queue that was cut: see base.
+// hashed matches the end of a queue's name that was cut, see base.
 var hashed = regexp.MustCompile("-[0-9a-f]{16}$")
 
-// queueOf reads the queue back from the name of its DLQ.
+// queueOf returns the queue that a DLQ's name belongs to.
 func queueOf(dlq string) (queue string, ok bool) {
 	queue = strings.TrimSuffix(dlq, dlqSuffix)
-	const room = 4 // for the rest of a character that was not to be cut in two
+	const room = 4 // for the rest of a character at the cut
 	cut := len(queue) > maxQueue-maxSuffix-room && hashed.MatchString(queue)
 	return queue, queue != "" && !cut && base(queue) == queue
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A name that is ours is read back; one that was cut, or that no subscription has made,
-// is listed without its origin.
-func TestTheDLQsAreListed(t *testing.T) {
+// DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
+// subscription, without their origin.
+func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	long, umlauts := strings.Repeat("x", 240), strings.Repeat("ü", 120)
 	f := fakeAPI{version: "3.10.8"}
 	for _, name := range []string{"orders.dlq", "orders.retry", "shop.eu.orders.dlq", "shop.eu.orders.retry", "payments.dlq", "dlq", "orders", ".dlq", ".retry"} {

@@ -20,39 +20,38 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// corpse is a dead letter's own delivery, as its publisher made it, and where it is
-// in hand.
-type corpse struct {
-	hand *hand
-	by   *grip
-	tag  uint64
-	rec  amqp091.Delivery
-	raw  []byte // its headers, where the client could not read them
+// deadRecord is a dead letter's original delivery, and where it is unsettled.
+type deadRecord struct {
+	scanner *scanner
+	channel *scanChannel
+	tag     uint64
+	rec     amqp091.Delivery
+	raw     []byte // its headers, if the client could not read them
 }
 
-// message makes of a delivery what a person looks at.
-func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
+// readMessage converts a delivery for people.
+func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
 	var forged []redeliver.Finding
 	if !q.foreign {
-		forged = disown(q.keys, d)
+		forged = stripUnsigned(q.keys, d)
 	}
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
 	part, _ := d.Headers[headerPart].(string)
 	at := position(d)
-	deaths := deathsOf(d.Headers)
+	deaths := deathHeaders(d.Headers)
 	var ours []redeliver.Header
 	var findings []redeliver.Finding
-	if q.foreign { // another filler carries a producer's headers along, ours among them
+	if q.foreign { // other fillers copy a producer's headers, redeliver's among them
 		d.Headers = maps.Clone(d.Headers)
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 	} else {
-		ours, findings = original(d)
+		ours, findings = restoreOriginal(d)
 	}
-	own := &corpse{hand: h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
+	own := &deadRecord{scanner: h, channel: g.channel, tag: d.DeliveryTag, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
@@ -61,7 +60,7 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: headerBytes(d.Headers[name])})
 	}
 	if len(ours) == 0 {
-		m.Headers = append(m.Headers, deaths...) // behind: another filler's word comes first
+		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
 	}
 	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
 	if part != "" && !q.foreign {
@@ -69,7 +68,7 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 	}
 	m.Findings = slices.Concat(m.Findings, forged, findings)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
-		if !brokers(h.Name) {
+		if !isBrokerHeader(h.Name) {
 			return false
 		}
 		m.Foreign = append(m.Foreign, h)
@@ -79,23 +78,23 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 		m.Mismatch = unread.Error() + ": a replay would be without them"
 		m.Foreign = append(m.Foreign, deadletter.Header{Name: HeaderRaw, Value: raw})
 	}
-	if !m.State.LastFailed.IsZero() { // RabbitMQ does not say when it was written
+	if !m.State.LastFailed.IsZero() { // RabbitMQ does not report when it was written
 		m.Time = m.State.LastFailed
 	}
 	return m
 }
 
-// position names a message by what its publisher and redeliver said, because the
-// broker has no name for it. Two equal messages share one.
+// position derives a message's position from its content, because the broker has no name for a message. Equal
+// messages share one.
 func position(d *amqp091.Delivery) deadletter.Position {
 	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + digest(d)))
 	return deadletter.Position(hex.EncodeToString(sum[:8]))
 }
 
-// deathsOf is what RabbitMQ says of a message that it dead-lettered itself.
-func deathsOf(headers amqp091.Table) (found []deadletter.Header) {
+// deathHeaders returns RabbitMQ's headers of a message that it dead-lettered itself.
+func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if name == "x-delivery-count" || name == "x-acquired-count" || !brokers(name) {
+		if name == "x-delivery-count" || name == "x-acquired-count" || !isBrokerHeader(name) {
 			continue
 		}
 		found = append(found, deadletter.Header{Name: name, Value: headerBytes(headers[name])})
@@ -103,8 +102,8 @@ func deathsOf(headers amqp091.Table) (found []deadletter.Header) {
 	return found
 }
 
-// headerBytes is a header's value as bytes: texts and bytes as they are, numbers as
-// text, tables and arrays as JSON.
+// headerBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
+// JSON.
 func headerBytes(v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -115,28 +114,28 @@ func headerBytes(v any) []byte {
 	if text, ok := textOf(v); ok {
 		return []byte(text)
 	}
-	text, err := json.Marshal(shown(v))
+	text, err := json.Marshal(jsonValue(v))
 	if err != nil {
 		return fmt.Append(nil, v)
 	}
 	return text
 }
 
-// shown is a header's value as JSON has it.
-func shown(v any) any {
+// jsonValue returns a header's value for JSON.
+func jsonValue(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.UTC()
 	case amqp091.Table:
 		t := make(map[string]any, len(v))
 		for name, item := range v {
-			t[name] = shown(item)
+			t[name] = jsonValue(item)
 		}
 		return t
 	case []any:
 		items := make([]any, len(v))
 		for i, item := range v {
-			items[i] = shown(item)
+			items[i] = jsonValue(item)
 		}
 		return items
 	default:
@@ -144,14 +143,13 @@ func shown(v any) any {
 	}
 }
 
-// recordOfDead makes the record of a message with these headers. A header that is
-// as it was has its type, too.
-func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
+// recordFrom makes the record of a message with these headers. Unchanged headers keep their type.
+func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
 	r := &record{keys: keys}
-	if own, ok := m.Native.(*corpse); ok {
+	if own, ok := m.Native.(*deadRecord); ok {
 		r.Delivery, r.raw = own.rec, own.raw
 	} else {
-		r.Delivery = fromProperties(m.Properties)
+		r.Delivery = deliveryFromProperties(m.Properties)
 	}
 	was, kinds := r.Headers, map[string]string(nil)
 	if m.Native == nil {
@@ -159,7 +157,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys state
 	}
 	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
-		if brokers(h.Name) {
+		if isBrokerHeader(h.Name) {
 			continue
 		}
 		v, known := was[h.Name]
@@ -170,7 +168,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys state
 			r.Headers[h.Name] = nil
 		case kinds[h.Name] != "":
 			r.Headers[h.Name] = string(h.Value)
-			if v, ok := typed(kinds[h.Name], h.Value); ok {
+			if v, ok := parseTyped(kinds[h.Name], h.Value); ok {
 				r.Headers[h.Name] = v
 			}
 		case utf8.Valid(h.Value):
@@ -183,11 +181,11 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys state
 	return r
 }
 
-// headerType is the property that says of which type a header is that is no text:
-// for those that have lost it on the way through a file.
+// headerType is the prefix of properties that keep the types of headers when a message passes through a file. Plain
+// text has none.
 const headerType = "header-type/"
 
-// propertiesOf are what AMQP keeps beside the headers.
+// propertiesOf returns AMQP's properties beside the headers.
 func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
@@ -218,7 +216,7 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add("routing-key", d.RoutingKey)
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		switch v := d.Headers[name].(type) {
-		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last ones come back as text
+		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last three come back as text
 		case []byte:
 			add(headerType+name, "bytes")
 		default:
@@ -228,8 +226,8 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	return all
 }
 
-// fromProperties is a delivery with what propertiesOf said, without headers.
-func fromProperties(all []deadletter.Header) (d amqp091.Delivery) {
+// deliveryFromProperties restores a delivery from the properties, without headers.
+func deliveryFromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	texts := map[string]*string{
 		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
 		"expiration": &d.Expiration, "message-id": &d.MessageId, "type": &d.Type, "user-id": &d.UserId, "app-id": &d.AppId,
@@ -257,8 +255,8 @@ func fromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	return d
 }
 
-// typed gives a header that comes out of a file its type back.
-func typed(kind string, text []byte) (v any, ok bool) {
+// parseTyped restores the type of a header from a file.
+func parseTyped(kind string, text []byte) (v any, ok bool) {
 	whole := func(bits int) int64 {
 		n, err := strconv.ParseInt(string(text), 10, bits)
 		ok = err == nil
@@ -297,7 +295,7 @@ func typed(kind string, text []byte) (v any, ok bool) {
 	return v, ok
 }
 
-// typesOf are the types of headers in properties, by name.
+// typesOf returns the types of headers in properties, by name.
 func typesOf(all []deadletter.Header) map[string]string {
 	kinds := make(map[string]string)
 	for _, p := range all {

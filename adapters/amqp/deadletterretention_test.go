@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A DLQ keeps its messages as long as its user says, by an argument or by a policy.
-func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
+// A DLQ may have any retention, by an argument or by a policy.
+func TestDLQMayHaveAnyRetention(t *testing.T) {
 	cfg := Config{URLs: []string{"amqp://localhost/"}, DLQ: deadletter.Config{Retention: 96 * time.Hour}}.withDefaults()
 	l, err := newLayout(&cfg, "orders")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
 		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
 			t.Errorf("%s has the TTL %v", q.name, ttl)
 		}
-		why := forbids(q, setting{"message-ttl", 1, "a policy"})
+		why := forbiddenReason(q, setting{"message-ttl", 1, "a policy"})
 		if allowed := why == ""; allowed != (q.kind == deadQueue) {
 			t.Errorf("a policy's TTL on %s: %q", q.name, why)
 		}

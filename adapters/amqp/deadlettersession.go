@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deadSession is a connection, with the fences and the messages that it holds. When the
-// connection ends the broker has all of them. It implements [driver.Session].
+// deadSession is a connection with its locks and unsettled messages. When it ends, the broker gets them all back. It
+// implements [driver.Session].
 type deadSession struct {
 	q     *deadLetters
 	link  *link
@@ -23,19 +23,19 @@ type deadSession struct {
 	locks []string
 }
 
-// lost says of an error whether the session is gone.
-func (s *deadSession) lost(err error) error {
+// lostError marks an error as ErrLost if the connection has ended.
+func (s *deadSession) lostError(err error) error {
 	if s.conn.IsClosed() {
 		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrLost, s.q.info.DLQ, err)
 	}
 	return err
 }
 
-var errSessionGone = errors.New("the broker has given back what was in hand")
+var errSessionGone = errors.New("the broker has returned the unacked messages")
 
 func (s *deadSession) check() error {
 	if s.conn.IsClosed() {
-		return s.lost(errSessionGone)
+		return s.lostError(errSessionGone)
 	}
 	return nil
 }
@@ -43,11 +43,11 @@ func (s *deadSession) check() error {
 // Lock implements [driver.Session].
 func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	if lock == driver.ClaimLock {
-		if err := s.q.there(ctx, s.q.info.Back, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
+		if err := s.q.checkExists(ctx, s.q.info.Back, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
 			return err
 		}
 	}
-	err := raise(s.conn, s.q.fence(lock))
+	err := declareFence(s.conn, s.q.fenceName(lock))
 	if errors.Is(err, errFenced) {
 		held := &deadletter.HeldError{DLQ: s.q.info.DLQ, Holder: h}
 		if lock == driver.ClaimLock {
@@ -62,7 +62,7 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	}
 	s.locks = append(s.locks, lock)
 	if lock == driver.LookLock {
-		return s.q.alone(ctx, s.conn)
+		return s.q.waitForNoConsumers(ctx, s.conn)
 	}
 	value, err := json.Marshal(h)
 	if err != nil {
@@ -78,49 +78,49 @@ func (s *deadSession) Close(context.Context) error {
 	s.q.mu.Unlock()
 	defer s.link.close()
 	var errs []error
-	for _, lock := range s.locks { // at once, before the broker has seen that the connection ends
+	for _, lock := range s.locks { // the end of the connection would release them a little later
 		if !s.conn.IsClosed() {
-			errs = append(errs, lower(s.conn, s.q.fence(lock)))
+			errs = append(errs, deleteFence(s.conn, s.q.fenceName(lock)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Write implements [driver.Session]. What the broker itself wrote of a message cannot be written
-// into the DLQ again: it is in redeliver's headers then.
+// Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
+// keep them.
 func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
 	frame, keys := s.frame(), s.q.keys
 	if to == driver.Back {
-		return s.write(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp091.Publishing, error) {
+		return s.writeAll(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.NewState(m, s.q.info)
-			return recordOfDead(m, m.Headers, keys).waiting(&st, time.Time{}, frame, spare)
+			return recordFrom(m, m.Headers, keys).waitingCopy(&st, time.Time{}, frame, waitingRoom)
 		})
 	}
-	return s.write(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
+	return s.writeAll(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
 		if m.Writer == deadletter.WriterRedeliver || m.Writer == deadletter.WriterRabbitMQ {
-			return recordOfDead(m, m.Headers, keys).dead(&m.State, frame), nil
+			return recordFrom(m, m.Headers, keys).deadCopy(&m.State, frame), nil
 		}
-		return recordOfDead(m, slices.Concat(m.Headers, m.Foreign), keys).publishing(nil), nil
+		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).publishing(nil), nil
 	})
 }
 
-// frame is how large the headers of what is published may be.
+// frame returns the largest frame for published headers.
 func (s *deadSession) frame() int {
-	if n := s.q.c.publishing.frameMax(); n > 0 {
+	if n := s.q.client.publishing.frameMax(); n > 0 {
 		return n
 	}
 	return s.link.frameMax()
 }
 
-func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
+func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
 	errs := slices.Repeat([]error{s.check()}, len(msgs))
 	if len(msgs) == 0 || errs[0] != nil {
 		return errs
 	}
-	timeout := s.q.c.cfg.SendTimeout
+	timeout := s.q.client.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	out := s.q.c.forwarded
+	out := s.q.client.forwarded
 	waiting := map[int]*pending{}
 	settle := func() {
 		for i, w := range waiting {
@@ -130,8 +130,8 @@ func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, que
 	}
 	for i, m := range msgs {
 		p, err := compose(m)
-		if err == nil && !out.reserved() {
-			settle() // who holds places must not wait for one
+		if err == nil && !out.tryReserve() {
+			settle() // a holder of slots must not wait for one
 			err = out.reserve(ctx)
 		}
 		if err == nil {
@@ -144,11 +144,11 @@ func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, que
 	}
 	settle()
 	for i, err := range errs {
-		if !refuses(err) {
+		if !isRefusal(err) {
 			continue
 		}
-		p, _ := compose(msgs[i]) // as before, and it went well then
-		_, errs[i] = out.alone(ctx, "", queue, p)
+		p, _ := compose(msgs[i]) // it succeeded before
+		_, errs[i] = out.sendAlone(ctx, "", queue, p)
 	}
 	return errs
 }
@@ -159,25 +159,25 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 		return err
 	}
 	type held struct {
-		hand *hand
-		by   *grip
+		scanner *scanner
+		channel *scanChannel
 	}
 	tags := make(map[held][]uint64)
 	for _, m := range msgs {
-		at, ok := m.Native.(*corpse)
+		at, ok := m.Native.(*deadRecord)
 		if !ok {
 			return fmt.Errorf("amqp: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
-		tags[held{at.hand, at.by}] = append(tags[held{at.hand, at.by}], at.tag)
+		tags[held{at.scanner, at.channel}] = append(tags[held{at.scanner, at.channel}], at.tag)
 	}
 	if len(entries) > 0 {
 		if err := s.q.Append(ctx, entries...); err != nil {
-			return s.lost(err)
+			return s.lostError(err)
 		}
 	}
 	for where, all := range tags {
-		if err := where.hand.ack(where.by, all); err != nil {
-			return s.lost(err)
+		if err := where.scanner.ack(where.channel, all); err != nil {
+			return s.lostError(err)
 		}
 	}
 	return nil
@@ -187,25 +187,25 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
 	ch, err := s.conn.Channel()
 	if err != nil {
-		return nil, s.lost(fmt.Errorf("amqp: opening a channel: %w", err))
+		return nil, s.lostError(fmt.Errorf("amqp: opening a channel: %w", err))
 	}
 	defer ch.Close()
 	r := &deadReader{s: s}
-	if r.all, _, err = certain(ch, s.q.info.DLQ); err != nil {
-		return nil, s.lost(err)
+	if r.total, _, err = confirmedStat(ch, s.q.info.DLQ); err != nil {
+		return nil, s.lostError(err)
 	}
-	r.left = r.all
+	r.left = r.total
 	if s.q.limit > 0 {
-		r.until = max(1, s.q.limit/2)
+		r.maxDeliveries = max(1, s.q.limit/2)
 		if slices.Contains(s.locks, driver.ClaimLock) {
-			r.until = max(1, s.q.limit-2)
+			r.maxDeliveries = max(1, s.q.limit-2)
 		}
 	}
-	if err = s.q.unworn(ctx, r.until); err == nil {
-		r.h, err = openHand(s.conn, s.q.info.DLQ, s.q.c.cfg.RetryBytes)
+	if err = s.q.checkDeliveries(ctx, r.maxDeliveries); err == nil {
+		r.scanner, err = newScanner(s.conn, s.q.info.DLQ, s.q.client.cfg.RetryBytes)
 	}
 	if err != nil {
-		return nil, s.lost(err)
+		return nil, s.lostError(err)
 	}
 	return r, nil
 }

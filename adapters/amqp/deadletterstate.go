@@ -11,41 +11,40 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// What is to be remembered of a DLQ beside its messages is one message in a queue
-// of its own, "<dlq>.state". It is read and handed back, or read, written anew and
-// acked, by one at a time. Who dies between the write and the ack leaves two, of
-// which the next one to read makes one.
+// The state of a DLQ is one message in its own queue, "<dlq>.state". One process at a time gets it and returns it, or
+// writes a new one and acks it. A process that dies between the write and the ack leaves two; the next reader merges
+// them.
 const (
-	// wornOut is after how many reads the message is written anew: the log of a quorum
-	// queue cannot be cut behind its oldest message, and each read is in it.
-	wornOut = 1000
-	// absent is how long the state may be away when its reader has died.
-	absent = 2 * time.Second
+	// maxStateReads is the number of reads after which the message is rewritten. The log of a quorum queue is only
+	// truncated up to its oldest message, and each read adds to it.
+	maxStateReads = 1000
+	// stateReturnTimeout is how long the state may be missing after its reader has died.
+	stateReturnTimeout = 2 * time.Second
 )
 
 // Load implements [driver.DLQ].
 func (q *deadLetters) Load(ctx context.Context) (driver.State, error) {
-	snap, err := q.state(ctx, nil)
+	snap, err := q.updateState(ctx, nil)
 	return snap.State(), err
 }
 
 // Append implements [driver.DLQ].
 func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error {
-	_, err := q.state(ctx, entries)
+	_, err := q.updateState(ctx, entries)
 	return err
 }
 
-// state reads the state and applies entries; it is empty where none was ever written.
-func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
+// updateState reads the state and applies entries. It is empty before the first write.
+func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.client.cfg.SendTimeout, fmt.Errorf("not within %s", q.client.cfg.SendTimeout))
 	defer cancel()
 	select {
-	case q.inside <- struct{}{}:
-		defer func() { <-q.inside }()
+	case q.stateSemaphore <- struct{}{}:
+		defer func() { <-q.stateSemaphore }()
 	case <-ctx.Done():
-		return snap, q.unsaid(context.Cause(ctx))
+		return snap, q.stateInUse(context.Cause(ctx))
 	}
-	conn, err := q.noting.get(ctx)
+	conn, err := q.stateLink.get(ctx)
 	if err != nil {
 		return snap, err
 	}
@@ -54,24 +53,24 @@ func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap d
 		return snap, err
 	}
 	for {
-		err = raise(conn, q.fence(turn))
+		err = declareFence(conn, q.fenceName(turnLock))
 		if !errors.Is(err, errFenced) {
 			break
 		}
-		if err := pause(ctx, glance/5); err != nil {
-			return snap, q.unsaid(context.Cause(ctx))
+		if err := sleep(ctx, pollPause/5); err != nil {
+			return snap, q.stateInUse(context.Cause(ctx))
 		}
 	}
 	if err != nil {
 		return snap, err
 	}
-	defer func() { err = errors.Join(err, lower(conn, q.fence(turn))) }()
+	defer func() { err = errors.Join(err, deleteFence(conn, q.fenceName(turnLock))) }()
 	ch, err := conn.Channel()
 	if err != nil {
 		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	defer ch.Close() // what was not acked is handed back
-	found, err := q.fetch(ctx, ch, &snap)
+	defer ch.Close() // returns what was not acked
+	found, err := q.receiveState(ctx, ch, &snap)
 	if err != nil {
 		return snap, err
 	}
@@ -79,22 +78,22 @@ func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap d
 	if len(found) > 0 {
 		n, _ = deliveryCount(found[0].Headers)
 	}
-	if changed := snap.Apply(entries); !changed && len(found) <= 1 && n < wornOut {
+	if changed := snap.Apply(entries); !changed && len(found) <= 1 && n < maxStateReads {
 		if len(found) == 0 {
 			return snap, nil
 		}
 		return snap, found[0].Nack(false, true)
 	}
-	return snap, q.write(ctx, ch, found, &snap)
+	return snap, q.writeState(ctx, ch, found, &snap)
 }
 
-func (q *deadLetters) unsaid(err error) error {
-	return fmt.Errorf("amqp: the state of %s: others have it: %w", q.info.DLQ, err)
+func (q *deadLetters) stateInUse(err error) error {
+	return fmt.Errorf("amqp: the state of %s: other processes hold it: %w", q.info.DLQ, err)
 }
 
-// fetch takes all that lies in the state's queue. Nothing lies there before the
-// first write, and, for a moment, when one who had it in hand has died.
-func (q *deadLetters) fetch(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
+// receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
+// reader has died.
+func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	state := q.info.DLQ + stateSuffix
 	for began := time.Now(); ; {
 		d, ok, err := ch.Get(state, false)
@@ -110,17 +109,17 @@ func (q *deadLetters) fetch(ctx context.Context, ch *amqp091.Channel, snap *driv
 			found = append(found, d)
 			continue
 		}
-		if len(found) > 0 || q.young.Load() || time.Since(began) > absent {
+		if len(found) > 0 || q.stateIsNew.Load() || time.Since(began) > stateReturnTimeout {
 			return found, nil
 		}
-		if err := pause(ctx, glance); err != nil {
-			return nil, q.unsaid(context.Cause(ctx))
+		if err := sleep(ctx, pollPause); err != nil {
+			return nil, q.stateInUse(context.Cause(ctx))
 		}
 	}
 }
 
-// write writes the state anew and then, not before, acks what it was read from.
-func (q *deadLetters) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
+// writeState writes the new state and then acks the old messages.
+func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	state := q.info.DLQ + stateSuffix
 	body, err := snap.Bytes()
 	if err != nil {
@@ -141,23 +140,23 @@ func (q *deadLetters) write(ctx context.Context, ch *amqp091.Channel, found []am
 	case err != nil:
 	case !ok:
 		err = errRefused
-	case len(returns) > 0: // it comes before the confirm
+	case len(returns) > 0: // a return comes before the confirm
 		err = errNoQueue
 	}
 	if err != nil {
 		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
 	}
-	q.young.Store(false)
+	q.stateIsNew.Store(false)
 	for _, d := range found {
 		if err := d.Ack(false); err != nil {
 			return fmt.Errorf("amqp: acking in queue %s: %w", state, err)
 		}
 	}
-	_, _, err = stat(ch, state) // the acks were read then
+	_, _, err = stat(ch, state) // after the answer the broker has the acks
 	return err
 }
 
-// provisionState makes the state's queue, where create says so.
+// provisionState creates the state's queue if create is set.
 func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + stateSuffix
 	ch, err := conn.Channel()
@@ -166,14 +165,14 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 	}
 	defer func() { _ = ch.Close() }()
 	_, _, err = stat(ch, state)
-	if !gone(err) {
+	if !isNotFound(err) {
 		return err == nil, err
 	}
-	args := unlimited()
+	args := unlimitedArgs()
 	switch {
 	case !create:
 		return false, nil
-	case q.c.cfg.NoProvisioning:
+	case q.client.cfg.NoProvisioning:
 		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, argsText(args))
 	}
 	if ch, err = conn.Channel(); err != nil {
@@ -182,6 +181,6 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 	if _, err := ch.QueueDeclare(state, true, false, false, false, args); err != nil {
 		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", state, argsText(args), err)
 	}
-	q.young.Store(true)
+	q.stateIsNew.Store(true)
 	return true, nil
 }

@@ -12,19 +12,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// declare makes sure that every queue, exchange and binding is there. All
-// problems are in one error.
+// declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
 func (c *Client) declare(d *declarer, l *layout) error {
 	var ps redeliver.Problems
 	for _, q := range l.queues {
 		d.queue(&ps, q, !c.cfg.NoProvisioning)
 	}
 	t := c.cfg.Topology
-	// A queue that exists is the user's, whatever its arguments.
+	// An existing queue belongs to the user, whatever its arguments.
 	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
-		d.queue(&ps, l.origin(t), true)
+		d.queue(&ps, l.originQueue(t), true)
 	}
 	if exchange := t.exchange(l.topic); exchange != "" && !t.Existing {
 		d.bind(&ps, t, l.topic)
@@ -39,12 +38,12 @@ func (c *Client) declare(d *declarer, l *layout) error {
 	return nil
 }
 
-// declarer declares queues, each on a channel that an error has not closed.
+// declarer declares queues. It opens a new channel after an error has closed one.
 type declarer struct {
 	open   func() (*amqp091.Channel, error)
 	ch     *amqp091.Channel
-	err    error // the connection's; nothing goes any more
-	rights rights
+	err    error // of the connection; ends all further work
+	rights missingRights
 }
 
 func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
@@ -56,25 +55,23 @@ func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
 
 func (d *declarer) close() {
 	if d.ch != nil {
-		_ = d.ch.Close() // it is closed already, or its connection is gone
+		_ = d.ch.Close() // it may be closed already
 	}
 }
 
-// do calls what and says what the broker had against it. A broker in trouble is asked
-// again: under load the members of a new quorum queue may not find each other in time,
-// and a queue that two declare at once cannot be reached by one of them for a moment.
-// It is not asked often, because the first of these answers closes the connection, which
-// gives back what its consumers hold.
-func (d *declarer) do(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
-	return d.try(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
+// run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
+// queue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
+// retries only a few times, because the first of these answers closes the connection with all its consumers.
+func (d *declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
 
-// once is do for what must not be done again, because the first time may have worked.
-func (d *declarer) once(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
-	return d.try(what, &backoff.StopBackOff{})
+// runOnce is run without retries, for calls that may have succeeded.
+func (d *declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, &backoff.StopBackOff{})
 }
 
-func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
+func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
 	trouble := backoff.Retry(func() error {
 		refused = nil
 		ch, ok := d.channel()
@@ -85,13 +82,12 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
 		case err == nil:
-		case ok && unreachable(answer):
+		case ok && isUnreachable(answer):
 			refused = answer
 			return err
 		case ok && answer.Code == amqp091.InternalError:
 			return err
-		// A connection that an administrator or a broker that stops has closed says nothing
-		// of the queue.
+		// If an administrator or a stopping broker closes the connection, that says nothing about the queue.
 		case ok && answer.Server && answer.Code != amqp091.ConnectionForced:
 			refused = answer
 		default:
@@ -105,16 +101,16 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 	return refused
 }
 
-// exists reports whether a queue is there.
+// exists reports whether a queue exists.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
 	switch {
 	case refused == nil:
 		return d.err == nil
-	case gone(refused):
+	case isNotFound(refused):
 		return false
 	case refused.Code == amqp091.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
@@ -125,7 +121,7 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	}
 }
 
-// queue declares a queue, or, where that is not wanted, looks that it is there.
+// queue declares a queue, or only checks that it exists if create is false.
 func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 	if !create {
 		if !d.exists(ps, q.name) {
@@ -133,21 +129,21 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		}
 		return
 	}
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
-	if asItIs, ok := q.asItIs(refused); ok {
-		d.queue(ps, asItIs, true)
+	if existing, ok := q.withExistingTTL(refused); ok {
+		d.queue(ps, existing, true)
 		return
 	}
 	switch {
 	case refused == nil:
-	case denies(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
+	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // the target of its dead letters
 		d.rights.write.add("queue "+q.name+"'s dead-letter exchange", refused)
-	case denies(refused): // to declare it, or, because it dead-letters, to read it
-		before := len(d.rights.configure.of)
-		if d.mayConfigure(q.name); len(d.rights.configure.of) == before {
+	case isAccessRefused(refused): // to declare it, or to read it because it dead-letters
+		before := len(d.rights.configure.targets)
+		if d.checkConfigure(q.name); len(d.rights.configure.targets) == before {
 			d.rights.read.add(q.name, refused)
 		}
 	case refused.Code == amqp091.PreconditionFailed:
@@ -170,10 +166,10 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 	}
 }
 
-// look says what declare would say, and whether each queue is there, without
-// creating anything. Queues that were refused already are passed over. With rights
-// it looks at those too of which a subscriber hears when it declares and reads.
-func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+// inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
+// skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
+// reads.
+func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.queues {
 		before := len(*ps)
@@ -183,13 +179,13 @@ func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused ma
 		case !there[q.name] && c.cfg.NoProvisioning:
 			addMissing(ps, d, q)
 		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
-			d.queue(ps, q, true) // it is there: this compares its arguments
+			d.queue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
-			d.mayConfigure(q.name)
+			d.checkConfigure(q.name)
 		}
-		// Only who may read a queue may declare one that dead-letters.
-		if rights && (q.read() || creates && q.kind != deadQueue) {
-			d.mayRead(q.name)
+		// Declaring a queue that dead-letters needs the right to read it.
+		if rights && (q.isRead() || creates && q.kind != deadQueue) {
+			d.checkRead(q.name)
 		}
 	}
 	there[l.queue] = d.exists(ps, l.queue)
@@ -198,10 +194,10 @@ func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused ma
 	case c.cfg.Topology.Existing:
 		addMissingOrigin(ps, d, l)
 	case rights:
-		d.mayConfigure(l.queue)
+		d.checkConfigure(l.queue)
 	}
 	if rights {
-		d.mayRead(l.queue)
+		d.checkRead(l.queue)
 	}
 	return there
 }
@@ -213,7 +209,7 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 		return
 	}
 	for _, key := range t.bindingKeys(topic) {
-		refused := d.do(func(ch *amqp091.Channel) error {
+		refused := d.run(func(ch *amqp091.Channel) error {
 			return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs)
 		})
 		if refused != nil {
@@ -222,13 +218,13 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 	}
 }
 
-// exchange declares an exchange; one that exists is used whatever its flags.
+// exchange declares an exchange. An existing one is used whatever its flags.
 func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
-	refused := d.do(func(ch *amqp091.Channel) error {
+	refused := d.run(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
-	if refused != nil && gone(refused) {
-		refused = d.do(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
+	if refused != nil && isNotFound(refused) {
+		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
 	if refused != nil {
 		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)

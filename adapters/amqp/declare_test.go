@@ -10,9 +10,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// A connection that was closed while queues are declared is no fault of the
-// configuration: whoever called tries again.
-func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
+// If the connection is closed during declarations, the configuration is not wrong, and the caller tries again.
+func TestClosedConnectionIsNoConfigError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refused bool
@@ -24,23 +23,22 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 		"no such thing":              {&amqp091.Error{Code: amqp091.NotImplemented, Server: true}, true},
 	} {
 		d := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}
-		refused := d.do(func(*amqp091.Channel) error { return c.err })
+		refused := d.run(func(*amqp091.Channel) error { return c.err })
 		if (refused != nil) != c.refused || (d.err != nil) == c.refused {
 			t.Errorf("%s: refused %v, the connection's error %v", name, refused, d.err)
 		}
 	}
 }
 
-// A broker in trouble is asked again, on a new channel; one that stays in trouble has
-// refused nothing.
-func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
+// A broker error is retried on a new channel. If it stays, nothing was refused.
+func TestBrokerErrorsAreRetried(t *testing.T) {
 	unformed := &amqp091.Error{Code: amqp091.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
-	// What RabbitMQ 3.10 told one of five services that started at once.
+	// RabbitMQ 3.10 sent this to one of five services that started at once.
 	homeless := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
 	no := &amqp091.Error{Code: amqp091.PreconditionFailed, Server: true}
 	for name, c := range map[string]struct {
 		trouble *amqp091.Error
-		times   int // that it is in trouble
+		times   int // times of the error
 		then    error
 		refused *amqp091.Error
 		err     bool
@@ -55,7 +53,7 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
-				refused := d.do(func(*amqp091.Channel) error {
+				refused := d.run(func(*amqp091.Channel) error {
 					if asked++; asked <= c.times {
 						return c.trouble
 					}
@@ -72,10 +70,10 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 	}
 }
 
-// What may have been done is not done again.
-func TestADeletionIsNotRepeated(t *testing.T) {
+// A call that may have succeeded is not repeated.
+func TestDeletionIsNotRepeated(t *testing.T) {
 	d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
-	refused := d.once(func(*amqp091.Channel) error {
+	refused := d.runOnce(func(*amqp091.Channel) error {
 		asked++
 		return &amqp091.Error{Code: amqp091.InternalError, Server: true}
 	})
@@ -84,9 +82,9 @@ func TestADeletionIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A queue that cannot be reached is not taken for one that was deleted: it would be called
-// missing, and nothing would be said to wait on it.
-func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
+// An unreachable queue does not count as deleted. Otherwise it would be reported as missing and without waiting
+// messages.
+func TestUnreachableQueueExists(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"NOT_FOUND - no queue 'orders' in vhost '/'":                                                      true,
 		"NOT_FOUND - no exchange 'orders' in vhost '/'":                                                   true,
@@ -94,7 +92,7 @@ func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
 		"NOT_FOUND - queue 'orders' in vhost '/' process is stopped by supervisor":                        false,
 	} {
 		answer := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: reason}
-		if gone(fmt.Errorf("asking: %w", answer)) != want {
+		if isNotFound(fmt.Errorf("asking: %w", answer)) != want {
 			t.Errorf("%s: gone is %t", reason, !want)
 		}
 	}

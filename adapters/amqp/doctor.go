@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// doctor looks at one queue and those on which its messages wait.
+// examination checks one queue and the queues on which its messages wait.
 type examination struct {
 	*doctor.Diagnosis
 	*survey
@@ -34,7 +34,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if how.AnyPolicy {
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
 	}
-	if err := d.places(ctx); err != nil {
+	if err := d.checkQueues(ctx); err != nil {
 		return nil, err
 	}
 	d.NotChecked = append(d.NotChecked, s.unchecked...)
@@ -42,18 +42,18 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")
 		return d.Diagnosis, nil
 	}
-	d.settings()
+	d.reportSettings()
 	if !how.AnyPolicy {
-		d.levels()
+		d.reportOldLevels()
 	}
-	if err := d.late(ctx); err != nil {
+	if err := d.findLate(ctx); err != nil {
 		return nil, err
 	}
-	return d.Diagnosis, d.policies(ctx)
+	return d.Diagnosis, d.comparePolicies(ctx)
 }
 
-// places looks which queues are there, and whether somebody reads what lies in them.
-func (d *examination) places(ctx context.Context) error {
+// checkQueues checks which queues exist, and whether anything reads them.
+func (d *examination) checkQueues(ctx context.Context) error {
 	ch, err := d.c.publishing.channel(ctx)
 	if err != nil {
 		return err
@@ -63,16 +63,16 @@ func (d *examination) places(ctx context.Context) error {
 		ready, consumers, err := stat(ch, q.name)
 		switch {
 		case err == nil:
-		case code(err) == 0:
+		case errorCode(err) == 0:
 			return err
-		case gone(err):
+		case isNotFound(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
 		}
-		if code(err) != 0 { // that has closed it
+		if errorCode(err) != 0 { // the error has closed the channel
 			if ch, err = d.c.publishing.channel(ctx); err != nil {
 				return err
 			}
@@ -82,12 +82,12 @@ func (d *examination) places(ctx context.Context) error {
 			d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
-	d.Checked = append(d.Checked, "which queues are there, and whether somebody reads them")
+	d.Checked = append(d.Checked, "which queues are there, and whether they have consumers")
 	return nil
 }
 
-// settings tells what the survey has found to be in the way.
-func (d *examination) settings() {
+// reportSettings reports the problems that the survey has found.
+func (d *examination) reportSettings() {
 	for _, p := range d.problems {
 		name, ok := strings.CutPrefix(p.Field, "queue ")
 		kind := doctor.SymptomSettings
@@ -102,8 +102,8 @@ func (d *examination) settings() {
 	d.Checked = append(d.Checked, "arguments of the queues, and policies and limits on them")
 }
 
-func (d *examination) levels() {
-	for _, q := range d.old() {
+func (d *examination) reportOldLevels() {
+	for _, q := range d.oldLevels() {
 		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
 			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
@@ -115,18 +115,18 @@ func (d *examination) levels() {
 	d.Checked = append(d.Checked, "levels of older policies")
 }
 
-// behind is how far the broker's own counts may be behind.
-const behind = 6 * time.Second
+// countDelay is a bound for how old the broker's own counts may be.
+const countDelay = 6 * time.Second
 
-// late looks for messages whose level is over and that are not on their way. What has
-// just been let go is behind as such, too: what is seen is looked at again.
-func (d *examination) late(ctx context.Context) error {
+// findLate finds messages whose level is over and that do not move. Messages that were just released look the same,
+// so it looks twice.
+func (d *examination) findLate(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
-	stuck := d.stuck(d.queues)
+	stuck := d.countStuck(d.queues)
 	if len(stuck) > 0 {
 		select {
-		case <-time.After(behind):
+		case <-time.After(countDelay):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -134,7 +134,7 @@ func (d *examination) late(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now := d.stuck(again)
+		now := d.countStuck(again)
 		for _, name := range slices.Sorted(maps.Keys(stuck)) {
 			if n := min(now[name], stuck[name]); n > 0 {
 				d.Add(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
@@ -146,8 +146,8 @@ func (d *examination) late(ctx context.Context) error {
 	return nil
 }
 
-// stuck is how many messages of each level are stuck.
-func (d *examination) stuck(queues map[string]queueInfo) map[string]int64 {
+// countStuck returns the number of stuck messages of each level.
+func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
 		if _, level := d.layout.names.level(d.layout.queue, name); level && q.stuck() > 0 {
@@ -157,8 +157,8 @@ func (d *examination) stuck(queues map[string]queueInfo) map[string]int64 {
 	return found
 }
 
-// policies looks whether all who read the queue run one policy.
-func (d *examination) policies(ctx context.Context) error {
+// comparePolicies checks whether all consumers of the queue run one policy.
+func (d *examination) comparePolicies(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
 	runs, silent, err := m.consumers(ctx, d.layout.queue)
@@ -166,7 +166,7 @@ func (d *examination) policies(ctx context.Context) error {
 		return err
 	}
 	if silent > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not say: an older version, or none of redeliver's)", silent, d.layout.queue))
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", silent, d.layout.queue))
 	}
 	if len(runs) > 0 {
 		d.Checked = append(d.Checked, "the policies of the consumers")
@@ -177,7 +177,7 @@ func (d *examination) policies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Add(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
 		d.Add(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}

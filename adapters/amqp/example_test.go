@@ -29,7 +29,7 @@ func ExampleConsume() { //nolint:testableexamples // it needs a broker
 	}
 }
 
-// Up to fifty deliveries at once, each with an answer of its own.
+// The handler gets up to fifty deliveries at once and answers each of them.
 func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: urls}, []string{"orders"}, amqp.BatchConfig{Size: 50, Timeout: time.Second},
@@ -44,7 +44,7 @@ func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	}
 }
 
-// A plan says what a start would create, and creates nothing.
+// Plan reports what a start would create, and creates nothing.
 func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := amqp.Open(ctx, amqp.Config{URLs: urls, Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}})
@@ -60,14 +60,14 @@ func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	fmt.Println(plan)
 }
 
-// With the order PerKey a header may be the key.
+// With the order PerKey a header can be the key.
 func ExampleKeyHeader() {
 	key := amqp.KeyHeader("customer")
 	fmt.Println(key(amqp091.Delivery{Headers: amqp091.Table{"customer": "c-17"}}))
 	// Output: c-17
 }
 
-// A configuration that cannot work is refused with all of its problems.
+// Open refuses a configuration that cannot work, with all of its problems.
 func ExampleOpen_refused() {
 	_, err := amqp.Open(context.Background(), amqp.Config{URLs: urls, Shards: 100, ConsumerTimeout: -time.Hour})
 	fmt.Println(err)

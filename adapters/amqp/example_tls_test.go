@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// A certificate of the client's own replaces the password. A page of docs shows a part of it; a test compares them.
+// A client certificate replaces the password. A page of docs contains a part of this example; a test compares them.
 func ExampleOpen_tls() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	authority, err := os.ReadFile("ca.pem")

@@ -18,8 +18,7 @@ import (
 
 type fields = map[string]any
 
-// fakeAPI is a management API that says what a test wants; deny are the paths it
-// refuses.
+// fakeAPI is a management API with a test's answers. It refuses the paths in deny.
 type fakeAPI struct {
 	version          string
 	flags            []fields
@@ -57,8 +56,8 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// look surveys orders on a fake API with a policy of one level.
-func (f fakeAPI) look(t *testing.T, change func(*Config)) (*survey, error) {
+// survey surveys the queue orders on a fake API, with a policy of one level.
+func (f fakeAPI) survey(t *testing.T, change func(*Config)) (*survey, error) {
 	t.Helper()
 	if f.version == "" {
 		f.version = "3.10.8"
@@ -84,14 +83,14 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 	}
 	s := &survey{cfg: &cfg, layout: l, refused: make(map[string]bool)}
 	greeting := amqp091.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
-	s.greeting(greeting)
+	s.readServer(greeting)
 	m := newManagement(&cfg)
 	defer m.close()
-	return s, s.ask(context.Background(), m, greeting)
+	return s, s.askManagement(context.Background(), m, greeting)
 }
 
-// queue is what the API says of a queue that is there, running and counted.
-func queue(name string, args fields, more fields) fields {
+// queueAnswer returns the API's answer for an existing queue with statistics.
+func queueAnswer(name string, args fields, more fields) fields {
 	kind := args[amqp091.QueueTypeArg]
 	if kind == nil {
 		kind = "classic"

@@ -13,25 +13,25 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// What the broker may add to the headers of a message in a queue of ours. Headers
-// larger than a frame kill the connection of whoever reads them.
+// Room for headers that the broker may add to a message in redeliver's queues. Headers larger than a frame break the
+// connection of every reader.
 const (
-	spare   = 4 << 10 // where a message waits: an x-death entry, and counts
-	counted = 64      // in any quorum queue: how often it was delivered
+	waitingRoom = 4 << 10 // for waiting messages: an x-death entry and counts
+	countRoom   = 64      // for any quorum queue: delivery counts
 )
 
-// Redeliver's own headers that a message can do without: where it waits, and in
-// the DLQ, where reason, attempts and id are left at last.
+// Redeliver's headers that a message can do without, first where it waits, then in the DLQ. The DLQ always keeps
+// reason, attempts and id.
 var (
-	dispensable = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
-	spentInDLQ  = append(slices.Clone(dispensable),
+	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensableInDLQ = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waiting is publishing for a queue from which the message comes back, to leave it
-// before it is due where until says so. One whose own headers leave no room for ours in a frame is refused.
-func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
+// waitingCopy returns the message for a queue from which it comes back. If until is set, it leaves that queue then,
+// before it is due. A message whose own headers leave no room in a frame is refused.
+func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
 	p := r.publishing(st)
 	if !until.IsZero() {
 		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
@@ -46,26 +46,25 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 	return p, nil
 }
 
-// dead is publishing for the DLQ, which takes everything that a frame brought
-// here: with as many of ours as fit, at worst with none.
-func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
+// deadCopy returns the message for the DLQ, which accepts everything that came in a frame. It has as many of
+// redeliver's headers as fit, or none.
+func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	p := r.publishing(st)
-	spent := spentInDLQ
+	spent := dispensableInDLQ
 	if r.raw != nil {
 		p.Headers[HeaderRaw] = r.raw
 		spent = append([]string{HeaderRaw}, spent...)
 	}
-	if fit(&p, frame, counted, spent) {
+	if fit(&p, frame, countRoom, spent) {
 		sign(r.keys, &p)
 		return p
 	}
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
-	// The last bytes: no header longer than it was. What must not keep its name
-	// is written in another case.
+	// The last resort: no header may grow. Headers that would take effect get a name in another case.
 	d := r.own()
-	p = plain(d)
+	p = plainCopy(d)
 	p.Expiration, p.UserId = "", ""
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo = ""
@@ -83,13 +82,12 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 	return p
 }
 
-// fit shortens redeliver's own headers until all fit into a frame with room to
-// spare, and a client can read them. ok is false when the message's own leave no
-// room for that.
+// fit shortens redeliver's headers until all fit into a frame with room to spare and a client can read them. It
+// reports whether they fit.
 func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool) {
-	most := frame - frameOverhead - room
+	maxHeaderSize := frame - frameOverhead - room
 	fits := func() bool {
-		return (frame <= 0 || headerSize(p) <= most) && readable(p.Headers, room)
+		return (frame <= 0 || headerSize(p) <= maxHeaderSize) && isReadable(p.Headers, room)
 	}
 	if fits() {
 		return true
@@ -106,25 +104,25 @@ func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool)
 	return fits()
 }
 
-// What amqp091-go reads: it ends the connection over more.
+// Limits of amqp091-go, which closes the connection over larger headers.
 const (
-	mostFields = 8192 // of one table
-	mostDepth  = 32   // tables in tables
-	added      = 16   // headers, at most, by the broker
+	maxFields       = 8192 // of one table
+	maxDepth        = 32   // of nested tables
+	maxAddedHeaders = 16   // headers that the broker may add
 )
 
-// readable reports whether the client can read headers that were read before, with
-// what we have added and what the broker may add where there is room for that.
-func readable(headers amqp091.Table, room int) bool {
+// isReadable reports whether the client can read headers with redeliver's additions and, if there is room, the
+// broker's.
+func isReadable(headers amqp091.Table, room int) bool {
 	n := len(headers)
 	if room > 0 {
-		n += added
+		n += maxAddedHeaders
 	}
 	foreign, ok := headers[HeaderForeign].(amqp091.Table)
-	return n <= mostFields && (!ok || depth(foreign) <= mostDepth)
+	return n <= maxFields && (!ok || depth(foreign) <= maxDepth)
 }
 
-// depth is how many tables and arrays are in each other.
+// depth returns how deeply tables and arrays are nested.
 func depth(v any) int {
 	deepest := 0
 	switch v := v.(type) {
@@ -142,10 +140,10 @@ func depth(v any) int {
 	return deepest + 1
 }
 
-// frameOverhead is what a frame has around its payload.
+// frameOverhead is the size of a frame without its payload.
 const frameOverhead = 8
 
-// headerSize is the size of a content header's payload, as the client writes it.
+// headerSize returns the size of a content header's payload as the client writes it.
 func headerSize(p *amqp091.Publishing) int {
 	n := 2 + 2 + 8 + 2 // class, weight, body size, flags
 	for _, s := range shortTexts(p) {
@@ -215,9 +213,9 @@ func fieldSize(v any) int {
 	}
 }
 
-// writable tells what makes a publishing impossible. Client or broker would end
-// the connection over it, with all that is under way on it.
-func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
+// checkWritable returns an error if a message cannot be published. The client or the broker would close the
+// connection over it, with everything on it.
+func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
 		if len(s.value) > maxShort {
@@ -227,15 +225,15 @@ func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	if err := checkKeys(p.Headers); err != nil {
 		return err
 	}
-	for _, name := range copies {
+	for _, name := range copyHeaders {
 		if v, ok := p.Headers[name]; ok {
 			if _, list := v.([]any); !list {
-				return fmt.Errorf("its header %s is no list of routing keys, as which the broker takes it", name)
+				return fmt.Errorf("its header %s is no list of routing keys, which the broker requires", name)
 			}
 		}
 	}
-	if len(p.Headers) > mostFields || depth(p.Headers) > mostDepth+1 {
-		return fmt.Errorf("its %d headers, %d deep, are more than a Go client reads: %d, %d deep", len(p.Headers), depth(p.Headers), mostFields, mostDepth+1)
+	if len(p.Headers) > maxFields || depth(p.Headers) > maxDepth+1 {
+		return fmt.Errorf("its %d headers, %d deep, are more than a Go client reads: %d, %d deep", len(p.Headers), depth(p.Headers), maxFields, maxDepth+1)
 	}
 	if size := headerSize(p); frame > 0 && size > frame-frameOverhead {
 		return fmt.Errorf("its headers of %d bytes do not fit into a frame of %d", size, frame)
@@ -243,7 +241,7 @@ func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	return nil
 }
 
-const maxShort = 255 // bytes of a property, a routing key, the name of a header
+const maxShort = 255 // AMQP's limit for a property, a routing key and the name of a header, in bytes
 
 func checkKeys(v any) error {
 	switch v := v.(type) {

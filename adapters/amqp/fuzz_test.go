@@ -13,14 +13,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// tableOf makes a header table of lines "kind name=value", as garbage of any type may
-// come from a broker.
+// tableOf makes a header table of lines "kind name=value" with values of any type.
 func tableOf(block string) amqp091.Table {
 	table := amqp091.Table{}
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		name, value, _ := strings.Cut(rest, "=")
-		switch v, ok := typed(kind, []byte(value)); {
+		switch v, ok := parseTyped(kind, []byte(value)); {
 		case kind == "table":
 			table[name] = amqp091.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
 		case kind == "list":
@@ -36,8 +35,8 @@ func tableOf(block string) amqp091.Table {
 	return table
 }
 
-// Whatever stands in the headers of a message on a queue of ours: what is not ours
-// stays as it is, and what is written for it the next time is read as the same.
+// With any headers of a message on a redeliver queue, foreign ones are unchanged, and the next copy is read as the
+// same.
 func FuzzHeaders(f *testing.F) {
 	f.Add("string redeliver-attempt=3\nstring redeliver-amqp-routing-key=orders\nstring redeliver-amqp-delivery-mode=1\nint32 tries=7")
 	f.Add("int64 redeliver-attempt=3\ntable redeliver-amqp-foreign=group\nlist redeliver-due=x")
@@ -45,7 +44,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("list x-death=orders\nstring CC=a\nstring redeliver-amqp-cc=b\nuint8 x=9")
 	f.Fuzz(func(t *testing.T, block string) {
 		d := amqp091.Delivery{Headers: tableOf(block), DeliveryMode: amqp091.Persistent}
-		ours, findings := original(&d)
+		ours, findings := restoreOriginal(&d)
 		for _, h := range ours {
 			if !strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
 				t.Errorf("%q is the user's", h.Name)
@@ -62,7 +61,7 @@ func FuzzHeaders(f *testing.F) {
 		again := amqp091.Delivery{
 			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
 		}
-		if _, findings := original(&again); len(findings) > 0 {
+		if _, findings := restoreOriginal(&again); len(findings) > 0 {
 			t.Errorf("what we wrote is a finding: %v", findings)
 		}
 		if again.Exchange != d.Exchange || again.RoutingKey != d.RoutingKey || again.Expiration != d.Expiration || again.UserId != d.UserId || again.ReplyTo != d.ReplyTo || again.DeliveryMode != d.DeliveryMode {
@@ -74,7 +73,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// sameText is reflect.DeepEqual for tables in which a float may be no number.
+// sameText is reflect.DeepEqual for tables that may contain NaN.
 func sameText(a, b amqp091.Table) bool {
 	if len(a) != len(b) {
 		return false
@@ -88,7 +87,7 @@ func sameText(a, b amqp091.Table) bool {
 	return true
 }
 
-// The properties of a dead letter come out of a file that somebody may have edited.
+// The properties of a dead letter may come from an edited file.
 func FuzzProperties(f *testing.F) {
 	f.Add("delivery-mode=2\npriority=256\ntimestamp=2026-01-31T12:00:00Z\nheader-type/tries=int32", "tries", "7")
 	f.Add("header-type/a=uint8\nheader-type/b=time.Time\nexchange=", "a", "256")
@@ -102,9 +101,9 @@ func FuzzProperties(f *testing.F) {
 			key, text, _ := strings.Cut(line, "=")
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
-		r := recordOfDead(m, m.Headers, nil)
+		r := recordFrom(m, m.Headers, nil)
 		v, there := r.Headers[name]
-		if there == brokers(name) {
+		if there == isBrokerHeader(name) {
 			t.Fatalf("header %q is there: %t", name, there)
 		}
 		if !there {
@@ -116,8 +115,7 @@ func FuzzProperties(f *testing.F) {
 	})
 }
 
-// RabbitMQ's refusals are text for people: what is read out of one is an argument, or
-// nothing.
+// RabbitMQ's refusals are text for people. Parsing one yields an argument or nothing.
 func FuzzLearn(f *testing.F) {
 	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'orders' in vhost '/': received none but current is the value 'true' of type 'bool'")
 	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders' in vhost '/': received the value '5' of type 'signedint' but current is the value '99999999999999999999' of type 'long'")
@@ -126,7 +124,7 @@ func FuzzLearn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reason string) {
 		args := amqp091.Table{"x": "y"}
 		before := len(args)
-		if !learn(args, reason) && (len(args) != before || args["x"] != "y") {
+		if !applyDifference(args, reason) && (len(args) != before || args["x"] != "y") {
 			t.Errorf("%q said nothing and changed %v", reason, args)
 		}
 		if err := args.Validate(); err != nil {
@@ -135,7 +133,7 @@ func FuzzLearn(f *testing.F) {
 	})
 }
 
-// The management API's answers, of which an empty object may be an empty list.
+// The management API may answer an empty list for an empty object.
 func FuzzManagementAnswer(f *testing.F) {
 	f.Add([]byte(`[{"name":"orders","type":"quorum","durable":true,"arguments":{"x-message-ttl":60000},"policy":null,"effective_policy_definition":[],"delivery_limit":"unlimited","messages":3}]`))
 	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
@@ -156,8 +154,7 @@ func FuzzManagementAnswer(f *testing.F) {
 	})
 }
 
-// A broker has queues of any name. One that is a shard of a delay queue of ours is
-// called as we would call it.
+// A queue of any name that counts as a shard of a delay queue has the name that redeliver would give it.
 func FuzzLevelOfQueue(f *testing.F) {
 	for _, name := range []string{"orders.retry.10s", "orders.retry.10s.2", "orders.retry.10s.02", "orders.retry.10s.+2", "orders.retry.90s", "orders.retry", "orders.retry.10s.9223372036854775808", "orders.retry.1m.x"} {
 		f.Add(name)

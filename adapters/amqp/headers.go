@@ -15,8 +15,8 @@ import (
 
 const headerID = redeliver.HeaderID
 
-// The headers for what must not be republished as it is: it would end the wait
-// early, close the channel, or send the message elsewhere as well.
+// The headers that replace properties and headers which must not be republished. They would end the wait early, close
+// the channel, or send the message elsewhere too.
 const (
 	HeaderExchange     = "redeliver-amqp-exchange"
 	HeaderRoutingKey   = "redeliver-amqp-routing-key"
@@ -39,23 +39,20 @@ const (
 	HeaderMAC = "redeliver-amqp-mac"
 )
 
-// headerCopies is how often a message on the way back was written there anew because it
-// had come back often.
+// headerCopies is how often a message was rewritten to the retry queue because it came back often.
 const headerCopies = "redeliver-amqp-copies"
 
-// headerPart is, in a dead letter with a part of a body that was too large, which part of
-// how many: 2/3.
+// headerPart is the number of a part in the DLQ and the number of all parts, such as 2/3, if a body was too large.
 const headerPart = "redeliver-amqp-part"
 
 const directReplyTo = "amq.rabbitmq.reply-to"
 
-// copies are the headers that make the broker send a message elsewhere too, by
-// ours in which they travel.
-var copies = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
+// copyHeaders maps redeliver's headers to the headers CC and BCC that they replace.
+var copyHeaders = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
 
-// brokers reports whether a header is the broker's own: read, never republished,
-// because x-death that names the target of a dead-lettering is a cycle.
-func brokers(name string) bool {
+// isBrokerHeader reports whether the broker writes a header. redeliver reads such headers and never republishes them:
+// an x-death that names the target of a dead-lettering counts as a cycle.
+func isBrokerHeader(name string) bool {
 	switch name {
 	case "x-death", "x-delivery-count", "x-acquired-count":
 		return true
@@ -64,31 +61,31 @@ func brokers(name string) bool {
 	}
 }
 
-// usual is how many headers of ours a message has that waits: a table with room
-// for them and for one of its own is half as large as the next.
-const usual = 13
+// usualHeaders is how many of redeliver's headers a waiting message has. With room for these and one more, a table is
+// half as large as the next size.
+const usualHeaders = 13
 
-// plain is the message as its publisher made it, but for what the broker added.
-func plain(d *amqp091.Delivery) amqp091.Publishing {
+// plainCopy returns the message as its publisher made it, without the broker's headers.
+func plainCopy(d *amqp091.Delivery) amqp091.Publishing {
 	p := amqp091.Publishing{
-		Headers:     make(amqp091.Table, len(d.Headers)+usual),
+		Headers:     make(amqp091.Table, len(d.Headers)+usualHeaders),
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
 		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
 		Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
 	}
 	for name, v := range d.Headers {
-		if !brokers(name) {
+		if !isBrokerHeader(name) {
 			p.Headers[name] = v
 		}
 	}
 	return p
 }
 
-// publishing makes the message to be written to a queue of ours: the user's body,
-// properties and headers, and, where st is not nil, redeliver's headers.
+// publishing returns the message for one of redeliver's queues: the user's body, properties and headers, and
+// redeliver's headers if st is not nil.
 func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	d := r.own()
-	p := plain(d)
+	p := plainCopy(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	var foreign amqp091.Table
 	for name, v := range d.Headers {
@@ -100,7 +97,7 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 			delete(p.Headers, name)
 		}
 	}
-	for ours, name := range copies {
+	for ours, name := range copyHeaders {
 		if v, ok := p.Headers[name]; ok {
 			p.Headers[ours] = v
 			delete(p.Headers, name)
@@ -124,9 +121,9 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 		p.Headers[HeaderDeliveryMode] = strconv.Itoa(int(d.DeliveryMode))
 	}
 	if st != nil && len(r.keys) > 0 {
-		p.Headers[HeaderMAC] = strings.Repeat("=", statekeys.Size) // its room, until all headers stand
+		p.Headers[HeaderMAC] = strings.Repeat("=", statekeys.Size) // reserves its size until all headers are set
 	}
-	p.Headers[HeaderExchange] = d.Exchange // the default exchange is "", and that is said
+	p.Headers[HeaderExchange] = d.Exchange // also for the default exchange, which is ""
 	p.Headers[HeaderRoutingKey] = d.RoutingKey
 	if st != nil {
 		for name, value := range st.Headers() {
@@ -136,10 +133,9 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	return p
 }
 
-// original takes redeliver's headers off a delivery from one of its queues and
-// puts back what they stand for. It returns them as text, with findings for
-// those that are none.
-func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
+// restoreOriginal removes redeliver's headers from a delivery of one of its queues and restores what they replace. It
+// returns them as text, with findings for those that are not text.
+func restoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
 	theirs := 0
 	for name := range d.Headers {
 		if !strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -150,11 +146,11 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 	ours = make([]redeliver.Header, 0, len(d.Headers)-theirs)
 	for name, v := range d.Headers {
 		switch {
-		case brokers(name):
+		case isBrokerHeader(name):
 		case !strings.HasPrefix(name, redeliver.HeaderPrefix):
 			headers[name] = v
-		case copies[name] != "":
-			headers[copies[name]] = v
+		case copyHeaders[name] != "":
+			headers[copyHeaders[name]] = v
 		case strings.HasPrefix(name, "redeliver-amqp-"):
 		default:
 			text, ok := textOf(v)
@@ -174,8 +170,7 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 		}
 	}
 	if _, ours := d.Headers[HeaderRoutingKey]; ours {
-		// What one of ours brought stands in these headers; a delivery without
-		// them was put here by somebody else and is its own original.
+		// These headers mark a message that redeliver wrote. Any other delivery here is its own original.
 		d.Exchange, d.RoutingKey = text(HeaderExchange), text(HeaderRoutingKey)
 		d.Expiration, d.UserId = text(HeaderExpiration), text(HeaderUserID)
 		if reply := text(HeaderReplyTo); reply != "" {
@@ -192,8 +187,8 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 	return ours, findings
 }
 
-// strangers reports redeliver headers that are not believed.
-func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
+// foreignHeaders reports headers of redeliver that are not trusted.
+func foreignHeaders(headers amqp091.Table, problem string) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -207,9 +202,9 @@ func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
 	return found
 }
 
-// lifetime is the expiration of a message: how long its publisher gave it.
+// lifetime parses the expiration of a message.
 func lifetime(expiration string) (time.Duration, bool) {
-	if expiration == "" { // the error that says so is an allocation
+	if expiration == "" { // ParseInt would allocate an error
 		return 0, false
 	}
 	ms, err := strconv.ParseInt(expiration, 10, 64)

@@ -17,14 +17,14 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// names of headers that mean something to somebody, besides any others.
+// names of headers with a meaning
 var specialNames = []string{
 	"CC", "BCC", "cc", "x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-mine", UUIDHeader, "",
 	redeliver.HeaderAttempt, redeliver.HeaderDue, redeliver.HeaderGroup, HeaderExchange, HeaderRoutingKey, HeaderCC, HeaderBCC, HeaderForeign,
 	HeaderReplyTo, HeaderUserID, HeaderExpiration, HeaderDeliveryMode, "redeliver-", "redeliver-amqp-else", "Redeliver-x",
 }
 
-// anyValue is what the client reads of a header, depth tables deep at most.
+// anyValue returns a header value of any type that the client reads, with at most depth nested tables.
 func anyValue(t *rapid.T, depth int) any {
 	kinds := 15
 	if depth > 0 {
@@ -101,14 +101,14 @@ func anyDelivery(t *rapid.T) amqp091.Delivery {
 	return d
 }
 
-// A message that waited on a queue of ours is what it was when it came, but for
-// what the broker had added; so is what is left of it after the next wait.
-func TestAMessageComesBackAsItWas(t *testing.T) {
+// A message that waited on a redeliver queue comes back unchanged, without the broker's headers, also after the next
+// wait.
+func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := anyDelivery(t)
 		want := first
 		want.Headers = maps.Clone(first.Headers)
-		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 		if len(want.Headers) == 0 {
 			want.Headers = nil
 		}
@@ -125,7 +125,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 				t.Fatalf("it waits with %+v", p)
 			}
 			for name := range p.Headers {
-				if brokers(name) || name == "CC" || name == "BCC" {
+				if isBrokerHeader(name) || name == "CC" || name == "BCC" {
 					t.Fatalf("it waits with the header %s", name)
 				}
 			}
@@ -133,7 +133,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 			back.Headers = maps.Clone(p.Headers)
 			back.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.retry.10s"}}
 			back.Headers["x-delivery-count"] = int64(1)
-			ours, findings := original(&back)
+			ours, findings := restoreOriginal(&back)
 			got, more := redeliver.ParseHeaders("orders", ours)
 			if findings = append(findings, more...); len(findings) > 0 || !reflect.DeepEqual(got, st) {
 				t.Fatalf("the state is %+v, want %+v; %v", got, st, findings)
@@ -146,33 +146,33 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// What somebody else put on a queue of ours is its own original.
-func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
+// A message that another program put on a redeliver queue is its own original.
+func TestForeignDeliveryIsItsOwnOriginal(t *testing.T) {
 	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
 	want.Headers = amqp091.Table{"mine": "x"}
-	ours, findings := original(&d)
+	ours, findings := restoreOriginal(&d)
 	if !reflect.DeepEqual(d, want) || len(ours) > 0 || len(findings) != 1 || findings[0].Header != redeliver.HeaderError {
 		t.Errorf("%+v, %v, %v", d, ours, findings)
 	}
 }
 
-func TestStrangersAreAllNamed(t *testing.T) {
-	found := strangers(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
+func TestForeignHeadersAreReported(t *testing.T) {
+	found := foreignHeaders(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
 	if len(found) != 2 || len(found[0].Value) > 64 || found[0].Problem != "not believed" {
 		t.Errorf("%v", found)
 	}
 }
 
-// A table of headers has room for thousands, on an origin and on a queue that redeliver writes.
-func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
+// A table has room for thousands of headers, on an origin and on a queue that redeliver writes.
+func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	table := make(amqp091.Table, n)
 	for i := range n {
 		table["redeliver-"+strconv.Itoa(i)] = []any{strings.Repeat("x", 1000)}
 	}
-	_, garbage := original(&amqp091.Delivery{Headers: table})
-	for what, found := range map[string][]redeliver.Finding{"on an origin": strangers(table, ""), "on a queue of ours": garbage} {
+	_, garbage := restoreOriginal(&amqp091.Delivery{Headers: table})
+	for what, found := range map[string][]redeliver.Finding{"on an origin": foreignHeaders(table, ""), "on a queue of ours": garbage} {
 		size := 0
 		for _, f := range found {
 			size += len(f.Header) + len(f.Value) + len(f.Problem)
@@ -184,11 +184,11 @@ func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 }
 
 // The size is what the client really writes.
-func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
-	wire := newWire(t)
+func TestHeaderSizeMatchesTheClient(t *testing.T) {
+	wire := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDelivery(t)
-		p := plain(&d)
+		p := plainCopy(&d)
 		if rapid.Bool().Draw(t, "int") {
 			p.Headers["int"] = 5
 		}
@@ -204,48 +204,48 @@ func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
 
 const frame = 128 << 10
 
-// large is a delivery of a broker: its headers fit into a frame.
+// large returns a delivery whose headers fit into a frame.
 func large(t *rapid.T) amqp091.Delivery {
 	d := anyDelivery(t)
 	delete(d.Headers, "fill")
 	if d.Headers == nil {
 		d.Headers = amqp091.Table{}
 	}
-	p := plain(&d)
+	p := plainCopy(&d)
 	p.Headers = maps.Clone(d.Headers)
 	p.Headers["fill"] = ""
 	room := frame - frameOverhead - headerSize(&p)
-	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(spare+100, spare+1000)).Draw(t, "less"))
+	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(waitingRoom+100, waitingRoom+1000)).Draw(t, "less"))
 	return d
 }
 
-// What waits fits into a frame with the room that the broker needs, has all that
-// is the user's and all that is needed to come back; otherwise it is refused.
-func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
+// A waiting copy fits into a frame with room for the broker, and has everything that the user set and that it needs
+// to come back. Otherwise it is refused.
+func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "*errors.errorString", Policy: "p"}
 	rapid.Check(t, func(t *rapid.T) {
 		rec := record{Delivery: large(t)}
 		full := rec.publishing(&st)
-		p, err := rec.waiting(&st, time.Time{}, frame, spare)
+		p, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom)
 		least := maps.Clone(full.Headers)
 		for _, name := range dispensable {
 			delete(least, name)
 		}
 		full.Headers = least
-		fits := headerSize(&full) <= frame-8-spare
+		fits := headerSize(&full) <= frame-8-waitingRoom
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
 			t.Fatalf("%v, but without what it can spare it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return
-		case headerSize(&p) > frame-8-spare:
+		case headerSize(&p) > frame-8-waitingRoom:
 			t.Fatalf("it has %d bytes", headerSize(&p))
 		}
 		if _, told := p.Headers[redeliver.HeaderError]; !told {
 			short := full
 			short.Headers = maps.Clone(least)
 			short.Headers[redeliver.HeaderError], short.Headers[redeliver.HeaderPolicy] = strings.Repeat("e", 128), "p"
-			if headerSize(&short) <= frame-8-spare {
+			if headerSize(&short) <= frame-8-waitingRoom {
 				t.Fatal("the error is left out, and its beginning would fit")
 			}
 		}
@@ -258,10 +258,9 @@ func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
 	})
 }
 
-// The DLQ takes all that a frame has brought, with the user's headers and, as
-// long as there is room, why it is there. Nothing that is put there goes elsewhere
-// too, expires, or is refused.
-func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
+// The DLQ accepts every message that came in a frame, with the user's headers and, if there is room, the reason. Such
+// a copy goes nowhere else, does not expire, and is not refused.
+func TestDLQAcceptsEveryFrame(t *testing.T) {
 	st := redeliver.State{
 		ID: "id", Group: "orders", Origin: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "x", Policy: "p",
 		Reason: redeliver.ReasonUnschedulable, FirstFailed: time.Now(), LastFailed: time.Now(),
@@ -271,7 +270,7 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 		d := large(t)
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return name == "cc" || strings.HasPrefix(name, "Redeliver-") })
 		rec := record{Delivery: d}
-		p := rec.dead(&st, frame)
+		p := rec.deadCopy(&st, frame)
 		size := headerSize(&p)
 		if size > frame-frameOverhead {
 			t.Fatalf("it has %d bytes", size)
@@ -279,13 +278,13 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 		if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.Headers["CC"] != nil || p.Headers["BCC"] != nil {
 			t.Fatalf("it has %+v", p)
 		}
-		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-counted {
+		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-countRoom {
 			t.Fatalf("there is no room for a count: %d bytes", size)
 		}
 		got := maps.Clone(p.Headers)
 		if _, ok := p.Headers[HeaderRoutingKey]; ok {
 			back := deliveryOf(p, "", "orders.dlq")
-			original(&back)
+			restoreOriginal(&back)
 			got = back.Headers
 		} else {
 			bare++
@@ -300,7 +299,7 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 				}
 			}
 		}
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return brokers(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 		if !reflect.DeepEqual(got, d.Headers) {
 			t.Fatalf("it has other headers than the original")
 		}
@@ -310,8 +309,8 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 	}
 }
 
-// A table that the client read must not become deeper, or longer, than it reads.
-func TestTheClientCanReadWhatWaits(t *testing.T) {
+// A copy must not exceed the client's limits for tables that it could read.
+func TestClientCanReadWaitingCopies(t *testing.T) {
 	nested := func(n int) amqp091.Table {
 		table := amqp091.Table{}
 		for range n - 1 {
@@ -341,18 +340,18 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := record{Delivery: amqp091.Delivery{Headers: row.headers}}
-			if _, err := rec.waiting(&st, time.Time{}, frame, spare); (err == nil) != row.waits {
+			if _, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom); (err == nil) != row.waits {
 				t.Errorf("%v, want that it waits: %v", err, row.waits)
 			}
-			p := rec.dead(&st, frame)
-			if depth(p.Headers) > mostDepth+1 || len(p.Headers) > mostFields {
+			p := rec.deadCopy(&st, frame)
+			if depth(p.Headers) > maxDepth+1 || len(p.Headers) > maxFields {
 				t.Errorf("in the DLQ it has %d headers, %d deep", len(p.Headers), depth(p.Headers))
 			}
 		})
 	}
 }
 
-func TestWhatIsImpossibleIsNamed(t *testing.T) {
+func TestUnwritableMessagesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	ok := strings.Repeat("x", 255)
 	for want, p := range map[string]amqp091.Publishing{
@@ -365,23 +364,23 @@ func TestWhatIsImpossibleIsNamed(t *testing.T) {
 		"its header BCC is no list":         {Headers: amqp091.Table{"BCC": nil}},
 		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
-		err := writable(&p, ok, ok, frame)
+		err := checkWritable(&p, ok, ok, frame)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := writable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
+	if err := checkWritable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
+	if err := checkWritable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
+	if err := checkWritable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
 		t.Errorf("frames have no limit: %v", err)
 	}
 }
 
-func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
+func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 	at, seen := time.Unix(1_700_000_000, 0), time.Unix(1_800_000_000, 5)
 	for name, row := range map[string]struct {
 		expiration  string
@@ -389,7 +388,7 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 		want        time.Time
 	}{
 		"none":               {"", at, seen, time.Time{}},
-		"of a message":       {"1500", at, seen, at.Add(2500 * time.Millisecond)}, // its time has whole seconds
+		"of a message":       {"1500", at, seen, at.Add(2500 * time.Millisecond)}, // the timestamp has whole seconds
 		"0":                  {"0", at, seen, at.Add(time.Second)},
 		"first seen":         {"1500", time.Time{}, seen, seen.Add(1500 * time.Millisecond)},
 		"never seen":         {"1500", time.Time{}, time.Time{}, time.Time{}},
@@ -398,15 +397,15 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 		"longer than a year": {"99999999999999", at, seen, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := expires(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
+			if got := expiryOf(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
 	}
 }
 
-// Of the end in the header and that of the expiration the earlier counts. The header may be a time of AMQP's, too.
-func TestTheEarlierEndOfAMessageCounts(t *testing.T) {
+// The earlier of the expiry in the header and the expiration counts. The header may be an AMQP time too.
+func TestEarlierExpiryCounts(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	for name, row := range map[string]struct {
 		header     any
@@ -420,7 +419,7 @@ func TestTheEarlierEndOfAMessageCounts(t *testing.T) {
 		"header is wrong": {int64(7), "60000", at.Add(61 * time.Second)},
 	} {
 		d := &amqp091.Delivery{Headers: amqp091.Table{redeliver.HeaderExpires: row.header}, Expiration: row.expiration, Timestamp: at}
-		if got := expires(d, at); !got.Equal(row.want) {
+		if got := expiryOf(d, at); !got.Equal(row.want) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
 	}

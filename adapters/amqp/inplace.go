@@ -9,147 +9,152 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// inPlace is the turn of a suspect that keeps its place: it cannot be moved to a queue of suspects, and what the broker counted
-// of it says nothing, because that rises for all that is behind a killer, too. So it stays, in a turn of its own like any other,
-// and is charged in a queue beside before it runs, see noteCrashes. The charge is taken back when its process has survived it.
-type inPlace struct {
+// inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no
+// evidence, because it also rises for all messages behind a killer. So it stays in its place and runs in a turn of
+// its own. It is charged with a crash before it runs, see updateCrashCount, and the charge is removed when its
+// process has survived.
+type inPlaceTurn struct {
 	s *source
 	d *delivery
 
-	mu     sync.Mutex
-	state  placeState
-	before int // crashes
+	mu            sync.Mutex
+	state         turnState
+	crashesBefore int // crashes
 }
 
-type placeState uint8
+type turnState uint8
 
 const (
-	placeIdle    placeState = iota
-	placeSeeking            // it waits for its turn
-	placeTaken              // it has its turn, and the lane has not heard of it
-	placeHas                // it has its turn
-	placeLeaving            // the charge is taken back
+	turnIdle    turnState = iota
+	turnSeeking           // waits for its turn
+	turnTaken             // has its turn, but the lane does not know yet
+	turnHeld              // has its turn
+	turnEnding            // the charge is being removed
 )
 
-// begins reports whether the message has its turn. If not, it seeks one, and the lane hears when it has it.
-func (p *inPlace) begins() bool {
+// beginOrSeek reports whether the message has its turn. If not, it starts to seek one, and notifies the lane when it
+// has it.
+func (p *inPlaceTurn) beginOrSeek() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == placeIdle {
-		p.state = placeSeeking
-		p.s.tasks.do(p.seek)
+	if p.state == turnIdle {
+		p.state = turnSeeking
+		p.s.tasks.start(p.seek)
 	}
-	return p.state == placeHas
+	return p.state == turnHeld
 }
 
-// has reports whether the message still has the turn that it has taken. Now it may begin.
-func (p *inPlace) has() bool {
+// confirmTurn reports whether the message still has its turn. It may begin then.
+func (p *inPlaceTurn) confirmTurn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == placeTaken {
-		p.state = placeHas
+	if p.state == turnTaken {
+		p.state = turnHeld
 	}
-	return p.state == placeHas
+	return p.state == turnHeld
 }
 
-func (p *inPlace) set(state placeState) {
+func (p *inPlaceTurn) setState(state turnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = state
 }
 
-// seek takes a turn, and notes the charge.
-func (p *inPlace) seek() {
-	s, turn, ctx := p.s, p.s.r.client.turn, p.s.calling
-	for c := (charge{}); turn.Take(ctx, &s.r.sub.Gate); {
+// seek takes a turn and writes the charge.
+func (p *inPlaceTurn) seek() {
+	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
+	for c := (crashCharge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.noteCrashes(try, p.d.id(), c.add)
+		err := s.r.updateCrashCount(try, p.d.id(), c.add)
 		cancel()
 		if err == nil {
 			p.mu.Lock()
-			p.state, p.before = placeTaken, c.before
+			p.state, p.crashesBefore = turnTaken, c.crashesBefore
 			p.mu.Unlock()
-			if !s.lane.Post(p.come) {
+			if !s.lane.Post(p.turnCame) {
 				p.end(false)
 			}
 			return
 		}
 		turn.Give()
 		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
-		timer := time.NewTimer(inquiry)
+		timer := time.NewTimer(suspectPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 		}
 	}
-	p.set(placeIdle)
+	p.setState(turnIdle)
 }
 
-// charge is one crash more for a message. A try to note it may fail and have noted it: the next one must not add another.
-type charge struct {
-	before int // the crashes that the first try found
-	known  bool
+// crashCharge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
+// add another.
+type crashCharge struct {
+	crashesBefore int // the crashes that the first try found
+	known         bool
 }
 
-// add is the crashes of a message that had n.
-func (c *charge) add(n int) int {
+// add returns the crashes of a message that had n.
+func (c *crashCharge) add(n int) int {
 	if !c.known {
-		c.before, c.known = n, true
+		c.crashesBefore, c.known = n, true
 	}
-	return max(n, c.before+1)
+	return max(n, c.crashesBefore+1)
 }
 
-// come is called by the lane's goroutine when the message has its turn. It may have ended meanwhile, or nothing may begin: then
-// the others must not wait for it.
-func (p *inPlace) come() {
+// turnCame runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
+// may begin, it ends the turn so that others need not wait.
+func (p *inPlaceTurn) turnCame() {
 	s, m := p.s, p.d.m
-	if s.stopped || s.tired || p.d.what != open || s.r.sub.Gate.Closed() {
+	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.sub.Gate.Closed() {
 		p.end(false)
 		return
 	}
-	if !p.has() {
+	if !p.confirmTurn() {
 		return
 	}
 	m.Alone = true
-	if p.before >= s.r.layout.policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: p.before}
+	if p.crashesBefore >= s.r.layout.policy.MaxCrashes {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: p.crashesBefore}
 	}
 }
 
-// end ends a turn, if there is one: the process has not died of the message. settled says that the message is.
-func (p *inPlace) end(settled bool) {
+// end ends a turn, if there is one, because the process has survived the message. settled reports whether the message
+// is settled.
+func (p *inPlaceTurn) end(settled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != placeTaken && p.state != placeHas {
+	if p.state != turnTaken && p.state != turnHeld {
 		return
 	}
-	p.state = placeLeaving
-	p.s.tasks.do(func() {
-		p.acquit(settled)
+	p.state = turnEnding
+	p.s.tasks.start(func() {
+		p.removeCharge(settled)
 		p.s.r.client.turn.Give()
-		p.set(placeIdle)
+		p.setState(turnIdle)
 		p.s.lane.Post(func() {}) // it may want another turn
 	})
 }
 
-// acquitted is the crashes of a message that had n with the charge. Another process may have it by now, and have charged it. A
-// try that failed may have taken the charge back.
-func (p *inPlace) acquitted(n int) int { return min(n, max(p.before, n-1)) }
+// withoutCharge returns the crashes of a message that had n with the charge. Another process may have charged it
+// meanwhile, and a failed try may have removed the charge.
+func (p *inPlaceTurn) withoutCharge(n int) int { return min(n, max(p.crashesBefore, n-1)) }
 
-// acquit takes the charge back, until that has worked or the client is closed: nothing else begins before.
-func (p *inPlace) acquit(settled bool) {
+// removeCharge removes the charge. It repeats that until it succeeds or the client is closed, and nothing else begins
+// before.
+func (p *inPlaceTurn) removeCharge(settled bool) {
 	s := p.s
-	less := p.acquitted
+	change := p.withoutCharge
 	if settled {
-		// If its ack is lost it comes back, and nothing else may have run.
+		// If its ack is lost, it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
-		less = func(int) int { return 0 }
+		change = func(int) int { return 0 }
 	}
 	pause := newPause()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
-		err := s.r.noteCrashes(ctx, p.d.id(), less)
+		err := s.r.updateCrashCount(ctx, p.d.id(), change)
 		cancel()
 		if err == nil || s.r.client.consuming.isClosed() {
 			return
@@ -158,14 +163,14 @@ func (p *inPlace) acquit(settled bool) {
 	}
 }
 
-// tasks are goroutines that may be waited for. Safe for concurrent use.
+// tasks is a set of goroutines to wait for. It is safe for concurrent use.
 type tasks struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when there are none; nil where nobody waits
+	idle chan struct{} // closed when no goroutine runs; nil if nothing waits
 }
 
-func (t *tasks) do(f func()) {
+func (t *tasks) start(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++
@@ -184,7 +189,7 @@ func (t *tasks) done() {
 	}
 }
 
-// wait returns when there are none, or ctx ends.
+// wait returns when no goroutine runs or ctx ends.
 func (t *tasks) wait(ctx context.Context) {
 	t.mu.Lock()
 	if t.n == 0 {

@@ -7,41 +7,41 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A try to note a crash that fails may have noted it. The next try does not add another: lost connections sent a message that
-// had killed nobody to the DLQ.
-func TestAChargeIsNotedOnce(t *testing.T) {
-	var c charge
-	for _, row := range []struct{ noted, want int }{{1, 2}, {2, 2}, {1, 2}, {3, 3}} { // at first; it was noted; it was not; another process has noted one
+// A failed try to write a crash count may have succeeded, so the next try must not add another. Lost connections sent
+// a message that had killed no process to the DLQ.
+func TestChargeIsWrittenOnce(t *testing.T) {
+	var c crashCharge
+	for _, row := range []struct{ noted, want int }{{1, 2}, {2, 2}, {1, 2}, {3, 3}} { // the first try; it had succeeded; it had not; another process has added one
 		if got := c.add(row.noted); got != row.want {
 			t.Errorf("after %d crashes %d are noted, want %d", row.noted, got, row.want)
 		}
 	}
-	if c.before != 1 {
-		t.Errorf("the message had %d crashes before, want 1", c.before)
+	if c.crashesBefore != 1 {
+		t.Errorf("the message had %d crashes before, want 1", c.crashesBefore)
 	}
 }
 
-func TestAChargeIsTakenBackOnce(t *testing.T) {
-	p := &inPlace{before: 1}
-	for _, row := range []struct{ noted, want int }{{2, 1}, {1, 1}, {3, 2}, {0, 0}} { // at first; it was taken back; another process has charged it; and has settled it
-		if got := p.acquitted(row.noted); got != row.want {
+func TestChargeIsRemovedOnce(t *testing.T) {
+	p := &inPlaceTurn{crashesBefore: 1}
+	for _, row := range []struct{ noted, want int }{{2, 1}, {1, 1}, {3, 2}, {0, 0}} { // the first try; it had succeeded; another process has charged it; another process has settled it
+		if got := p.withoutCharge(row.noted); got != row.want {
 			t.Errorf("of %d crashes %d are left, want %d", row.noted, got, row.want)
 		}
 	}
 }
 
-// A suspect begins when its lane has heard that it has the turn, and not before: it began beside its own turn, and what was
-// decided about it came while it ran.
-func TestASuspectBeginsWhenItsLaneKnows(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+// A suspect begins only when its lane knows that it has its turn. It ran beside its own turn before, and the decision
+// about it came while it ran.
+func TestSuspectBeginsWhenItsLaneKnows(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]
-	p := &inPlace{s: s, d: m.Record, state: placeTaken, before: f.r.layout.policy.MaxCrashes}
-	if p.begins() {
+	p := &inPlaceTurn{s: s, d: m.Record, state: turnTaken, crashesBefore: f.r.layout.policy.MaxCrashes}
+	if p.beginOrSeek() {
 		t.Error("it begins before its lane has heard of its turn")
 	}
-	p.come()
-	if !p.begins() || m.Step != driver.Bury {
+	p.turnCame()
+	if !p.beginOrSeek() || m.Step != driver.Bury {
 		t.Errorf("it does not begin when its lane has heard of its turn, or goes to %v", m.Step)
 	}
 	s.finishTest()

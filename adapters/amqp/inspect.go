@@ -11,16 +11,15 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// The defaults of the broker that matter here.
+// Defaults of the broker.
 const (
-	limitOfFour = 20 // delivery limit of a quorum queue, since RabbitMQ 4
-	inWorker    = 32 // dead_letter_worker_consumer_prefetch
+	rabbitMQ4Limit     = 20 // delivery limit of a quorum queue since RabbitMQ 4
+	deadLetterPrefetch = 32 // dead_letter_worker_consumer_prefetch
 )
 
-// main looks at the queue that is read: what its owner or a policy of the broker
-// does with messages before redeliver does, and what would lose them. exists tells
-// whether another queue is there.
-func (s *survey) main(exists func(string) (bool, error), r ruled) error {
+// checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
+// redeliver does, and what would lose them. exists reports whether another queue exists.
+func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) error {
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:
@@ -36,41 +35,39 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it and its messages", r.Name)
 	}
-	v, ok := r.first("single-active-consumer")
+	v, ok := r.preferred("single-active-consumer")
 	switch one := ok && fmt.Sprint(v.value) == "true"; {
 	case s.layout.ordered() && !one:
-		addCompeting(&s.problems, r.Name, s.layout.policy)
+		addNotSingleActive(&s.problems, r.Name, s.layout.policy)
 	case one && !s.layout.ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
 	for _, v := range r.settings("delayed-retry-type") {
 		s.notef("%s: RabbitMQ delays returned messages (%s); redeliver's retries are not affected, because they are acked when they wait elsewhere", r.Name, v)
 	}
-	_, s.layout.expires = r.least("expires")
-	s.consumerTimeout(r)
-	s.bounds(r)
-	return s.limit(exists, r)
+	_, s.layout.expires = r.lowest("expires")
+	s.checkConsumerTimeout(r)
+	s.noteBounds(r)
+	return s.checkLimit(exists, r)
 }
 
-// leastLimit is the lowest limit at which a message is written anew in time, with as
-// much again to spare.
-const leastLimit = 2 * maxReturns
+// minDeliveryLimit is twice the count at which a message is rewritten.
+const minDeliveryLimit = 2 * maxReturns
 
-// limit looks at the broker's own count of deliveries, at the end of which it
-// takes the message away.
-func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
+// checkLimit checks the broker's delivery limit, at which it removes a message.
+func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) error {
 	if r.Type != amqp091.QueueTypeQuorum {
-		return nil // a classic queue has none
+		return nil // a classic queue has no limit
 	}
-	limit, ok := r.least("delivery-limit")
-	if !ok && s.since(4, 0) && len(r.settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		limit, ok = setting{"delivery-limit", limitOfFour, "RabbitMQ 4's default"}, true
+	limit, ok := r.lowest("delivery-limit")
+	if !ok && s.isAtLeast(4, 0) && len(r.settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+		limit, ok = setting{"delivery-limit", rabbitMQ4Limit, "RabbitMQ 4's default"}, true
 	}
 	if !ok {
 		return nil
 	}
-	exchange, dead := r.first("dead-letter-exchange")
-	key, keyed := r.first("dead-letter-routing-key")
+	exchange, dead := r.preferred("dead-letter-exchange")
+	key, keyed := r.preferred("dead-letter-routing-key")
 	target := fmt.Sprint(key.value)
 	if dead && keyed && exchange.value == "" && target != s.layout.dlq() {
 		there, err := exists(target)
@@ -80,44 +77,44 @@ func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
 		dead = there
 	}
 	n, _ := limit.number()
-	least := int64(leastLimit)
+	minLimit := int64(minDeliveryLimit)
 	if s.layout.ordered() {
-		least = deliveries
+		minLimit = ownDeliveryLimit
 	}
 	known := ""
 	if !s.asked {
-		known = ". What a policy says redeliver knows only with ManagementURL"
+		known = ". redeliver only knows the policies with ManagementURL"
 	}
 	switch {
-	case !dead && n >= least && s.layout.ordered():
+	case !dead && n >= minLimit && s.layout.ordered():
 		s.notef("%s has %s and drops messages that come back more often, also after lost connections and shutdowns", r.Name, limit)
-	case !dead && n >= least:
+	case !dead && n >= minLimit:
 		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
 	case !dead && keyed && exchange.value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
-			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), least, known))
-	case exchange.value == "" && target == s.layout.dlq() && n >= deliveries:
+			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), minLimit, known))
+	case exchange.value == "" && target == s.layout.dlq() && n >= ownDeliveryLimit:
 	case exchange.value == "" && target == s.layout.dlq():
 		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are moved by the broker to %s before redeliver decides, without a reason", r.Name, limit, target)
 	default:
-		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, r.deadLetters(), s.layout.dlq())
+		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, r.deadLetterTarget(), s.layout.dlq())
 	}
 	return nil
 }
 
-// deadLetters says where a queue's dead letters go; "" for nowhere.
-func (r ruled) deadLetters() string {
-	exchange, ok := r.first("dead-letter-exchange")
-	key, keyed := r.first("dead-letter-routing-key")
+// deadLetterTarget describes where a queue's dead letters go, or returns "".
+func (r queueSettings) deadLetterTarget() string {
+	exchange, ok := r.preferred("dead-letter-exchange")
+	key, keyed := r.preferred("dead-letter-routing-key")
 	switch {
 	case !ok:
 		return ""
 	case exchange.value == "" && keyed:
 		return fmt.Sprintf("queue %s", key.value)
 	case exchange.value == "":
-		return "the queue of their routing key" // back into this one
+		return "the queue of their routing key" // back into this queue
 	case keyed:
 		return fmt.Sprintf("exchange %q with routing key %q", exchange.value, key.value)
 	default:
@@ -125,44 +122,44 @@ func (r ruled) deadLetters() string {
 	}
 }
 
-// bounds explains what else takes messages out of the queue unseen.
-func (s *survey) bounds(r ruled) {
+// noteBounds notes other settings that remove messages before redeliver sees them.
+func (s *survey) noteBounds(r queueSettings) {
 	gone := "dropped"
-	if to := r.deadLetters(); to != "" {
+	if to := r.deadLetterTarget(); to != "" {
 		gone = "dead-lettered to " + to
 	}
-	if v, ok := r.least("message-ttl"); ok {
+	if v, ok := r.lowest("message-ttl"); ok {
 		d, _ := v.duration()
 		s.notef("%s has %s: messages that wait there for %s are %s by the broker, and redeliver does not see them; retries are not affected", r.Name, v, d, gone)
 	}
 	for _, key := range []string{"max-length", "max-length-bytes"} {
-		v, ok := r.least(key)
+		v, ok := r.lowest(key)
 		if !ok {
 			continue
 		}
 		overflow := "drop-head"
 		if all := r.settings("overflow"); len(all) > 0 {
 			overflow = fmt.Sprint(all[0].value)
-			if r.Type == amqp091.QueueTypeQuorum { // which prefers the policy
+			if r.Type == amqp091.QueueTypeQuorum { // quorum queues prefer the policy
 				overflow = fmt.Sprint(all[len(all)-1].value)
 			}
 		}
-		if strings.HasPrefix(overflow, declineWhenItFull) {
+		if strings.HasPrefix(overflow, rejectPublish) {
 			s.notef("%s has %s: when it is full, publishers are refused; retries are not affected", r.Name, v)
 		} else {
 			s.notef("%s has %s: when it is full, its oldest messages are %s, and redeliver does not see them; retries are not affected", r.Name, v, gone)
 		}
 	}
-	if v, ok := r.least("expires"); ok {
+	if v, ok := r.lowest("expires"); ok {
 		d, _ := v.duration()
-		s.notef("%s has %s: when nobody has read it for %s the broker deletes it and its messages", r.Name, v, d)
+		s.notef("%s has %s: after %s without a consumer the broker deletes it and its messages", r.Name, v, d)
 	}
 }
 
-// consumerTimeout refuses a queue whose own timeout is shorter than ours, by
-// which messages are handed back in time.
-func (s *survey) consumerTimeout(r ruled) {
-	v, ok := r.least("consumer-timeout")
+// checkConsumerTimeout refuses a queue whose own timeout is shorter than Config.ConsumerTimeout, because messages
+// would be returned too late.
+func (s *survey) checkConsumerTimeout(r queueSettings) {
+	v, ok := r.lowest("consumer-timeout")
 	if !ok {
 		return
 	}
@@ -171,58 +168,58 @@ func (s *survey) consumerTimeout(r ruled) {
 	}
 }
 
-// own looks at one queue of ours.
-func (s *survey) own(q ownQueue, r ruled) {
+// checkOwn checks one of redeliver's queues.
+func (s *survey) checkOwn(q ownQueue, r queueSettings) {
 	if there, ok := s.queues[q.name]; ok {
-		s.differences(q, there)
-		s.depth(q, there)
+		s.checkArguments(q, there)
+		s.noteStuck(q, there)
 	}
 	for _, p := range r.policies {
 		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
 			v := setting{key, p.Definition[key], p.String()}
-			if why := forbids(q, v); why != "" {
+			if why := forbiddenReason(q, v); why != "" {
 				s.problems.Add("queue "+q.name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
 			}
 		}
 	}
 	if q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue {
-		s.consumerTimeout(r)
+		s.checkConsumerTimeout(r)
 	}
 }
 
-// forbids says why a policy must not set this on a queue of ours; "" if it may.
-// Of dead-letter settings the argument comes first, so those are harmless.
-func forbids(q ownQueue, v setting) string {
+// forbiddenReason returns why a policy must not set v on one of redeliver's queues, or "". Dead-letter settings are
+// harmless, because the argument takes precedence.
+func forbiddenReason(q ownQueue, v setting) string {
 	n, _ := v.number()
 	d, _ := v.duration()
 	switch v.key {
 	case "max-length", "max-length-bytes":
 		return "must not be limited: a full queue would stop everything behind it"
 	case "message-ttl":
-		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // how long a dead letter is kept is the user's choice
+		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // the retention of dead letters is the user's choice
 			return ""
 		}
 		return "must not have another TTL: messages would leave it before their time"
 	case "expires":
-		return "must not expire: the broker would delete it with what waits in it"
+		return "must not expire: the broker would delete it with its messages"
 	case "delivery-limit":
 		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
-			return "" // nobody reads a delay queue
+			return "" // a delay queue has no limit of its own
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and looks, too"
 	case "overflow":
-		if q.kind == deadQueue || q.kind == placeQueue || v.value == declineWhenItFull {
+		if q.kind == deadQueue || q.kind == placeQueue || v.value == rejectPublish {
 			return ""
 		}
-		return "must be " + declineWhenItFull + ", or dead-lettering is not at least once"
+		return "must be " + rejectPublish + ", or dead-lettering is not at least once"
 	default:
 		return ""
 	}
 }
 
-// differences refuses a queue of ours that is there with other arguments than it
-// needs. RabbitMQ itself compares only some of them when a queue is declared.
-func (s *survey) differences(q ownQueue, there queueInfo) {
+// checkArguments refuses one of redeliver's queues that exists with other arguments. RabbitMQ itself compares only
+// some of them at a declaration.
+func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 	field := "queue " + q.name
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(q.args)) {
@@ -238,7 +235,7 @@ func (s *survey) differences(q ownQueue, there queueInfo) {
 		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
 	} {
 		have, ok := there.Arguments[key]
-		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // whoever sets no DLQ.Retention takes what is there
+		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // without DLQ.Retention any existing value is accepted
 		if _, ours := q.args[key]; ok && !ours && !kept {
 			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, valueText(have)))
 		}
@@ -252,9 +249,9 @@ func (s *survey) differences(q ownQueue, there queueInfo) {
 	}
 }
 
-// depth notes messages that are stuck: over, and not taken by where they go.
-// They are none of the ready ones.
-func (s *survey) depth(q ownQueue, there queueInfo) {
+// noteStuck notes messages whose level is over but that their target does not accept. They are not among the ready
+// ones.
+func (s *survey) noteStuck(q ownQueue, there queueInfo) {
 	if there.State != "" && there.State != "running" {
 		s.notef("%s is %s", q.name, there.State)
 	}
@@ -267,7 +264,7 @@ func (s *survey) depth(q ownQueue, there queueInfo) {
 		why = s.layout.retry() + " does not exist"
 	}
 	blocked := ""
-	if over >= inWorker {
+	if over >= deadLetterPrefetch {
 		blocked = "; all that wait on this queue wait behind them"
 	}
 	s.notef("%s: %d messages have waited for more than %s and are stuck: %s%s. They move within 3 minutes after it can", q.name, over, delayqueue.LevelName(q.level), why, blocked)
@@ -277,7 +274,7 @@ func (s *survey) notef(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// valueText is a value as it stands in an argument; the empty one is shown.
+// valueText formats the value of an argument, also an empty one.
 func valueText(v any) string {
 	if text, ok := v.(string); ok && text == "" {
 		return `""`

@@ -10,39 +10,36 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// slack is how much longer a level may be than the wait that is put on it: the
-// due time is reckoned before the message is written, so what is left is always
-// a little less than the level that was meant. It may cost so much lateness.
-const slack = 100 * time.Millisecond
+// levelSlack is how much longer than a wait its level may be. The due time is set before the message is written, so
+// the remaining time is always a little shorter than the intended level. It may add that much lateness.
+const levelSlack = 100 * time.Millisecond
 
-// A subscriber reads its short levels itself, and keeps what it gets until it is
-// due: that spares the broker a dead-lettering for every retry, its queues' one
-// worker for that is the slowest part of them, and the message a second trip
-// through a queue. What nobody has read is dead-lettered all the same: a level
-// that its policy no longer has, and what the prefetch leaves in the queue when
-// more falls due than the subscriber manages.
+// A subscriber reads its short levels itself and holds their messages until they are due. That saves a dead-lettering
+// for each retry, which a single worker does and which is the slowest part of the broker's queues, and a second pass
+// through a queue. Unread messages are dead-lettered nevertheless: those of a level that the policy no longer has,
+// and those beyond the prefetch.
 const (
-	readMost = time.Minute      // the longest level that is read
-	unread   = 10 * time.Second // how long after its level a message is left for a reader
+	maxReadLevel = time.Minute      // the longest level that is read
+	readGrace    = 10 * time.Second // how long after its level a message waits for a reader
 )
 
-// Limits that our queues have on the broker's side.
+// The broker's limits on redeliver's queues.
 const (
-	// deliveries is the broker's own limit on queues that we consume: it never
-	// comes first, because crashes are counted, and what reaches it goes to the DLQ.
-	deliveries = 1000
-	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would
-	// drop a message after the twentieth without it; -1 is not known to 3.x.
+	// ownDeliveryLimit is the delivery limit of queues that redeliver consumes. The broker never reaches it first,
+	// because redeliver counts crashes. A message that does reach it goes to the DLQ.
+	ownDeliveryLimit = 1000
+	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
+	// does not know -1.
 	noLimit = 1<<31 - 1
 )
 
-// layout is the queues of one subscription.
+// layout is the set of queues of one subscription.
 type layout struct {
 	topic, queue string
 	policy       redeliver.Policy
 	fingerprint  string
 	ladder       delayqueue.Ladder
-	jitter       time.Duration // the most that the policy's backoff adds to a delay
+	jitter       time.Duration // the most that the policy adds to a delay
 	names        Names
 	shards       int
 	queues       []ownQueue
@@ -50,7 +47,7 @@ type layout struct {
 	discards     bool // there is no DLQ
 }
 
-// ownQueue is one queue that redeliver declares.
+// ownQueue is a queue that redeliver declares.
 type ownQueue struct {
 	name  string
 	kind  kind
@@ -58,9 +55,9 @@ type ownQueue struct {
 	args  amqp091.Table
 }
 
-// read reports whether a subscriber reads the queue, beside the origin.
-func (q ownQueue) read() bool {
-	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= readMost
+// isRead reports whether a subscriber reads the queue beside the origin.
+func (q ownQueue) isRead() bool {
+	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= maxReadLevel
 }
 
 type kind string
@@ -94,24 +91,24 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	l.discards = cfg.DLQ.Discard
 	back := l.retry()
 	if !l.discards {
-		kept := unlimited()
+		kept := unlimitedArgs()
 		if cfg.DLQ.Retention > 0 {
 			kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
 		}
 		l.add(l.dlq(), deadQueue, kept)
 	}
-	l.add(back, retryQueue, l.toDLQ())
-	l.add(l.suspects(), suspectQueue, l.toDLQ())
+	l.add(back, retryQueue, l.deadLetteringArgs())
+	l.add(l.suspects(), suspectQueue, l.deadLetteringArgs())
 	if l.ordered() {
-		l.add(l.place(), placeQueue, unlimited())
+		l.add(l.place(), placeQueue, unlimitedArgs())
 	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
-			args := deadLettering(back)
+			args := deadLetterArgs(back)
 			delete(args, deliveryLimit)
 			ttl := level
-			if level <= readMost {
-				ttl += unread
+			if level <= maxReadLevel {
+				ttl += readGrace
 			}
 			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
 			l.add(l.names.delay(queue, level, shard), delayQueue, args)
@@ -121,20 +118,19 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// ordered reports whether the messages of the queue keep their places.
+// ordered reports whether the queue's policy is ordered.
 func (l *layout) ordered() bool { return ordered(l.policy) }
 
-// hops reports whether a message with so much left leaves a level for a shorter one
-// when the level is over, and does not stay with the level's reader: jitter does,
-// because a hop would only bring it to another reader.
-func (l *layout) hops(left, level time.Duration) bool {
+// mustHop reports whether a message with this remaining time leaves a level for a shorter one when the level is over.
+// Otherwise the level's reader holds it. It holds a rest of jitter, because a hop would only bring that to another
+// reader.
+func (l *layout) mustHop(left, level time.Duration) bool {
 	rest := left - level
 	return rest > l.jitter && rest >= l.ladder[0]
 }
 
-// checkTimeout refuses handlers that may run for longer than the broker leaves a
-// message unacked: they would lose their channel and begin again, uncounted, for
-// ever.
+// checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
+// channel and begin again, uncounted, forever.
 func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	field := "Policy"
 	if _, ok := cfg.Queues[queue]; ok {
@@ -142,61 +138,61 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 	}
 	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
-			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: it takes away what waits for longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
+			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
 	}
 	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
 		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
 	}
-	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is below; Plan notes it
+	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
 		return
 	}
 	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(
-		"must be at most ConsumerTimeout, which is %s: the broker takes the message of a handler that runs longer away from it. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
+		"must be at most ConsumerTimeout, which is %s: the broker takes the message back from a handler that runs longer. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
 }
 
 const (
-	deliveryLimit     = "x-delivery-limit"
-	deadLetterTo      = "x-dead-letter-exchange"
-	deadLetterKey     = "x-dead-letter-routing-key"
-	deadLetterSafely  = "x-dead-letter-strategy"
-	atLeastOnce       = "at-least-once"
-	declineWhenItFull = "reject-publish"
+	deliveryLimit      = "x-delivery-limit"
+	deadLetterTo       = "x-dead-letter-exchange"
+	deadLetterKey      = "x-dead-letter-routing-key"
+	deadLetterStrategy = "x-dead-letter-strategy"
+	atLeastOnce        = "at-least-once"
+	rejectPublish      = "reject-publish"
 )
 
-// deadLettering are the arguments of a quorum queue that moves its messages on
-// to another queue, and loses none when that one is away.
-func deadLettering(to string) amqp091.Table {
+// deadLetterArgs returns the arguments of a quorum queue that dead-letters to another queue, and loses nothing while
+// that is away.
+func deadLetterArgs(to string) amqp091.Table {
 	return amqp091.Table{
-		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: declineWhenItFull,
-		deadLetterTo: "", deadLetterKey: to, deadLetterSafely: atLeastOnce, deliveryLimit: int32(deliveries),
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: rejectPublish,
+		deadLetterTo: "", deadLetterKey: to, deadLetterStrategy: atLeastOnce, deliveryLimit: int32(ownDeliveryLimit),
 	}
 }
 
-// unlimited are the arguments of a quorum queue that drops nothing.
-func unlimited() amqp091.Table {
+// unlimitedArgs returns the arguments of a quorum queue that drops nothing.
+func unlimitedArgs() amqp091.Table {
 	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
 }
 
-// toDLQ are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
-// DLQ it drops none: redeliver decides, and reports it.
-func (l *layout) toDLQ() amqp091.Table {
+// deadLetteringArgs returns the arguments of a quorum queue that dead-letters to the DLQ before it drops a message.
+// Without a DLQ it drops nothing: redeliver decides and reports.
+func (l *layout) deadLetteringArgs() amqp091.Table {
 	if l.discards {
-		return unlimited()
+		return unlimitedArgs()
 	}
-	return deadLettering(l.dlq())
+	return deadLetterArgs(l.dlq())
 }
 
-// origin is the queue that is read, as it is created where it does not exist.
-func (l *layout) origin(t Topology) ownQueue {
-	args := l.toDLQ()
-	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
+// originQueue returns the queue of the subscription as redeliver would create it.
+func (l *layout) originQueue(t Topology) ownQueue {
+	args := l.deadLetteringArgs()
+	if l.ordered() { // crashes are counted otherwise, and nothing is rewritten
 		args[deliveryLimit] = int32(noLimit)
 	}
 	if t.QueueArgs != nil {
 		args = t.QueueArgs
 	}
 	if l.ordered() {
-		args = single(args)
+		args = withSingleConsumer(args)
 	}
 	return ownQueue{name: l.queue, kind: mainQueue, args: args}
 }

@@ -24,25 +24,24 @@ import (
 
 var errClosed = errors.New("amqp: the client is closed")
 
-// link is one connection to the broker, dialled again when it is needed and
-// gone. Reading and publishing have one each: a broker in alarm stops those that
-// publish, and acks must still get through.
+// link is one connection to the broker. It reconnects when it is used after a loss. Reading and publishing have
+// separate ones, because a broker in alarm blocks connections that publish, and acks must still get through.
 type link struct {
 	cfg   *Config
 	name  string
-	reads bool // messages: see screen
+	reads bool // reads messages, see headerFilter
 
 	mu     sync.Mutex
 	conn   *amqp091.Connection
 	closed bool
-	next   int // of cfg.URLs
+	next   int // index in cfg.URLs
 
 	// blocked is closed while the broker is in alarm and takes no messages.
 	blocked engine.Gate
 	onBlock func(reason string, blocked bool)
 }
 
-// get returns the open connection, or dials one: each URL once.
+// get returns the open connection, or dials each URL once.
 func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +57,7 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 		conn, err := l.dial(ctx, url)
 		if err == nil {
 			l.conn = conn
-			l.watch(conn)
+			l.watchAlarms(conn)
 			return conn, nil
 		}
 		l.next = (l.next + 1) % len(l.cfg.URLs)
@@ -73,7 +72,7 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error) {
 	cfg := l.cfg.AMQP
 	if cfg.TLSClientConfig != nil {
-		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host into it
+		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host name into it
 	}
 	cfg.Properties = amqp091.Table{}
 	maps.Copy(cfg.Properties, l.cfg.AMQP.Properties)
@@ -89,15 +88,15 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 			if err != nil {
 				return nil, err
 			}
-			// The handshake too; the client takes the deadline off after it.
+			// For the handshake too; the client removes the deadline after it.
 			return conn, conn.SetDeadline(time.Now().Add(l.cfg.DialTimeout))
 		}
 	}
-	url, secure, err := inside(url, cfg.TLSClientConfig)
+	url, secure, err := dialTarget(url, cfg.TLSClientConfig)
 	if err != nil {
 		return nil, err
 	}
-	var in *screen
+	var in *headerFilter
 	dial := cfg.Dial
 	cfg.Dial = func(network, addr string) (net.Conn, error) {
 		conn, err := dial(network, addr)
@@ -107,27 +106,27 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 		if secure != nil {
 			safe := tls.Client(conn, secure)
 			if err := safe.HandshakeContext(ctx); err != nil {
-				_ = conn.Close() // the handshake's error says more
+				_ = conn.Close() // the handshake's error is more helpful
 				return nil, err
 			}
 			conn = safe
 		}
 		if l.reads {
-			in = newScreen(conn)
+			in = newHeaderFilter(conn)
 			conn = in
 		}
-		return gather(conn), nil
+		return newGatheringConn(conn), nil
 	}
 	conn, err := amqp091.DialConfig(url, cfg)
 	if err == nil && in != nil {
-		in.frame.Store(int64(conn.Config.FrameSize)) // before anything is asked for
+		in.frame.Store(int64(conn.Config.FrameSize)) // before any message is requested
 	}
 	return conn, err
 }
 
-// inside is what the client dials: of amqps what is inside of TLS, because the
-// client lets nobody look at that. secure is the TLS, made as the client would.
-func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
+// dialTarget returns the URL for the client to dial. For amqps it returns the AMQP inside TLS, because the client
+// gives no access to the decrypted stream. secure is the TLS configuration, as the client would make it.
+func dialTarget(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
 	uri, err := amqp091.ParseURI(raw)
 	if err != nil || uri.Scheme != "amqps" {
 		return raw, nil, err
@@ -146,7 +145,7 @@ func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err er
 	return u.String(), cfg, nil
 }
 
-// tlsOf is the TLS that a URL's parameters ask for.
+// tlsOf returns the TLS configuration that a URL's parameters ask for.
 func tlsOf(uri amqp091.URI) (*tls.Config, error) {
 	cfg := &tls.Config{ServerName: uri.ServerName, MinVersion: tls.VersionTLS12}
 	if uri.CACertFile != "" {
@@ -169,8 +168,8 @@ func tlsOf(uri amqp091.URI) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// watch follows the broker's alarms for as long as the connection lives.
-func (l *link) watch(conn *amqp091.Connection) {
+// watchAlarms follows the broker's alarms until the connection ends.
+func (l *link) watchAlarms(conn *amqp091.Connection) {
 	alarms := conn.NotifyBlocked(make(chan amqp091.Blocking, 8))
 	go func() {
 		on := false
@@ -179,15 +178,15 @@ func (l *link) watch(conn *amqp091.Connection) {
 				continue
 			}
 			on = b.Active
-			l.block(on, b.Reason)
+			l.setBlocked(on, b.Reason)
 		}
 		if on {
-			l.block(false, "the connection is gone")
+			l.setBlocked(false, "the connection is gone")
 		}
 	}()
 }
 
-func (l *link) block(on bool, reason string) {
+func (l *link) setBlocked(on bool, reason string) {
 	if on {
 		l.blocked.Close()
 	} else {
@@ -198,7 +197,7 @@ func (l *link) block(on bool, reason string) {
 	}
 }
 
-// channel opens a channel, dialling first if it must.
+// channel opens a channel. It dials first if needed.
 func (l *link) channel(ctx context.Context) (*amqp091.Channel, error) {
 	conn, err := l.get(ctx)
 	if err != nil {
@@ -211,7 +210,7 @@ func (l *link) channel(ctx context.Context) (*amqp091.Channel, error) {
 	return ch, nil
 }
 
-// frameMax is the negotiated size of a frame, 0 for no limit.
+// frameMax returns the negotiated frame size, or 0 for no limit.
 func (l *link) frameMax() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +220,7 @@ func (l *link) frameMax() int {
 	return l.conn.Config.FrameSize
 }
 
-// channelMax is the negotiated number of channels.
+// channelMax returns the negotiated number of channels.
 func (l *link) channelMax() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,6 +242,6 @@ func (l *link) close() {
 	l.closed, l.conn = true, nil
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // there is nobody left to tell
+		_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // an error would concern nobody
 	}
 }

@@ -21,18 +21,17 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// management asks the broker's management API, which tells what AMQP cannot. It
-// only ever reads.
+// management reads the broker's management API, which reports what AMQP does not.
 type management struct {
-	base  string // without credentials, fit for errors
+	base  string // without credentials, safe for errors
 	user  *url.Userinfo
 	vhost string
 	http  *http.Client
-	// patience is how long a server that has trouble is asked again.
-	patience time.Duration
+	// how long server errors are retried
+	retryTime time.Duration
 }
 
-// newManagement is nil where Config.ManagementURL is not set. c is validated.
+// newManagement returns nil if Config.ManagementURL is not set. c must be validated.
 func newManagement(c *Config) *management {
 	if c.ManagementURL == "" {
 		return nil
@@ -41,7 +40,7 @@ func newManagement(c *Config) *management {
 	if err != nil {
 		return nil
 	}
-	m := &management{user: u.User, vhost: c.AMQP.Vhost, patience: 10 * time.Second}
+	m := &management{user: u.User, vhost: c.AMQP.Vhost, retryTime: 10 * time.Second}
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
@@ -49,14 +48,14 @@ func newManagement(c *Config) *management {
 			m.vhost = uri.Vhost
 		}
 	}
-	transport := &http.Transport{} // no proxy out of the environment
+	transport := &http.Transport{} // ignores proxies of the environment
 	if c.AMQP.TLSClientConfig != nil {
 		transport.TLSClientConfig = c.AMQP.TLSClientConfig.Clone()
-		transport.TLSClientConfig.ServerName = "" // that was the AMQP listener's
+		transport.TLSClientConfig.ServerName = "" // it was for the AMQP listener
 	}
 	m.http = &http.Client{
 		Transport: transport,
-		// The credentials are for this address and no other.
+		// Never send the credentials to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return m
@@ -64,10 +63,10 @@ func newManagement(c *Config) *management {
 
 func (m *management) close() { m.http.CloseIdleConnections() }
 
-// most bounds an answer: thousands of queues fit in.
-const most = 32 << 20
+// maxAnswer bounds an answer. Thousands of queues fit in.
+const maxAnswer = 32 << 20
 
-// answerError is an answer that is not 200.
+// answerError is an answer with a status other than 200.
 type answerError struct {
 	where, what string
 	code        int
@@ -75,20 +74,19 @@ type answerError struct {
 
 func (e *answerError) Error() string { return "amqp: the management API at " + e.where + " " + e.what }
 
-// denied reports whether the user may not see this, or the server does not have it.
-func denied(err error) bool {
+// isDenied reports whether the user may not see a resource, or the server does not have it.
+func isDenied(err error) bool {
 	e, ok := errors.AsType[*answerError](err)
 	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
 }
 
-// get asks for one resource, and asks again where the server has trouble: RabbitMQ
-// 3.10 answers a list of queues with 500 when one of them is deleted meanwhile, and
-// keeps that answer for five times as long as it took to make. Its errors never hold
+// get reads one resource, and retries server errors: RabbitMQ 3.10 answers a list of queues with 500 if one of them
+// is deleted meanwhile, and caches that answer for five times as long as it took to make. Its errors never contain
 // credentials.
 func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.patience))
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.retryTime))
 	return backoff.Retry(func() error {
-		err := m.once(ctx, into, query, path...)
+		err := m.request(ctx, into, query, path...)
 		if e, ok := errors.AsType[*answerError](err); ok && e.code >= http.StatusInternalServerError {
 			return err
 		}
@@ -99,8 +97,8 @@ func (m *management) get(ctx context.Context, into any, query url.Values, path .
 	}, backoff.WithContext(pause, ctx))
 }
 
-// once asks once.
-func (m *management) once(ctx context.Context, into any, query url.Values, path ...string) error {
+// request sends one request.
+func (m *management) request(ctx context.Context, into any, query url.Values, path ...string) error {
 	escaped := make([]string, len(path))
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
@@ -121,17 +119,17 @@ func (m *management) once(ctx context.Context, into any, query url.Values, path 
 	res, err := m.http.Do(req)
 	if err != nil {
 		if outer, ok := errors.AsType[*url.Error](err); ok {
-			err = outer.Err // the address stands before it already
+			err = outer.Err // the text has the address already
 		}
 		return fmt.Errorf("amqp: asking the management API at %s: %w; is Config.ManagementURL right, and the plugin rabbitmq_management enabled?", where, err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("amqp: reading the answer of the management API at %s: %w", where, err)
-	case len(body) > most:
-		return fmt.Errorf("amqp: the management API at %s answers with more than %d MiB", where, most>>20)
+	case len(body) > maxAnswer:
+		return fmt.Errorf("amqp: the management API at %s answers with more than %d MiB", where, maxAnswer>>20)
 	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
 		return &answerError{where, fmt.Sprintf("refuses the user %q of Config.ManagementURL (%s): check the password; the user needs the tag monitoring, or administrator to see everything",
 			m.user.Username(), res.Status), res.StatusCode}
@@ -147,8 +145,7 @@ func (m *management) once(ctx context.Context, into any, query url.Values, path 
 	return nil
 }
 
-// object is a JSON object; an empty one may come as an empty array, because
-// Erlang has one word for both.
+// object is a JSON object. An empty one may come as an empty array, because Erlang does not distinguish them.
 type object map[string]any
 
 func (o *object) UnmarshalJSON(text []byte) error {
@@ -164,14 +161,13 @@ func (o *object) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// serverInfo is what there is to know of the server itself.
+// serverInfo is information about the server.
 type serverInfo struct {
 	Version string `json:"rabbitmq_version"`
 	Cluster string `json:"cluster_name"`
 }
 
-// queueInfo is what the API tells of a queue. What it does not tell, or not yet,
-// is nil: the counts and policies of a queue are seconds behind.
+// queueInfo is the API's information about a queue. Unknown fields are nil; counts and policies are some seconds old.
 type queueInfo struct {
 	Name           string  `json:"name"`
 	Type           string  `json:"type"`
@@ -189,7 +185,7 @@ type queueInfo struct {
 	HeadTimestamp  any     `json:"head_message_timestamp"` // Unix seconds, or an empty text
 }
 
-// stuck is how many messages of a level are over and not on their way: neither ready nor in anybody's hand.
+// stuck returns the number of a level's messages that are over and do not move: neither ready nor unacked.
 func (q *queueInfo) stuck() int64 {
 	if q.Messages == nil || q.Ready == nil {
 		return 0
@@ -237,13 +233,13 @@ func (m *management) queues(ctx context.Context, pattern string) (map[string]que
 	}
 }
 
-// exists reports whether there is a queue.
+// exists reports whether a queue exists.
 func (m *management) exists(ctx context.Context, queue string) (bool, error) {
 	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
 	return len(found) > 0, err
 }
 
-// disabled returns which of the feature flags are known and not enabled.
+// disabled returns the known feature flags among names that are not enabled.
 func (m *management) disabled(ctx context.Context, names ...string) (missing []string, err error) {
 	var flags []struct {
 		Name  string `json:"name"`

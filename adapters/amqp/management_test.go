@@ -17,10 +17,12 @@ func managementAt(url string) *management {
 	return newManagement(&Config{URLs: []string{"amqp://guest:guest@localhost/my%2Fhost"}, ManagementURL: url})
 }
 
-func secretly(url string) string { return strings.Replace(url, "http://", "http://boss:s3cret@", 1) }
+func withPassword(url string) string {
+	return strings.Replace(url, "http://", "http://boss:s3cret@", 1)
+}
 
-// Whatever answers, the error says what and where, and no password.
-func TestOddAnswersOfTheManagementAPI(t *testing.T) {
+// For every wrong answer the error names the problem and the address, and no password.
+func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer http.HandlerFunc
 		want   string
@@ -42,9 +44,9 @@ func TestOddAnswersOfTheManagementAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(row.answer)
 			t.Cleanup(server.Close)
-			m := managementAt(secretly(server.URL))
+			m := managementAt(withPassword(server.URL))
 			defer m.close()
-			m.patience = 100 * time.Millisecond
+			m.retryTime = 100 * time.Millisecond
 			_, err := m.overview(context.Background())
 			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") || len(err.Error()) > 500 {
 				t.Errorf("%v\nwant: %s", err, row.want)
@@ -65,17 +67,17 @@ func text(code int, body string) http.HandlerFunc {
 
 func flood(w http.ResponseWriter) {
 	block := []byte(strings.Repeat(" ", 1<<20))
-	for range most>>20 + 2 {
+	for range maxAnswer>>20 + 2 {
 		if _, err := w.Write(block); err != nil {
 			return
 		}
 	}
 }
 
-func TestAnAPIThatIsNotThere(t *testing.T) {
+func TestUnreachableManagementAPI(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	m := managementAt(secretly(server.URL))
+	m := managementAt(withPassword(server.URL))
 	defer m.close()
 	_, err := m.overview(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "s3cret") {
@@ -83,12 +85,12 @@ func TestAnAPIThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestAnAPIThatNeverAnswers(t *testing.T) {
+func TestSilentManagementAPI(t *testing.T) {
 	over := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(over) })
-	m := managementAt(secretly(server.URL))
+	m := managementAt(withPassword(server.URL))
 	defer m.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -102,23 +104,22 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	t.Cleanup(other.Close)
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	t.Cleanup(server.Close)
-	m := managementAt(secretly(server.URL))
+	m := managementAt(withPassword(server.URL))
 	defer m.close()
 	if _, err := m.overview(context.Background()); err == nil || !strings.Contains(err.Error(), "answers 302 Found") {
 		t.Error(err)
 	}
 }
 
-// A prefix stays, an /api at the end is not doubled, the virtual host is escaped,
-// and all pages are read.
-func TestTheManagementAPIIsAskedWhereItIs(t *testing.T) {
+// A path prefix is kept, an /api at the end is not doubled, the virtual host is escaped, and all pages are read.
+func TestManagementURLs(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.EscapedPath()+" "+r.URL.Query().Get("page"))
 		_, _ = w.Write([]byte(`{"page_count":2,"items":[{"name":"orders` + r.URL.Query().Get("page") + `","arguments":[],"effective_policy_definition":[]}]}`))
 	}))
 	t.Cleanup(server.Close)
-	m := managementAt(secretly(server.URL) + "/rabbit/api/")
+	m := managementAt(withPassword(server.URL) + "/rabbit/api/")
 	defer m.close()
 	found, err := m.queues(context.Background(), "^orders")
 	if err != nil || len(found) != 2 || found["orders1"].Effective == nil || found["orders2"].Messages != nil {
@@ -129,15 +130,15 @@ func TestTheManagementAPIIsAskedWhereItIs(t *testing.T) {
 	}
 }
 
-// A broker that has not yet heard of a consumer's channel says so with a list, because
-// Erlang has one word for an empty list and an empty object.
-func TestAConsumerOfAnUnknownChannelIsOne(t *testing.T) {
+// A broker that does not know a consumer's channel yet answers with an empty list, because Erlang does not
+// distinguish it from an empty object.
+func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 	server := httptest.NewServer(text(200, `{"consumer_details":[
 		{"arguments":{"`+policyArg+`":"one"},"channel_details":{"connection_name":"here"}},
 		{"arguments":{"`+policyArg+`":"one"},"channel_details":[]},
 		{"arguments":[],"channel_details":[]}]}`))
 	t.Cleanup(server.Close)
-	m := managementAt(secretly(server.URL))
+	m := managementAt(withPassword(server.URL))
 	defer m.close()
 	runs, silent, err := m.consumers(context.Background(), "orders")
 	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {

@@ -34,7 +34,7 @@ type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
-	// A copy: a handler that writes into its payload must not change what is retried.
+	// A copy, so that a handler that changes its payload does not change the retry.
 	msg := message.NewMessage(idOf(d), slices.Clone(d.Body))
 	for name, v := range d.Headers {
 		if name == UUIDHeader {
@@ -60,8 +60,7 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
-// textOf is a header's value as text. ok is false for what has none: tables,
-// arrays, nothing.
+// textOf returns a header's value as text. ok is false for tables, arrays and nil.
 func textOf(v any) (text string, ok bool) {
 	switch v := v.(type) {
 	case string:

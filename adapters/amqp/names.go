@@ -14,8 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Limits of names: AMQP's own for a queue is 255 bytes; the longest suffix of
-// ours is ".retry.", a level and a shard.
+// Limits of names. AMQP allows 255 bytes for a queue. The longest suffix is ".retry.", a level and a shard.
 const (
 	maxQueue  = 255
 	maxSuffix = 40
@@ -46,10 +45,10 @@ func (n Names) dlq(queue string) string {
 	return base(queue) + ".dlq"
 }
 
-// suspects is the queue of messages that may have killed their process.
+// suspects returns the queue of messages that may have killed their process.
 func (n Names) suspects(queue string) string { return n.retry(queue) + ".suspects" }
 
-// place is the queue of the notes about suspects that keep their places.
+// place returns the queue of crash counts of ordered messages.
 func (n Names) place(queue string) string { return n.retry(queue) + ".place" }
 
 func (n Names) delay(queue string, level time.Duration, shard int) string {
@@ -60,7 +59,7 @@ func (n Names) delay(queue string, level time.Duration, shard int) string {
 	return name
 }
 
-// level reads the level back from the name of a delay queue of queue.
+// level parses the level in the name of a delay queue of queue.
 func (n Names) level(queue, name string) (time.Duration, bool) {
 	suffix, ok := strings.CutPrefix(name, n.retry(queue)+".")
 	if !ok {
@@ -69,18 +68,18 @@ func (n Names) level(queue, name string) (time.Duration, bool) {
 	if d, ok := delayqueue.ParseLevel(suffix); ok {
 		return d, true
 	}
-	// A shard stands behind the last dot; 1.5s has one of its own.
+	// A shard follows the last dot; 1.5s contains a dot too.
 	at := max(0, strings.LastIndexByte(suffix, '.'))
 	return delayqueue.ParseLevel(suffix[:at])
 }
 
-// check refuses names that would mix up queues, or that RabbitMQ would refuse.
+// check refuses names that collide, or that RabbitMQ would refuse.
 func (n Names) check(ps *redeliver.Problems, queue string) {
 	if n.Retry != nil {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
-		if most := maxQueue - maxSuffix + len(".retry"); len(retry) > most {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
+		if maxLength := maxQueue - maxSuffix + len(".retry"); len(retry) > maxLength {
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLength))
 		}
 		if retry == queue {
 			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")
@@ -95,8 +94,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 	}
 }
 
-// base is the queue's name. One that leaves no room for the suffixes is cut, and
-// a hash of the whole stands for what is lost.
+// base returns the queue's name. If there is no room for the suffixes, it cuts the name and adds a hash of the whole.
 func base(queue string) string {
 	if len(queue) <= maxQueue-maxSuffix {
 		return queue
@@ -106,7 +104,7 @@ func base(queue string) string {
 	return limits.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
 }
 
-// checkQueue refuses what RabbitMQ would refuse, before it is asked.
+// checkQueue refuses names that RabbitMQ would refuse.
 func checkQueue(ps *redeliver.Problems, field, queue string) {
 	switch {
 	case queue == "":

@@ -15,8 +15,8 @@ import (
 var anyQueue = rapid.OneOf(rapid.StringMatching(`[a-z.]{1,20}`), rapid.StringN(1, 255, 255),
 	rapid.StringMatching(`[a-z]{200,255}`), rapid.StringMatching(`[aü]{120,127}`))
 
-// The name of a level is read back, with a point in it and a shard behind it.
-func TestALevelIsReadBackFromItsQueue(t *testing.T) {
+// The level can be parsed from a queue's name, even with a point in it and a shard after it.
+func TestLevelOfQueueName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queue := anyQueue.Draw(t, "queue")
 		level := time.Duration(rapid.Int64Range(1, int64(redeliver.MaxWait/time.Millisecond)).Draw(t, "level")) * time.Millisecond
@@ -35,7 +35,7 @@ func TestALevelIsReadBackFromItsQueue(t *testing.T) {
 	})
 }
 
-func TestOnlyLevelsAreLevels(t *testing.T) {
+func TestOtherQueuesHaveNoLevel(t *testing.T) {
 	var n Names
 	for _, name := range []string{
 		"orders.retry", "orders.retry.", "orders.retry.suspects", "orders.retry.90s", "orders.retry.1.1", "orders.retry..1", "orders.retry.10s.1.1",
@@ -47,8 +47,7 @@ func TestOnlyLevelsAreLevels(t *testing.T) {
 	}
 }
 
-// Whatever a queue is called, ours have names that the broker takes, and no two
-// the same.
+// For any queue name, redeliver's names are valid and distinct.
 func TestNamesFitAndDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queue := anyQueue.Draw(t, "queue")
@@ -66,7 +65,7 @@ func TestNamesFitAndDiffer(t *testing.T) {
 	})
 }
 
-// What is too long is cut, and what is lost by that still tells them apart.
+// Long names are cut, and remain distinct by their hash.
 func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	long := strings.Repeat("q", maxQueue-1)
 	var n Names
@@ -81,11 +80,11 @@ func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheirOwnAreChecked(t *testing.T) {
+func TestCustomNamesAreChecked(t *testing.T) {
 	fixed := func(name string) func(string) string { return func(string) string { return name } }
 	for name, row := range map[string]struct {
 		names Names
-		field string // with a problem
+		field string // the field with a problem
 	}{
 		"defaults":        {Names{}, ""},
 		"good":            {Names{Retry: fixed("back"), DLQ: fixed("dead")}, ""},

@@ -41,9 +41,9 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 	if err != nil {
 		return nil, err
 	}
-	everyone := l.keepsAll(runs, silent)
+	everyone := l.keepReason(runs, silent)
 	var old []doctor.OldLevel
-	for _, q := range s.old() {
+	for _, q := range s.oldLevels() {
 		o := doctor.OldLevel{Place: q.name, Level: q.level, Messages: -1}
 		if n := s.queues[q.name].Messages; n != nil {
 			o.Messages = *n
@@ -54,7 +54,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 		case o.Messages < 0:
 			o.Keep = "how many messages wait on it is not known yet: the broker counts them every few seconds"
 		case slices.ContainsFunc(l.queues, func(now ownQueue) bool { return now.kind == delayQueue && now.level == q.level }):
-			o.Keep = "it is a shard of a level that is in use, and who runs with more Shards writes to it: consumers do not say how many they have; delete it by hand when none has as many"
+			o.Keep = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
 			o.Keep = everyone
 		}
@@ -63,10 +63,10 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 	return old, nil
 }
 
-// keepsAll says why no level may go, whatever waits on it: a consumer may write there.
-func (l *layout) keepsAll(runs map[string][]string, silent int) string {
+// keepReason returns why no level may be removed now: a consumer may still write there.
+func (l *layout) keepReason(runs map[string][]string, silent int) string {
 	if silent > 0 {
-		return fmt.Sprintf("%d consumers of %s do not say which policy they run: end them, or delete it by hand when none runs an older one", silent, l.queue)
+		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.queue)
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
 		if p != l.fingerprint {
@@ -84,18 +84,18 @@ func (l *layout) keepsAll(runs map[string][]string, silent int) string {
 // the result has the queues that were handled before. The user needs the right to configure the
 // queues.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
-	before, err := c.choose(ctx, topic, places)
+	before, err := c.findOldLevels(ctx, topic, places)
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.Keep == "" }) {
 		select {
-		case <-time.After(behind):
+		case <-time.After(countDelay):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	now, err := c.choose(ctx, topic, places)
+	now, err := c.findOldLevels(ctx, topic, places)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 			o.Keep = before[i].Keep
 		}
 		if o.Keep == "" {
-			err = d.remove(&o)
+			err = d.removeQueue(&o)
 		}
 		if err == nil || o.Removed {
 			done = append(done, o)
@@ -118,8 +118,8 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 	return done, nil
 }
 
-// choose finds the old levels of these names.
-func (c *Client) choose(ctx context.Context, topic string, places []string) ([]doctor.OldLevel, error) {
+// findOldLevels returns the old levels with these names.
+func (c *Client) findOldLevels(ctx context.Context, topic string, places []string) ([]doctor.OldLevel, error) {
 	old, err := c.OldLevels(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -134,14 +134,14 @@ func (c *Client) choose(ctx context.Context, topic string, places []string) ([]d
 	return chosen, nil
 }
 
-// remove deletes a queue that is empty and that nobody reads.
-func (d *declarer) remove(o *doctor.OldLevel) error {
+// removeQueue deletes a queue if it is empty and has no consumer.
+func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	var ready, consumers int
 	counted := true
-	refused := d.do(func(ch *amqp091.Channel) (err error) {
-		ready, consumers, err = certain(ch, o.Place)
+	refused := d.run(func(ch *amqp091.Channel) (err error) {
+		ready, consumers, err = confirmedStat(ch, o.Place)
 		if counted = !errors.Is(err, errUncounted); !counted {
-			return nil // which no other connection mends
+			return nil // a new connection would not help
 		}
 		return err
 	})
@@ -159,7 +159,7 @@ func (d *declarer) remove(o *doctor.OldLevel) error {
 		return nil
 	}
 	lost := 0
-	refused = d.once(func(ch *amqp091.Channel) (err error) {
+	refused = d.runOnce(func(ch *amqp091.Channel) (err error) {
 		lost, err = ch.QueueDelete(o.Place, false, false, false)
 		return err
 	})
@@ -170,7 +170,7 @@ func (d *declarer) remove(o *doctor.OldLevel) error {
 		o.Keep = "the broker says: " + refused.Reason
 	case lost > 0:
 		o.Removed = true
-		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came in that moment: who runs an older policy still writes there", o.Place, lost)
+		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came at that moment: an instance with an older policy still writes there", o.Place, lost)
 	default:
 		o.Removed = true
 	}

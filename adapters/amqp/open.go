@@ -11,30 +11,29 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// opened is a channel, and what it reads; nil of suspects, which are fetched.
-type opened struct {
+// openChannel is a channel and its deliveries, which are nil for suspects, because those are fetched.
+type openChannel struct {
 	ch *amqp091.Channel
 	in <-chan amqp091.Delivery
 }
 
-// begin opens the first channel of every queue, those of the origins last: a queue
-// that the user may not read is refused, and not tried again for ever. Anything
-// else is tried again. What a refused start has fetched comes back, and is counted by
-// the broker: so it fetches as little as it can.
-func (c *Client) begin(ctx context.Context, readers ...*reader) error {
+// openFirstChannels opens the first channel of every queue, the origins last. If the user may not read a queue, it
+// returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
+// fetched come back with a raised count, so it fetches as few as possible.
+func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
 	d := c.declarer(ctx)
 	defer d.close()
-	if len(readers) > 1 { // the only one is refused before anything of it is fetched
+	if len(readers) > 1 { // a single origin is refused before it is read
 		for _, r := range readers {
-			d.mayRead(r.layout.queue)
+			d.checkRead(r.layout.queue)
 		}
 	}
 	for _, r := range readers {
-		r.first(ctx, d, false)
+		r.openFirst(ctx, d, false)
 	}
-	if len(d.rights.read.of) == 0 { // else nobody is to get back what this would fetch
+	if len(d.rights.read.targets) == 0 { // otherwise the start fails, and this would fetch messages
 		for _, r := range readers {
-			r.first(ctx, d, true)
+			r.openFirst(ctx, d, true)
 		}
 	}
 	var ps redeliver.Problems
@@ -48,33 +47,32 @@ func (c *Client) begin(ctx context.Context, readers ...*reader) error {
 	return nil
 }
 
-// first opens the first channel of the origin, or of all others. Once one is
-// denied the others are only asked for.
-func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
+// openFirst opens the first channel of the origin, or of all other queues. After a denial it only checks the others.
+func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
 		if (cfg.kind == mainQueue) != origin {
 			continue
 		}
-		if len(d.rights.read.of) > 0 {
-			if cfg.kind != suspectQueue { // of which open does not find out
-				d.mayRead(cfg.queue)
+		if len(d.rights.read.targets) > 0 {
+			if cfg.kind != suspectQueue { // open does not check this right
+				d.checkRead(cfg.queue)
 			}
 			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
-		if refused, ok := errors.AsType[*amqp091.Error](err); ok && denies(refused) {
+		if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
 			d.rights.read.add(cfg.queue, refused)
 		} else if err == nil {
-			cfg.first = &opened{ch, in}
+			cfg.first = &openChannel{ch, in}
 		}
 	}
 }
 
-// policyArgs are the arguments of the subscription's consumers.
+// policyArgs returns the arguments of the subscription's consumers.
 func (r *reader) policyArgs() amqp091.Table { return amqp091.Table{policyArg: r.layout.fingerprint} }
 
-// close lets go of the channels that no source has used.
+// close closes channels that no source has used.
 func (r *reader) close() {
 	for i := range r.queues {
 		if first := r.queues[i].first; first != nil {
@@ -84,7 +82,7 @@ func (r *reader) close() {
 	}
 }
 
-// consumerTag is of the first consumer of a channel.
+// consumerTag is the tag of a channel's first consumer.
 const consumerTag = "redeliver"
 
 func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
@@ -96,34 +94,33 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = startConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
-		_ = ch.Close() // it is closed already, or its connection is gone
+		_ = ch.Close() // it may be closed already
 		return nil, nil, err
 	}
 	return ch, in, nil
 }
 
-// policyArg is an argument of a consumer, which RabbitMQ only shows: the fingerprint of
-// the policy that it runs, so that Doctor can compare.
+// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
 const policyArg = "x-redeliver-policy"
 
-// read begins to consume a queue, for the nth time on a channel.
-func read(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
-	return readAs(ch, queue, n, prefetch, nil)
+// startConsumer starts the nth consumer of a channel.
+func startConsumer(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
+	return startConsumerWith(ch, queue, n, prefetch, nil)
 }
 
-// readAs is read for who runs a policy.
-func readAs(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
+// startConsumerWith is read with consumer arguments.
+func startConsumerWith(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
 	}
-	return ch.Consume(queue, tag(n), false, false, false, false, args)
+	return ch.Consume(queue, consumerTagOf(n), false, false, false, false, args)
 }
 
-// tag is of the nth consumer of a channel, from 0.
-func tag(n int) string {
+// consumerTagOf returns the tag of a channel's nth consumer, from 0.
+func consumerTagOf(n int) string {
 	if n == 0 {
 		return consumerTag
 	}

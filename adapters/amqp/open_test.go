@@ -11,16 +11,15 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// What a start that is refused had fetched would be handed back, and counted by the
-// broker: of several queues none is read, neither they nor what is beside them.
-func TestARefusedStartReadsNothing(t *testing.T) {
+// A refused start reads none of several queues, because fetched messages would come back with a raised count.
+func TestRefusedStartReadsNothing(t *testing.T) {
 	for denied, want := range map[string]string{
 		"b":       "user for b (",
 		"a.retry": "user for a.retry (",
 		"":        "",
 	} {
 		t.Run("denied "+denied, func(t *testing.T) {
-			w := newWire(t)
+			w := newTestServer(t)
 			w.denied = denied
 			cfg := Config{}.withDefaults()
 			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
@@ -31,10 +30,10 @@ func TestARefusedStartReadsNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := newReader(context.Background(), c, l)
-				r.queues = r.reads()
+				r.queues = r.queueConfigs()
 				readers = append(readers, r)
 			}
-			err := c.begin(t.Context(), readers...)
+			err := c.openFirstChannels(t.Context(), readers...)
 			close(w.read)
 			var read []string
 			for queue := range w.read {

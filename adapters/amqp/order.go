@@ -9,13 +9,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Where a message that fails keeps its place, it waits here, unacked, and so does
-// what is behind it. RabbitMQ has one way to deliver a queue in order: to one
-// consumer at a time, on one channel, whose end hands all of it back at once. So
-// nothing of such a queue is ever handed back by itself, and no consumer of it is
-// cancelled while it has something in hand.
+// In an ordered queue a failed message waits here, unacked, and the ones behind it too. RabbitMQ delivers in order
+// only to one consumer at a time, on one channel, whose end returns all its messages at once. So single messages of
+// such a queue are never returned, and its consumer is not cancelled while it has unacked messages.
 
-// ordered reports whether the messages of a policy keep their places.
+// ordered reports whether a policy keeps the order of messages.
 func ordered(p redeliver.Policy) bool {
 	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
 }
@@ -28,7 +26,7 @@ func KeyHeader(name string) func(amqp091.Delivery) string {
 	}
 }
 
-// checkOrder refuses an order that cannot be kept as the configuration is.
+// checkOrder refuses an order that the configuration cannot keep.
 func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	prefix := "Policy"
 	if _, ok := cfg.Queues[queue]; ok {
@@ -51,7 +49,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.Policy) {
 	delays, jitter, ok := p.Delays()
 	if !ok {
-		if p.Order == redeliver.PerKey { // of the other the policy itself says so
+		if p.Order == redeliver.PerKey { // for Blocking the policy's own check reports it
 			ps.Add(field, fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: they are spent with the message unacked, for half of ConsumerTimeout at most")
 		}
 		return
@@ -59,9 +57,9 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 	var all time.Duration
 	for _, d := range delays {
 		all += d + jitter
-		if most := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > most {
+		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > maxWait {
 			ps.Add(field, d+jitter, fmt.Sprintf(
-				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", most))
+				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", maxWait))
 			return
 		}
 	}

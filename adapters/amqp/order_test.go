@@ -11,9 +11,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What cannot be kept in order as the configuration is, is refused before anybody is
-// asked.
-func TestOrdersThatCannotBeKept(t *testing.T) {
+// An order that the configuration cannot keep is refused before any connection.
+func TestImpossibleOrdersAreRefused(t *testing.T) {
 	key := KeyHeader("customer")
 	blocking := func(retries int, d time.Duration) redeliver.Policy {
 		return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(d)}
@@ -50,9 +49,8 @@ func TestOrdersThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// A queue that is created for an order has one consumer at a time, and the user's
-// arguments stay the user's.
-func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
+// A queue that is created for an order has a single active consumer, and keeps the user's arguments.
+func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	given := amqp091.Table{"x-max-length": 10}
 	for _, args := range []amqp091.Table{nil, given} {
 		cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Topology: Topology{QueueArgs: args}}.withDefaults()
@@ -60,7 +58,7 @@ func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if origin := l.origin(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
+		if origin := l.originQueue(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
 			t.Errorf("the arguments are %v", origin.args)
 		}
 	}
@@ -69,8 +67,8 @@ func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
 	}
 }
 
-// The broker's words are those of 3.10 and 4.0.
-func TestLearn(t *testing.T) {
+// The answers are those of 3.10 and 4.0.
+func TestApplyDifference(t *testing.T) {
 	const begin = "PRECONDITION_FAILED - inequivalent arg "
 	for _, row := range []struct {
 		args   amqp091.Table
@@ -88,7 +86,7 @@ func TestLearn(t *testing.T) {
 		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'a name that is too lo...", nil},
 		{amqp091.Table{}, "ACCESS_REFUSED - no", nil},
 	} {
-		if ok := learn(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
+		if ok := applyDifference(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
 			t.Errorf("%s: %v, %v; want %v", row.reason, row.args, ok, row.want)
 		}
 	}

@@ -19,15 +19,15 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// perQueue is about how many messages one delay queue dead-letters in a second.
-const perQueue = 2500
+// queueRate is the approximate number of messages that one delay queue dead-letters in a second.
+const queueRate = 2500
 
 // Plan describes how the subscription of a topic waits: the queues that it uses, those that are
 // created at start, how each delay of its policy is spent, and what the broker itself does to the
 // messages.
 type Plan struct {
 	Topic, Queue string
-	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
+	Server       string // the broker's own name, such as "RabbitMQ 3.10.8"
 	Queues       []PlannedQueue
 	// State is the DLQ's companion, which is created when somebody first works on the DLQ.
 	// Subscribers do not need it.
@@ -104,7 +104,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 func (s *survey) plan(there map[string]bool) *Plan {
 	l := s.layout
 	p := &Plan{
-		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: perQueue * l.shards,
+		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: queueRate * l.shards,
 		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q ownQueue, old bool) {
@@ -121,13 +121,13 @@ func (s *survey) plan(there map[string]bool) *Plan {
 				planned.Messages = *info.Messages
 			}
 		case planned.Exists && q.kind == mainQueue:
-			planned.Arguments = nil // the user's own, not known
+			planned.Arguments = nil // the user's own, unknown
 		case !planned.Exists && s.asked:
 			planned.Messages = 0
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	add(l.origin(s.cfg.Topology), false)
+	add(l.originQueue(s.cfg.Topology), false)
 	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, placeQueue, deadQueue} {
 		for _, q := range l.queues {
 			if q.kind == k {
@@ -135,23 +135,23 @@ func (s *survey) plan(there map[string]bool) *Plan {
 			}
 		}
 	}
-	for _, q := range s.old() {
+	for _, q := range s.oldLevels() {
 		add(q, true)
 	}
 	p.Rights = l.rights()
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimited(), Messages: -1}
+		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
 		p.OperatorRights = l.operatorRights()
 	}
-	s.delays(p)
-	s.timeout(p)
+	s.planDelays(p)
+	s.noteTimeout(p)
 	return p
 }
 
-// delays says how each wait of the policy is spent.
-func (s *survey) delays(p *Plan) {
+// planDelays adds how each wait of the policy is spent.
+func (s *survey) planDelays(p *Plan) {
 	l := s.layout
 	var listed bool
 	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
@@ -165,21 +165,21 @@ func (s *survey) delays(p *Plan) {
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	if l.ordered() {
-		s.inPlace(p)
+		s.noteOrdered(p)
 		return
 	}
 	_, jitter, _ := l.policy.Delays()
 	if jitter <= 0 {
 		return
 	}
-	if most := s.cfg.ConsumerTimeout / 4; jitter >= most {
-		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", most))
+	if maxHeld := s.cfg.ConsumerTimeout / 4; jitter >= maxHeld {
+		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the longest time that a message is held", maxHeld))
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
 }
 
-// inPlace says what is worth knowing where messages keep their places.
-func (s *survey) inPlace(p *Plan) {
+// noteOrdered adds notes about ordered queues.
+func (s *survey) noteOrdered(p *Plan) {
 	l := s.layout
 	who := "a message"
 	p.LongestWait = limits.MaxBlock
@@ -187,24 +187,24 @@ func (s *survey) inPlace(p *Plan) {
 		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(
-		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and another process begins anew. "+
-			"Every process needs the same Prefetch: where a smaller one takes over from a larger one and ends too, a quorum queue puts what it had behind the rest of what came back",
+		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and begin again in another process. "+
+			"Every process needs the same Prefetch: if a smaller one takes over from a larger one and ends too, a quorum queue puts its messages behind the others that came back",
 		who, s.cfg.prefetch(l.policy)))
 }
 
-// timeout notes handlers that may meet the broker's own timeout.
-func (s *survey) timeout(p *Plan) {
+// noteTimeout notes handlers that may exceed the broker's timeout.
+func (s *survey) noteTimeout(p *Plan) {
 	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run forever: after ConsumerTimeout (%s) the broker takes its message back and delivers it again, uncounted", limit))
 	case busy > limit/2:
-		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has lain here for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message away", busy, limit/2, limit))
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has waited in the process for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message back", busy, limit/2, limit))
 	}
 }
 
-// String returns the plan as a text for people.
+// String formats the plan for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "queue %s, %s\n\n", p.Queue, p.Server)
@@ -225,7 +225,7 @@ func (p *Plan) String() string {
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
 	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
-		p.Rate, delayqueue.LevelName(readMost), perQueue, p.Shards)
+		p.Rate, delayqueue.LevelName(maxReadLevel), queueRate, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

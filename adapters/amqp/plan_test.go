@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
-func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
+// testdata has the plans; REDELIVER_GOLDEN=1 rewrites them.
+func TestPlans(t *testing.T) {
 	for name, row := range map[string]struct {
 		api    fakeAPI
 		policy redeliver.Policy
@@ -20,15 +20,15 @@ func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
 			policy: redeliver.Policy{MaxRetries: 4, Immediate: 1, Backoff: redeliver.Steps(100*time.Millisecond, 3*time.Second, 95*time.Second+400*time.Millisecond),
 				Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},
 			api: fakeAPI{queues: []fields{
-				queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
-				queue("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
+				queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
+				queueAnswer("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
 			}},
 		},
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
 		"default":  {},
 		"in-place": {
 			policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
-			api:    fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			change: func(c *Config) { c.Key = KeyHeader("customer") },
 		},
 		"newest": {
@@ -38,7 +38,7 @@ func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.look(t, func(c *Config) {
+			s, err := row.api.survey(t, func(c *Config) {
 				c.Policy = row.policy
 				if row.change != nil {
 					row.change(c)

@@ -6,27 +6,27 @@ import "github.com/redeliver/redeliver/internal/deadletter/driver"
 // three patterns of rabbitmqctl set_permissions.
 type Rights struct{ Configure, Write, Read []string }
 
-// defaultExchange is what the default exchange is called where rights are asked for.
+// defaultExchange is the name of the default exchange in permissions.
 const defaultExchange = "amq.default"
 
-// rights are a subscriber's: it reads the queue, what comes back, and the short
-// levels, and writes through the default exchange.
+// rights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
+// and writes through the default exchange.
 func (l *layout) rights() Rights {
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.queue}}
 	for _, q := range l.queues {
-		if q.read() {
+		if q.isRead() {
 			r.Read = append(r.Read, q.name)
 		}
 	}
 	return r
 }
 
-// operatorRights are those of who works on the DLQ: beside that and its state he
-// declares the fences, which are there for as long as he is.
+// operatorRights returns the rights of a person who works on the DLQ. Apart from the DLQ and its state, these include
+// the locks, which are declared for each session.
 func (l *layout) operatorRights() Rights {
 	state := l.dlq() + stateSuffix
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
-	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turn} {
+	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)
 	}
 	return r

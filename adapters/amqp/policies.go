@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// brokerPolicy is a policy of RabbitMQ's, or an operator policy.
+// brokerPolicy is a policy or an operator policy of RabbitMQ.
 type brokerPolicy struct {
 	Name       string      `json:"name"`
 	Pattern    string      `json:"pattern"`
@@ -26,8 +26,7 @@ func (p *brokerPolicy) String() string {
 	return fmt.Sprintf("policy %q", p.Name)
 }
 
-// matches reports whether a policy is for a queue. It fails on a pattern that only
-// Erlang reads.
+// matches reports whether a policy applies to a queue. It returns an error if only Erlang can read the pattern.
 func (p *brokerPolicy) matches(q queueInfo) (bool, error) {
 	switch p.ApplyTo {
 	case "", "all", "queues":
@@ -46,14 +45,14 @@ func (p *brokerPolicy) matches(q queueInfo) (bool, error) {
 }
 
 func (p *brokerPolicy) priority() int64 {
-	n, _ := p.Priority.Int64() // 0, RabbitMQ's default, when it is none
+	n, _ := p.Priority.Int64() // an invalid one is 0, RabbitMQ's default
 	return n
 }
 
-// policies is every policy of a virtual host, of one of the two kinds.
+// policies is the list of all policies or operator policies of a virtual host.
 type policies struct {
 	all      []*brokerPolicy
-	unread   bool // the user may not see them
+	unread   bool // the user may not list them
 	operator bool
 }
 
@@ -63,7 +62,7 @@ func (m *management) policies(ctx context.Context, operator bool) (policies, err
 		path = "operator-policies"
 	}
 	err := m.get(ctx, &ps.all, nil, path, m.vhost)
-	if denied(err) {
+	if isDenied(err) {
 		ps.unread = true
 		return ps, nil
 	}
@@ -76,9 +75,9 @@ func (m *management) policies(ctx context.Context, operator bool) (policies, err
 	return ps, err
 }
 
-// of returns the policy that applies to a queue, or nil. The broker's own word
-// counts; for a queue that is not there yet, or not counted yet, the patterns
-// do. unsure names policies whose patterns cannot be read here.
+// of returns the policy that applies to a queue, or nil. The broker's own answer takes precedence over the patterns,
+// which decide for a queue that does not exist yet or has no statistics yet. unsure names policies whose patterns Go
+// cannot read.
 func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
 	named := q.Policy
 	if ps.operator {
@@ -93,7 +92,7 @@ func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
 				return p, nil
 			}
 		}
-		// Not to be seen: both kinds are in the effective definition together.
+		// It is not listed, but the effective definition contains it.
 		return &brokerPolicy{Name: *named, Definition: *q.Effective, operator: ps.operator}, nil
 	}
 	for _, p := range ps.all {
@@ -107,7 +106,7 @@ func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
 	return found, unsure
 }
 
-// setting is one limit on a queue and who set it.
+// setting is one limit on a queue and its source.
 type setting struct {
 	key   string
 	value any
@@ -116,7 +115,7 @@ type setting struct {
 
 func (s setting) String() string { return fmt.Sprintf("%s=%s by %s", s.key, valueText(s.value), s.by) }
 
-// number is the value of a limit.
+// number returns the value of a limit.
 func (s setting) number() (int64, bool) {
 	n, ok := s.value.(json.Number)
 	if !ok {
@@ -131,15 +130,14 @@ func (s setting) duration() (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, ok
 }
 
-// ruled is a queue, there or to be, and the policies that are for it.
-type ruled struct {
+// queueSettings is an existing or planned queue with the policies that apply to it.
+type queueSettings struct {
 	queueInfo
 	policies []*brokerPolicy // policy, then operator policy
 }
 
-// settings are all that set a key, which has no "x-": argument, policy, operator
-// policy.
-func (r ruled) settings(key string) (all []setting) {
+// settings returns all values of a key, given without "x-": argument, policy, operator policy.
+func (r queueSettings) settings(key string) (all []setting) {
 	if v, ok := r.Arguments["x-"+key]; ok {
 		all = append(all, setting{key, v, "argument"})
 	}
@@ -151,9 +149,8 @@ func (r ruled) settings(key string) (all []setting) {
 	return all
 }
 
-// least is the smallest limit, which is the one that RabbitMQ keeps to. A
-// negative one is none.
-func (r ruled) least(key string) (found setting, ok bool) {
+// lowest returns the smallest limit, which is the one that RabbitMQ applies. Negative values are no limit.
+func (r queueSettings) lowest(key string) (found setting, ok bool) {
 	var low int64
 	for _, s := range r.settings(key) {
 		if v, is := s.number(); is && v >= 0 && (!ok || v < low) {
@@ -163,8 +160,8 @@ func (r ruled) least(key string) (found setting, ok bool) {
 	return found, ok
 }
 
-// first is the value of a key for which RabbitMQ prefers the argument.
-func (r ruled) first(key string) (found setting, ok bool) {
+// preferred returns the value of a key for which RabbitMQ prefers the argument.
+func (r queueSettings) preferred(key string) (found setting, ok bool) {
 	all := r.settings(key)
 	if len(all) == 0 {
 		return setting{}, false

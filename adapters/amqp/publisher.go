@@ -42,11 +42,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	settle := func() {
 		for _, w := range waiting {
 			err := w.wait(ctx)
-			if refuses(err) { // of one of those on the channel
-				_, err = w.sender.alone(ctx, w.exchange, w.key, w.Publishing)
+			if isRefusal(err) { // another message on the channel may be the cause
+				_, err = w.sender.sendAlone(ctx, w.exchange, w.key, w.Publishing)
 			}
 			if err != nil {
-				p.client.forget(topic, w.pending, err)
+				p.client.forgetMissing(topic, w.pending, err)
 				fail(w.nth, err)
 			}
 		}
@@ -54,7 +54,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for i, msg := range messages {
 		out, err := p.prepare(ctx, topic, msg)
-		if err == nil && !out.sender.reserved() {
+		if err == nil && !out.sender.tryReserve() {
 			settle()
 			err = out.sender.reserve(ctx)
 		}
@@ -79,8 +79,7 @@ type outgoing struct {
 	exchange, key string
 }
 
-// prepare makes what is published for a message: to where the topology says, or
-// to where it waits.
+// prepare makes the outgoing message, for the topology's destination or for where it waits.
 func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out outgoing, err error) {
 	c := p.client
 	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)
@@ -98,13 +97,13 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		}
 	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := writable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+	if err := checkWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return out, c.target(ctx, topic)
+		return out, c.declareExchange(ctx, topic)
 	}
-	l, err := c.ready(ctx, topic)
+	l, err := c.declaredLayout(ctx, topic)
 	if err != nil {
 		return out, err
 	}
@@ -114,14 +113,14 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
 	out.key, until = f.place(due, now)
-	if out.Publishing, err = rec.waiting(&st, until, c.publishing.frameMax(), spare); err != nil {
+	if out.Publishing, err = rec.waitingCopy(&st, until, c.publishing.frameMax(), waitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
-	out.UserId = rec.UserId // the broker refuses another user's now, not when it is due
+	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due
 	return out, nil
 }
 
-// deliveryOf is what a consumer would get of a publishing.
+// deliveryOf returns the delivery that a consumer would get of a publishing.
 func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
 	return amqp091.Delivery{
 		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,

@@ -19,26 +19,24 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// record is a delivery as the handler sees it first: redeliver's own headers are
-// cut off; exchange, routing key and properties are the original's. It cannot be
-// acked: that is the source's to do.
+// record is a delivery as the handler sees it first: without redeliver's headers, and with the original exchange,
+// routing key and properties. Only the source acks it.
 type record struct {
 	amqp091.Delivery
 	unread    error  // why its headers could not be read
-	raw       []byte // they, where that is so and they are not too long
+	raw       []byte // the unreadable headers, unless they are too long
 	marshaler Marshaler
 	keys      statekeys.Keys
 	copies    int    // see headerCopies
 	part      string // see headerPart
-	key       string // where the Order is PerKey
-	rewritten int    // how often it was written anew before it came
-	// Of a message that is read from a DLQ: the state with which it lay there, and the delivery as it lay there, which copies
-	// have.
+	key       string // if the Order is PerKey
+	rewritten int    // how often it was rewritten before it came
+	// Of a message that is read from a DLQ: the state that it had there, and its delivery there, which copies keep.
 	deadLetter *redeliver.State
 	copied     *amqp091.Delivery
 }
 
-// own is the delivery as copies have it.
+// own returns the delivery that copies are made of.
 func (r *record) own() *amqp091.Delivery {
 	if r.copied != nil {
 		return r.copied
@@ -46,7 +44,7 @@ func (r *record) own() *amqp091.Delivery {
 	return &r.Delivery
 }
 
-// stateID is the message's id, which the DLQ's state has where the message is read from a DLQ.
+// stateID returns the message's id. A message that is read from a DLQ has the one of the DLQ's state.
 func (r *record) stateID() string {
 	if r.deadLetter != nil && r.deadLetter.ID != "" {
 		return r.deadLetter.ID
@@ -54,14 +52,14 @@ func (r *record) stateID() string {
 	return idOf(&r.Delivery)
 }
 
-// readDeadLetter takes redeliver's headers of a DLQ off a message that was read from there, and puts back what they stand for.
-// Of headers that name another DLQ nothing is believed.
+// readDeadLetter removes redeliver's headers of a DLQ from a message that is read from there, and restores what they
+// replace. It ignores headers that name another DLQ.
 func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.unread != nil || !verify(r.keys, &r.Delivery) {
 		return nil
 	}
 	shown := r.Delivery
-	block, findings := original(&shown)
+	block, findings := restoreOriginal(&shown)
 	dead, found := engine.DeadLetterState(block, func(origin, group string) bool {
 		return origin == group && names.dlq(origin) == queue
 	})
@@ -73,7 +71,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	return append(findings, found...)
 }
 
-// message makes the message that a handler of the Router gets.
+// message makes the Watermill message for a Router's handler.
 func (r *record) message() (msg *message.Message, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -90,7 +88,7 @@ func (r *record) message() (msg *message.Message, err error) {
 	return msg, err
 }
 
-// Get implements [redeliver.Headers]: a header as text, "" where there is none.
+// Get implements [redeliver.Headers]. It returns a header as text, or "".
 func (r *record) Get(name string) string {
 	text, _ := textOf(r.Headers[name])
 	return text
@@ -108,8 +106,8 @@ func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
 	return nil
 }
 
-// idOf is the id of a delivery: Watermill's UUID, the message id, or a hash of
-// the message, marked as derived. One that does not fit into a header is hashed.
+// idOf returns the id of a delivery: Watermill's UUID, the message id, or a hash of the message, marked as derived.
+// It hashes an id that does not fit into a header.
 func idOf(d *amqp091.Delivery) string {
 	if uuid, ok := d.Headers[UUIDHeader].(string); ok && uuid != "" {
 		return engine.GivenID(uuid)
@@ -120,13 +118,13 @@ func idOf(d *amqp091.Delivery) string {
 	return "derived:" + digest(d)
 }
 
-// digest is a hash over what a publisher said. Two equal messages share it.
+// digest returns a hash of the publisher's part. Equal messages share it.
 func digest(d *amqp091.Delivery) string {
 	h := sha256.New()
 	part := func(b []byte) {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-		_, _ = h.Write(n[:]) // a hash takes everything
+		_, _ = h.Write(n[:]) // a hash never fails
 		_, _ = h.Write(b)
 	}
 	for _, s := range []string{d.Exchange, d.RoutingKey, d.ContentType, d.CorrelationId, d.Type, d.AppId} {
@@ -138,32 +136,32 @@ func digest(d *amqp091.Delivery) string {
 	}
 	part(at[:])
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		if brokers(name) {
+		if isBrokerHeader(name) {
 			continue
 		}
 		part([]byte(name))
-		part(fmt.Append(nil, everywhere(d.Headers[name]))) // maps are printed in order
+		part(fmt.Append(nil, portableValue(d.Headers[name]))) // fmt prints maps in order
 	}
 	part(d.Body)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// everywhere is a header's value as every process prints it: times are read in
-// the zone of the host.
-func everywhere(v any) any {
+// portableValue returns a header's value in a form that every process prints the same, because times depend on the
+// host's zone.
+func portableValue(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.Unix()
 	case amqp091.Table:
 		t := make(amqp091.Table, len(v))
 		for name, item := range v {
-			t[name] = everywhere(item)
+			t[name] = portableValue(item)
 		}
 		return t
 	case []any:
 		items := make([]any, len(v))
 		for i, item := range v {
-			items[i] = everywhere(item)
+			items[i] = portableValue(item)
 		}
 		return items
 	default:

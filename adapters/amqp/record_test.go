@@ -36,9 +36,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A derived id is that of what the publisher said: it is the same however often,
-// and on whichever host, the message is read.
-func TestADerivedID(t *testing.T) {
+// A derived id depends only on the publisher's part. It is the same at every read and on every host.
+func TestDerivedIDIsStable(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	fresh := func() amqp091.Delivery {
 		return amqp091.Delivery{
@@ -91,7 +90,7 @@ func TestADerivedID(t *testing.T) {
 	}
 }
 
-// zone reads the times in a table as a host of that zone would.
+// zone returns the times of a table as a host in that zone reads them.
 func zone(v any, z *time.Location) any {
 	switch v := v.(type) {
 	case time.Time:
@@ -108,7 +107,7 @@ func zone(v any, z *time.Location) any {
 	return v
 }
 
-func TestMetadataAreTheHeadersThatAreText(t *testing.T) {
+func TestMetadataHasTextHeaders(t *testing.T) {
 	d := amqp091.Delivery{Body: []byte("b"), Headers: amqp091.Table{
 		"text": "t", "bytes": []byte("\xff"), "true": true, "time": time.Unix(0, 0), "int8": int8(-1), "byte": byte(255), "uint32": uint32(1 << 31), "float": 1.5,
 		"decimal": amqp091.Decimal{Scale: 2, Value: -1234}, "whole": amqp091.Decimal{Value: 5}, "small": amqp091.Decimal{Scale: 3, Value: 7},
@@ -136,8 +135,8 @@ func TestMetadataAreTheHeadersThatAreText(t *testing.T) {
 	}
 }
 
-// What is published is read back as it was, the UUID too that is no id of ours.
-func TestAMessageIsReadBack(t *testing.T) {
+// A published message is read back unchanged, with its UUID even if that is not a valid id.
+func TestMarshalRoundTrip(t *testing.T) {
 	for _, uuid := range []string{"u", strings.Repeat("u", 1000), "\xff"} {
 		msg := message.NewMessage(uuid, []byte("payload"))
 		msg.Metadata.Set("a", "1")
@@ -153,35 +152,35 @@ func TestAMessageIsReadBack(t *testing.T) {
 	}
 }
 
-// odd is a marshaler that does what it must not.
-type odd struct {
+// faultyMarshaler is a marshaler that violates its contract.
+type faultyMarshaler struct {
 	Marshaler
 	panics any
 	err    error
 }
 
-func (o odd) Unmarshal(*amqp091.Delivery) (*message.Message, error) {
+func (o faultyMarshaler) Unmarshal(*amqp091.Delivery) (*message.Message, error) {
 	if o.panics != nil {
 		panic(o.panics)
 	}
 	return nil, o.err
 }
 
-func TestAMarshalerThatFails(t *testing.T) {
+func TestFailingMarshalerIsUndecodable(t *testing.T) {
 	boom := errors.New("boom")
-	if _, err := (&record{marshaler: odd{err: boom}}).message(); !errors.Is(err, boom) {
+	if _, err := (&record{marshaler: faultyMarshaler{err: boom}}).message(); !errors.Is(err, boom) {
 		t.Error(err)
 	}
-	if _, err := (&record{marshaler: odd{}}).message(); err == nil || !strings.Contains(err.Error(), "no message") {
+	if _, err := (&record{marshaler: faultyMarshaler{}}).message(); err == nil || !strings.Contains(err.Error(), "no message") {
 		t.Error(err)
 	}
-	_, err := (&record{marshaler: odd{panics: boom}}).message()
+	_, err := (&record{marshaler: faultyMarshaler{panics: boom}}).message()
 	if p, ok := errors.AsType[*redeliver.PanicError](err); !ok || !errors.Is(err, boom) || len(p.Stack) == 0 {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestAContextOfAnotherMessageHasNoDelivery(t *testing.T) {
+func TestContextOfAnotherMessageHasNoDelivery(t *testing.T) {
 	if d := DeliveryFromContext(t.Context()); d != nil {
 		t.Errorf("%v", d)
 	}

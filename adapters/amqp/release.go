@@ -17,8 +17,9 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// releaseWindow is how many messages of a level are written to the way back before they are acked there. A killed process
-// leaves at most two windows of duplicates: its last copies, and those before, whose acks a quorum queue may not have applied.
+// releaseWindow is how many messages of a level are written to the retry queue before they are acked. A killed
+// process leaves at most two windows of duplicates: its last copies, and the previous ones, whose acks a quorum queue
+// may not have applied.
 const releaseWindow = 500
 
 // ReleaseConfig selects the messages that [Client.Release] moves. Topic is required.
@@ -50,34 +51,34 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.Names.delay(queue, level, 0))
 		}
 	}
-	r := &release{c: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing what waits", reads: true}}
+	r := &release{client: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing what waits", reads: true}}
 	defer r.link.close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {
 			continue
 		}
-		n, err := r.level(ctx, l.Place, cfg.Moved)
+		n, err := r.moveLevel(ctx, l.Place, cfg.Moved)
 		if moved += n; err != nil {
 			return moved, fmt.Errorf("amqp: releasing %s: %w", l.Place, err)
 		}
 	}
 	if r.refused > 0 {
-		err = fmt.Errorf("amqp: %d messages stay where they wait, because the broker refused their copies: %w", r.refused, r.refusal)
+		err = fmt.Errorf("amqp: %d messages stay on their level, because the broker refused their copies: %w", r.refused, r.refusal)
 	}
 	return moved, err
 }
 
-// release moves messages of levels to the way back.
+// release moves messages of levels to the retry queue.
 type release struct {
-	c       *Client
+	client  *Client
 	to      string
 	link    *link
 	refused int   // copies that the broker refused, whose messages stay
 	refusal error // of the first
 }
 
-// level moves what lies ready on one level.
-func (r *release) level(ctx context.Context, queue string, told func(string, int)) (moved int64, err error) {
+// moveLevel moves the ready messages of one level.
+func (r *release) moveLevel(ctx context.Context, queue string, report func(string, int)) (moved int64, err error) {
 	conn, err := r.link.get(ctx)
 	if err != nil {
 		return 0, err
@@ -87,23 +88,23 @@ func (r *release) level(ctx context.Context, queue string, told func(string, int
 		return 0, fmt.Errorf("opening a channel: %w", err)
 	}
 	defer ch.Close()
-	left, _, err := certain(ch, queue)
+	left, _, err := confirmedStat(ch, queue)
 	if err != nil || left == 0 {
 		return 0, err
 	}
-	h, err := openHand(conn, queue, r.c.cfg.RetryBytes)
+	h, err := newScanner(conn, queue, r.client.cfg.RetryBytes)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, h.back(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, h.returnAll(context.WithoutCancel(ctx))) }()
 	for left > 0 {
 		window, err := r.read(ctx, h, &left)
 		if err != nil {
 			return moved, err
 		}
 		n, err := r.move(ctx, h, window)
-		if moved += int64(n); told != nil && n > 0 {
-			told(queue, n)
+		if moved += int64(n); report != nil && n > 0 {
+			report(queue, n)
 		}
 		if err != nil {
 			return moved, err
@@ -112,14 +113,14 @@ func (r *release) level(ctx context.Context, queue string, told func(string, int
 	return moved, nil
 }
 
-// read takes the next messages in hand. left is 0 when there are no more.
-func (r *release) read(ctx context.Context, h *hand, left *int) (window []grasped, err error) {
-	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.c.cfg.RetryBytes; *left-- {
+// read reads the next window of messages. left is 0 when there are no more.
+func (r *release) read(ctx context.Context, h *scanner, left *int) (window []scanned, err error) {
+	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; *left-- {
 		d, ok, err := h.next(ctx, *left)
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // they have left their level meanwhile
+		if !ok { // the others have left the level
 			*left = 0
 			break
 		}
@@ -128,26 +129,27 @@ func (r *release) read(ctx context.Context, h *hand, left *int) (window []graspe
 	return window, nil
 }
 
-// move writes messages to the way back, and acks those that the broker has confirmed. Messages that it refuses stay on the level.
-func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved int, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.c.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.c.cfg.SendTimeout))
+// move writes messages to the retry queue, and acks those that the broker has confirmed. Refused messages stay on the
+// level.
+func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
-	now, out := time.Now(), r.c.forwarded
+	now, out := time.Now(), r.client.forwarded
 	written := make([]*pending, len(window))
-	acks := make(map[*grip][]uint64)
-	var failed error // the first
+	acks := make(map[*scanChannel][]uint64)
+	var failed error // the first error
 	settle := func(upTo int) {
 		for i, p := range written[:upTo] {
 			if p == nil {
 				continue
 			}
 			err := p.wait(ctx)
-			if refuses(err) {
-				_, err = out.alone(ctx, "", r.to, released(&window[i].Delivery, now, r.c.cfg.StateKeys))
+			if isRefusal(err) {
+				_, err = out.sendAlone(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 			}
 			switch {
 			case err == nil:
-				acks[window[i].by] = append(acks[window[i].by], window[i].DeliveryTag)
+				acks[window[i].channel] = append(acks[window[i].channel], window[i].DeliveryTag)
 			case errors.Is(err, driver.ErrRefused):
 				r.refused++
 				r.refusal = cmp.Or(r.refusal, err)
@@ -161,14 +163,14 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 		if _, unread := window[i].Headers[unreadWhy]; unread { // a copy would have other headers
 			continue
 		}
-		if !out.reserved() {
-			settle(i) // who holds places must not wait for one
+		if !out.tryReserve() {
+			settle(i) // a holder of slots must not wait for one
 			if err := out.reserve(ctx); err != nil {
 				failed = cmp.Or(failed, err)
 				break
 			}
 		}
-		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now, r.c.cfg.StateKeys))
+		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 		if err != nil {
 			failed = cmp.Or(failed, err)
 			break
@@ -185,9 +187,9 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 	return moved, failed
 }
 
-// released is the copy of a waiting message that is due now. All else stays as it was written to the level.
+// released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
 func released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
-	p := plain(d)
+	p := plainCopy(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	delete(p.Headers, HeaderUntil)
 	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {

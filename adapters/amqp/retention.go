@@ -8,13 +8,13 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// isValue finds the value of an argument in RabbitMQ's refusal to declare a queue that has another.
+// isValue finds the existing value of an argument in RabbitMQ's refusal of a declaration.
 var isValue = regexp.MustCompile(`current is the value '(\d+)'`)
 
-// asItIs is the DLQ with the retention that it was created with, where the broker refuses it for that alone. Whoever sets no
-// DLQ.Retention takes what is there; all other arguments must be ours.
-func (q ownQueue) asItIs(refused *amqp091.Error) (ownQueue, bool) {
-	if _, asked := q.args[amqp091.QueueMessageTTLArg]; q.kind != deadQueue || asked || !inequivalent(refused, amqp091.QueueMessageTTLArg) {
+// withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
+// configuration without DLQ.Retention accepts it; all other arguments must match.
+func (q ownQueue) withExistingTTL(refused *amqp091.Error) (ownQueue, bool) {
+	if _, asked := q.args[amqp091.QueueMessageTTLArg]; q.kind != deadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
 		return q, false
 	}
 	is := isValue.FindStringSubmatch(refused.Reason)

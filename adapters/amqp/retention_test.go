@@ -6,25 +6,25 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// A DLQ that was created with a retention was refused to whoever sets none, although that takes what is there.
-func TestTheRetentionOfADLQThatIsThereStays(t *testing.T) {
+// A DLQ that was created with a retention was refused for configurations without one, although those accept any.
+func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	const said = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders.dlq' in vhost '/': received none but current is the value '345600000' of type 'long'"
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}
 	args := amqp091.Table{deliveryLimit: int32(noLimit)}
 	dlq := ownQueue{name: "orders.dlq", kind: deadQueue, args: args}
-	if q, ok := dlq.asItIs(refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
+	if q, ok := dlq.withExistingTTL(refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
 		t.Errorf("it is declared with %v, and ours are %v", q.args, args)
 	}
 	asked := amqp091.Table{amqp091.QueueMessageTTLArg: int64(1000)}
 	for name, q := range map[string]ownQueue{
 		"another retention": {kind: deadQueue, args: asked}, "a queue of waiting messages": {kind: retryQueue, args: args},
 	} {
-		if _, ok := q.asItIs(refused); ok {
+		if _, ok := q.withExistingTTL(refused); ok {
 			t.Errorf("%s is taken as it is", name)
 		}
 	}
 	for _, other := range []*amqp091.Error{nil, {Code: amqp091.PreconditionFailed, Reason: "inequivalent arg 'x-expires'"}, {Code: amqp091.AccessRefused, Reason: said}} {
-		if _, ok := dlq.asItIs(other); ok {
+		if _, ok := dlq.withExistingTTL(other); ok {
 			t.Errorf("%v is taken for another retention", other)
 		}
 	}

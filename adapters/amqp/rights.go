@@ -14,84 +14,83 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What the broker's user may do is asked for with requests that cannot be met:
-// RabbitMQ looks at the rights first, whether the queue is there or not, and then
-// refuses. Nothing is created, read or written. Each leaves a line in the broker's
-// log, so Subscribe asks only for what it would not find out by itself.
+// redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
+// queue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
+// log, so Subscribe checks only what it would not find out anyway.
 
-// rights are the queues for which one is missing, and what the broker said first.
-type rights struct {
+// missingRights collects the queues with a missing right, and the broker's first answer.
+type missingRights struct {
 	configure, read, write denial
 }
 
 type denial struct {
-	of     []string
-	reason string
+	targets []string
+	reason  string
 }
 
 func (n *denial) add(what string, refused *amqp091.Error) {
-	n.of = append(n.of, what)
+	n.targets = append(n.targets, what)
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
-// problems are one for each right: the user's patterns are mended in one place.
-func (r *rights) problems(ps *redeliver.Problems) {
+// problems adds one problem for each right, because an administrator changes each pattern in one place.
+func (r *missingRights) problems(ps *redeliver.Problems) {
 	for _, right := range []struct {
 		name string
 		denial
 	}{{"configure", r.configure}, {"read", r.read}, {"write", r.write}} {
-		if len(right.of) > 0 {
+		if len(right.targets) > 0 {
 			ps.Add("right to "+right.name, "missing", fmt.Sprintf(
-				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.of, ", "), right.reason))
+				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.targets, ", "), right.reason))
 		}
 	}
 }
 
-func denies(refused *amqp091.Error) bool {
+func isAccessRefused(refused *amqp091.Error) bool {
 	return refused != nil && refused.Code == amqp091.AccessRefused
 }
 
-// impossible are arguments with which no queue can be declared.
-var impossible = amqp091.Table{"x-expires": "never"}
+// impossibleArgs are arguments with which no queue can be declared.
+var impossibleArgs = amqp091.Table{"x-expires": "never"}
 
-// mayConfigure finds out whether a queue may be declared.
-func (d *declarer) mayConfigure(name string) {
-	if refused := d.declareImpossibly(name, true); denies(refused) {
+// checkConfigure checks whether the user may declare a queue.
+func (d *declarer) checkConfigure(name string) {
+	if refused := d.probeDeclare(name, true); isAccessRefused(refused) {
 		d.rights.configure.add(name, refused)
 	}
 }
 
-func (d *declarer) declareImpossibly(name string, durable bool) *amqp091.Error {
-	return d.do(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(name, durable, false, false, false, impossible)
+func (d *declarer) probeDeclare(name string, durable bool) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(name, durable, false, false, false, impossibleArgs)
 		return err
 	})
 }
 
-// mayRead finds out whether a queue may be read.
-func (d *declarer) mayRead(name string) {
-	if refused := d.readImpossibly(name); denies(refused) {
+// checkRead checks whether the user may read a queue.
+func (d *declarer) checkRead(name string) {
+	if refused := d.probeRead(name); isAccessRefused(refused) {
 		d.rights.read.add(name, refused)
 	}
 }
 
-func (d *declarer) readImpossibly(name string) *amqp091.Error {
-	return d.do(func(ch *amqp091.Channel) error {
-		// Without a prefetch, with which a stream takes it and kills the connection.
+func (d *declarer) probeRead(name string) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		// Without a prefetch: with one, a stream accepts it and breaks the connection.
 		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
-		if err == nil { // no RabbitMQ that we know
+		if err == nil { // no known RabbitMQ does this
 			d.close()
 		}
 		return err
 	})
 }
 
-// kindOf looks at what AMQP tells of the queue that is read, where no management
-// API has told it: streams and auto-delete queues are none to read retries beside.
-func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []string) {
-	refused := d.readImpossibly(name)
+// checkKind checks the type of the subscription's queue over AMQP, without a management API. Streams and auto-delete
+// queues are refused.
+func (d *declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
+	refused := d.probeRead(name)
 	switch {
-	case denies(refused): // which Plan asks for, and Subscribe finds out
+	case isAccessRefused(refused): // Plan checks this, and Subscribe finds out
 		refused = nil
 	case refused == nil || refused.Code != amqp091.PreconditionFailed:
 	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
@@ -103,21 +102,21 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 	if refused != nil {
 		unchecked = append(unchecked, fmt.Sprintf("the type of %s (the broker says: %s)", name, refused.Reason))
 	}
-	// Flags are compared before arguments, and durable before auto_delete.
-	refused = d.declareImpossibly(name, true)
-	if inequivalent(refused, "durable") {
-		refused = d.declareImpossibly(name, false)
+	// RabbitMQ compares flags before arguments, and durable before auto_delete.
+	refused = d.probeDeclare(name, true)
+	if isInequivalent(refused, "durable") {
+		refused = d.probeDeclare(name, false)
 	}
 	switch {
-	case inequivalent(refused, "auto_delete"):
+	case isInequivalent(refused, "auto_delete"):
 		addAutoDelete(ps, name)
-	case denies(refused):
+	case isAccessRefused(refused):
 		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
 	}
 	return unchecked
 }
 
-func inequivalent(refused *amqp091.Error, flag string) bool {
+func isInequivalent(refused *amqp091.Error, flag string) bool {
 	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
 }
 
@@ -132,13 +131,12 @@ func addAutoDelete(ps *redeliver.Problems, queue string) {
 var (
 	errAlarm      = errors.New("the broker is in alarm")
 	errUnanswered = errors.New("no answer")
-	errNoRabbit   = errors.New("the broker does not say that it is RabbitMQ")
+	errNoRabbit   = errors.New("the broker does not report that it is RabbitMQ")
 )
 
-// mayWrite finds out whether messages may be written to queues by name. It asks
-// on the connection that publishes: one that has tried to publish is blocked while
-// the broker is in alarm, and acks must still get through.
-func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
+// checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
+// in alarm blocks a connection that has tried to publish, and acks must still get through.
+func (c *Client) checkWrite(ctx context.Context, s *survey, r *missingRights) error {
 	switch {
 	case s.major == 0:
 		return errNoRabbit
@@ -150,7 +148,7 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 		return err
 	}
 	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
-	// A message that lives for "never" milliseconds is refused before it is routed.
+	// An expiration of "never" is refused before the message is routed.
 	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
 		return err
 	}
@@ -160,12 +158,12 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 	for err == nil {
 		select {
 		case refused := <-closed:
-			if denies(refused) {
+			if isAccessRefused(refused) {
 				r.write.add("exchange amq.default, which is the default exchange", refused)
 			}
 			return nil
 		case <-look.C:
-			if c.publishing.blocked.Closed() { // it says so to who tries to publish
+			if c.publishing.blocked.Closed() { // the broker notifies connections that try to publish
 				err = errAlarm
 			}
 		case <-timer.C:
@@ -174,6 +172,6 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 			err = ctx.Err()
 		}
 	}
-	go func() { _ = ch.Close() }() // it may wait for as long as the broker does
+	go func() { _ = ch.Close() }() // it may block as long as the broker does
 	return err
 }

@@ -14,36 +14,33 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// window is how many publishes of one sender may be unconfirmed. More channels,
-// or more than this, were slower.
-const window = 1024
+// maxUnconfirmed is the number of unconfirmed publishes of one sender. More of them, or more channels, were slower.
+const maxUnconfirmed = 1024
 
-// sender publishes on a channel of its own and knows of every message whether
-// the broker took it: it is confirmed, and it was not returned. It is safe for
+// sender publishes on a channel of its own. A publish succeeds if it is confirmed and not returned. It is safe for
 // concurrent use.
 type sender struct {
-	link  *link
-	slots chan struct{} // unconfirmed publishes
-	turn  chan struct{} // held while a frame is written; a channel, to wait with a context
-	gen   *generation   // guarded by turn
-	lone  *sender       // see alone; nil for that itself
+	link      *link
+	slots     chan struct{}  // unconfirmed publishes
+	writeLock chan struct{}  // held while a frame is written; a channel, so that a context can end the wait
+	channel   *senderChannel // guarded by writeLock
+	isolated  *sender        // see sendAlone; nil in the isolated sender
 }
 
-// generation is one channel of a sender and what is unconfirmed on it.
-type generation struct {
+// senderChannel is one channel of a sender with its unconfirmed publishes.
+type senderChannel struct {
 	ch      *amqp091.Channel
-	closed  chan *amqp091.Error // why the channel was closed, buffered
-	returns chan amqp091.Return // room for the whole window, so that it never blocks the reader
+	closed  chan *amqp091.Error // why the channel was closed; buffered
+	returns chan amqp091.Return // has room for all, so that it never blocks the reader
 
 	mu       sync.Mutex
 	open     map[identity]int  // unconfirmed publishes
-	returned map[identity]bool // of those, at least one was returned
+	returned map[identity]bool // at least one of them was returned
 	cause    error
 }
 
-// identity finds the publish that a return belongs to. Where several share one,
-// a return counts for all of them that are unconfirmed: they are published
-// again, and a copy too many is better than one too few.
+// identity matches a return with its publish. If several unconfirmed publishes share one, a return counts for all of
+// them. They are published again, because a duplicate is better than a loss.
 type identity struct{ exchange, key, id string }
 
 func identityOf(exchange, key string, headers amqp091.Table, messageID string) identity {
@@ -59,32 +56,32 @@ func identityOf(exchange, key string, headers amqp091.Table, messageID string) i
 
 func newSender(l *link) *sender {
 	return &sender{
-		link: l, slots: make(chan struct{}, window), turn: make(chan struct{}, 1),
-		lone: &sender{link: l, slots: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
+		link: l, slots: make(chan struct{}, maxUnconfirmed), writeLock: make(chan struct{}, 1),
+		isolated: &sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)},
 	}
 }
 
 // pending is a publish that waits for its confirm.
 type pending struct {
-	s    *sender
-	gen  *generation
-	id   identity
-	done *amqp091.DeferredConfirmation
-	late chan struct{} // made when a wait ended too early; closed when err stands
-	err  error
+	s        *sender
+	channel  *senderChannel
+	id       identity
+	done     *amqp091.DeferredConfirmation
+	lateDone chan struct{} // made when a wait ended early; closed when err is set
+	err      error
 }
 
-// send publishes a message and returns when it is confirmed, refused, or ctx
-// ends. Then it may still be there, and unsure can be waited for. A message that the
-// broker does not take as it is, is [driver.ErrRefused].
+// send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
+// still arrive, and the caller can wait for unsure. A message that the broker refuses as it is returns
+// [driver.ErrRefused].
 func (s *sender) send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
-	if unsure, err = s.once(ctx, exchange, key, m); refuses(err) {
-		return s.alone(ctx, exchange, key, m)
+	if unsure, err = s.sendOnce(ctx, exchange, key, m); isRefusal(err) {
+		return s.sendAlone(ctx, exchange, key, m)
 	}
 	return unsure, err
 }
 
-func (s *sender) once(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
+func (s *sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	if err := s.reserve(ctx); err != nil {
 		return nil, err
 	}
@@ -98,26 +95,26 @@ func (s *sender) once(ctx context.Context, exchange, key string, m amqp091.Publi
 	return nil, err
 }
 
-// alone publishes a message again over which its channel may have ended, and that ended
-// for all that were on it: now nothing else is on its channel, so a refusal is its own.
-func (s *sender) alone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
-	unsure, err = s.lone.once(ctx, exchange, key, m)
-	if refuses(err) {
+// sendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
+// is on the channel now, so a refusal concerns this message.
+func (s *sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
+	unsure, err = s.isolated.sendOnce(ctx, exchange, key, m)
+	if isRefusal(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return unsure, err
 }
 
-// refuses reports whether the broker has ended a channel because it does not take a
-// message as it is: one that is too large.
-func refuses(err error) bool {
-	return code(err) == amqp091.ContentTooLarge || code(err) == amqp091.PreconditionFailed
+// isRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is
+// too large.
+func isRefusal(err error) bool {
+	return errorCode(err) == amqp091.ContentTooLarge || errorCode(err) == amqp091.PreconditionFailed
 }
 
 var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
 
-// maxBodyOf is how large a body the broker takes that has refused one with err; a size that
-// hardly any broker refuses where err does not say.
+// maxBodyOf returns the largest body that the broker accepts, read from its refusal. If the refusal does not say, it
+// returns a size that hardly any broker refuses.
 func maxBodyOf(err error) int {
 	if found := maxSize.FindStringSubmatch(fmt.Sprint(err)); found != nil {
 		if n, err := strconv.Atoi(found[1]); err == nil && n > 0 {
@@ -127,8 +124,7 @@ func maxBodyOf(err error) int {
 	return 64 << 10
 }
 
-// reserve waits for a place in the window. Who holds a place must not call it:
-// all places could be held by such, and none would ever be free.
+// reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
 func (s *sender) reserve(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -138,8 +134,8 @@ func (s *sender) reserve(ctx context.Context) error {
 	}
 }
 
-// reserved is reserve for who holds places already: it does not wait.
-func (s *sender) reserved() bool {
+// tryReserve is reserve without waiting, for holders of slots.
+func (s *sender) tryReserve() bool {
 	select {
 	case s.slots <- struct{}{}:
 		return true
@@ -148,8 +144,7 @@ func (s *sender) reserved() bool {
 	}
 }
 
-// start publishes a message in the place that was reserved; wait tells what
-// became of it.
+// start publishes a message in a reserved slot. wait returns its result.
 func (s *sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
@@ -168,36 +163,36 @@ func (s *sender) publish(ctx context.Context, exchange, key string, m amqp091.Pu
 		}
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.writeLock <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-s.turn }()
-	if s.gen == nil || s.gen.ch.IsClosed() {
-		gen, err := s.renew(ctx)
+	defer func() { <-s.writeLock }()
+	if s.channel == nil || s.channel.ch.IsClosed() {
+		gen, err := s.openChannel(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.gen = gen
+		s.channel = gen
 	}
-	p := &pending{s: s, gen: s.gen, id: identityOf(exchange, key, m.Headers, m.MessageId)}
-	p.gen.add(p.id)
-	done, err := p.gen.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
+	p := &pending{s: s, channel: s.channel, id: identityOf(exchange, key, m.Headers, m.MessageId)}
+	p.channel.add(p.id)
+	done, err := p.channel.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
 	if err != nil {
-		p.gen.remove(p.id)
-		return nil, p.gen.why(err)
+		p.channel.remove(p.id)
+		return nil, p.channel.closeReason(err)
 	}
 	p.done = done
 	return p, nil
 }
 
-func (s *sender) renew(ctx context.Context) (*generation, error) {
+func (s *sender) openChannel(ctx context.Context) (*senderChannel, error) {
 	ch, err := s.link.channel(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g := &generation{
-		ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1)), returns: ch.NotifyReturn(make(chan amqp091.Return, window)),
+	g := &senderChannel{
+		ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1)), returns: ch.NotifyReturn(make(chan amqp091.Return, maxUnconfirmed)),
 		open: make(map[identity]int), returned: make(map[identity]bool),
 	}
 	if err := ch.Confirm(false); err != nil {
@@ -206,38 +201,37 @@ func (s *sender) renew(ctx context.Context) (*generation, error) {
 	return g, nil
 }
 
-// wait returns nil when a queue has the message. After errUnsure it may be called
-// again.
+// wait returns nil when a queue has the message. It may be called again after errUnsure.
 func (p *pending) wait(ctx context.Context) error {
-	if p.late == nil {
+	if p.lateDone == nil {
 		select {
 		case <-p.done.Done():
 			return p.outcome()
 		case <-ctx.Done():
 		}
-		p.late = make(chan struct{})
-		go func() { // its slot is free when the broker, or the end of the channel, says so
+		p.lateDone = make(chan struct{})
+		go func() { // the slot is free when the broker answers or the channel ends
 			<-p.done.Done()
 			p.err = p.outcome()
-			close(p.late)
+			close(p.lateDone)
 		}()
 	}
 	select {
-	case <-p.late:
+	case <-p.lateDone:
 		return p.err
 	case <-ctx.Done():
 		return fmt.Errorf("amqp: %w for a message to %s, it may or may not be there: %w", errUnsure, place(p.id.exchange, p.id.key), ctx.Err())
 	}
 }
 
-// outcome is what became of a publish that the broker has answered.
+// outcome returns the result of an answered publish.
 func (p *pending) outcome() error {
-	returned := p.over()
+	returned := p.complete()
 	switch {
 	case returned:
 		return fmt.Errorf("amqp: %w of %s: declare or bind it", errNoQueue, place(p.id.exchange, p.id.key))
 	case !p.done.Acked():
-		return fmt.Errorf("amqp: publishing to %s: %w", place(p.id.exchange, p.id.key), p.gen.why(errRefused))
+		return fmt.Errorf("amqp: publishing to %s: %w", place(p.id.exchange, p.id.key), p.channel.closeReason(errRefused))
 	default:
 		return nil
 	}
@@ -249,10 +243,10 @@ var (
 	errUnsure  = errors.New("no confirm")
 )
 
-// over takes the publish out of the window. A return comes before its confirm,
-// so what was returned is in the channel by now.
-func (p *pending) over() (returned bool) {
-	g := p.gen
+// complete removes the publish from the channel's unconfirmed ones. A return comes before its confirm, so it is in
+// the channel by now.
+func (p *pending) complete() (returned bool) {
+	g := p.channel
 	g.mu.Lock()
 	for more := true; more; {
 		select {
@@ -267,41 +261,41 @@ func (p *pending) over() (returned bool) {
 		}
 	}
 	returned = g.returned[p.id]
-	g.forget(p.id)
+	g.removeLocked(p.id)
 	g.mu.Unlock()
 	<-p.s.slots
 	return returned
 }
 
-func (g *generation) add(id identity) {
+func (g *senderChannel) add(id identity) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open[id]++
 }
 
-func (g *generation) remove(id identity) {
+func (g *senderChannel) remove(id identity) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forget(id)
+	g.removeLocked(id)
 }
 
-// forget counts down; the caller holds mu.
-func (g *generation) forget(id identity) {
+// removeLocked removes one publish.
+func (g *senderChannel) removeLocked(id identity) {
 	if g.open[id]--; g.open[id] <= 0 {
 		delete(g.open, id)
 		delete(g.returned, id)
 	}
 }
 
-// why is err, or the reason for which the channel was closed meanwhile.
-func (g *generation) why(err error) error {
+// closeReason returns err, or the reason why the channel was closed meanwhile.
+func (g *senderChannel) closeReason(err error) error {
 	if !g.ch.IsClosed() {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.cause == nil {
-		// The channel counts as closed a moment before it says why.
+		// The channel counts as closed shortly before the reason arrives.
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()
 		select {

@@ -11,15 +11,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A queue with a single active consumer delivers to one of those that read it, and
-// to the next when that one's channel has ended. What the channel had is then
-// delivered again first, in order. AMQP does not tell what arguments a queue has, but
-// RabbitMQ compares a declaration of a queue that is there with the queue, argument
-// by argument, and says which is the first that differs and what it is. What a policy
-// says it does not compare.
+// A queue with a single active consumer delivers to one of its consumers, and to the next when that one's channel has
+// ended. It delivers the channel's messages again first, in order. AMQP does not report a queue's arguments. But
+// RabbitMQ compares a declaration with the existing queue argument by argument, and answers with the first that
+// differs and its value. It does not compare policies.
 
-// single are the arguments of a queue with a single active consumer.
-func single(args amqp091.Table) amqp091.Table {
+// withSingleConsumer adds the argument for a single active consumer.
+func withSingleConsumer(args amqp091.Table) amqp091.Table {
 	args = maps.Clone(args)
 	if args == nil {
 		args = amqp091.Table{}
@@ -28,22 +26,21 @@ func single(args amqp091.Table) amqp091.Table {
 	return args
 }
 
-// compared is about how many arguments RabbitMQ compares.
-const compared = 30
+// maxCompared is about how many arguments RabbitMQ compares.
+const maxCompared = 30
 
-// arguments finds out how the queue that is read, which is there, was declared, as far as
-// RabbitMQ compares arguments: nothing is declared, because the queue exists. With why
-// that was not possible.
-func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
+// readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
+// because the queue exists. why is not empty if it failed.
+func (d *declarer) readArguments(q ownQueue) (there queueInfo, why string) {
 	there = queueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
-	args := maps.Clone(q.args) // as ours would be
+	args := maps.Clone(q.args) // first guess: redeliver's own
 	if args == nil {
 		args = amqp091.Table{}
 	}
-	for range compared {
-		refused := d.do(func(ch *amqp091.Channel) error {
+	for range maxCompared {
+		refused := d.run(func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil); err != nil {
-				return err // it was deleted, and is not to be declared like this
+				return err // it was deleted, and must not be declared like this
 			}
 			_, err := ch.QueueDeclare(q.name, there.Durable, false, false, false, args)
 			return err
@@ -55,37 +52,35 @@ func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
 				there.Type = kind
 			}
 			return there, ""
-		case inequivalent(refused, "durable") && there.Durable:
+		case isInequivalent(refused, "durable") && there.Durable:
 			there.Durable = false
-		case !learn(args, refused.Reason):
+		case !applyDifference(args, refused.Reason):
 			return there, refused.Reason
 		}
 	}
 	return there, "too many arguments differ"
 }
 
-// difference is what RabbitMQ says of an argument that differs: its name, and what
-// it is, where it is something.
-var difference = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
+// differingValue matches RabbitMQ's answer about a differing argument: its name and its value, if it has one.
+var differingValue = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
 
-// different is the name alone: RabbitMQ cuts what it says after 255 bytes.
-var different = regexp.MustCompile(`inequivalent arg '([^']+)'`)
+// differingName matches only the name, because RabbitMQ cuts its answers after 255 bytes.
+var differingName = regexp.MustCompile(`inequivalent arg '([^']+)'`)
 
-// learn takes over the argument that a refusal is about. It is false when that
-// cannot be read.
-func learn(args amqp091.Table, reason string) bool {
-	found := difference.FindStringSubmatch(reason)
+// applyDifference sets the argument that a refusal is about. It returns false if the refusal cannot be read.
+func applyDifference(args amqp091.Table, reason string) bool {
+	found := differingValue.FindStringSubmatch(reason)
 	if found == nil {
-		cut := different.FindStringSubmatch(reason)
+		cut := differingName.FindStringSubmatch(reason)
 		if cut == nil {
 			return false
 		}
 		_, ours := args[cut[1]]
-		delete(args, cut[1]) // without ours there is more room for theirs
+		delete(args, cut[1]) // a shorter answer has more room for the other value
 		return ours
 	}
 	name, value, kind := found[1], found[2], found[3]
-	if found[4] != "" { // another value of our type
+	if found[4] != "" { // same type, other value
 		value, kind = found[4], "longstr"
 		switch args[name].(type) {
 		case int32, int64:
@@ -114,10 +109,10 @@ func learn(args amqp091.Table, reason string) bool {
 	return true
 }
 
-// addCompeting is the problem of a queue that several consumers read at once.
-func addCompeting(ps *redeliver.Problems, queue string, p redeliver.Policy) {
+// addNotSingleActive adds the problem of a queue that several consumers read at once.
+func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
-		"must have the argument %s=true where the Order is %s: else several consumers have its messages at once. An argument cannot be changed: "+
-			"let the queue run empty, delete it, and declare it anew with the argument, which redeliver does where the topology is not of existing queues",
+		"must have the argument %s=true where the Order is %s: otherwise several consumers get its messages at once. An argument cannot be changed: "+
+			"let the queue run empty, delete it, and declare it again with the argument, which redeliver does unless the topology is of existing queues",
 		amqp091.SingleActiveConsumerArg, p.Order))
 }

@@ -15,57 +15,57 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// queueConfig is a queue that is read.
+// queueConfig describes a queue to read.
 type queueConfig struct {
 	kind     kind
 	queue    string
 	level    time.Duration // of a delay queue
 	prefetch int
-	first    *opened // where Subscribe has opened it
+	first    *openChannel // opened by Subscribe
 }
 
-// source reads one queue on one channel. It ends with its channel, which is never used again: tags begin anew on the next one,
-// and a late ack must not settle another message. It implements driver.Source.
+// source reads one queue on one channel. It ends with its channel and is never reused, because tags start again on a
+// new channel, and a late ack would settle another message. It implements driver.Source.
 //
-// The lane's goroutine owns everything in it, but for what is said. A goroutine passes on what the channel brings, another one
-// waits for the channel's end.
+// The lane's goroutine owns all fields without another note. One goroutine passes on deliveries, another one waits
+// for the end of the channel.
 type source struct {
 	queueConfig
 	r       *reader
 	ch      *amqp091.Channel
 	in      chan *delivery
 	lane    driver.Lane[*delivery]
-	ordered bool // messages keep their places
+	ordered bool // the policy is ordered
 
-	lost    chan struct{} // closed when the channel has ended
-	over    chan struct{} // closed when the lane has
-	finish  context.CancelFunc
-	calling context.Context // its end: no suspect gets a turn any more
-	callOff context.CancelFunc
-	why     atomic.Pointer[error] // why the channel, or the reading of it, has ended
-	tasks   tasks                 // that the end waits for
-	calls   sync.Mutex            // from Stop on: two calls of one channel would get each other's answers
-	feeding sync.WaitGroup
+	lost            chan struct{} // closed when the channel has ended
+	over            chan struct{} // closed when the lane has ended
+	finish          context.CancelFunc
+	suspectCtx      context.Context // no suspect gets a turn after its end
+	cancelSuspects  context.CancelFunc
+	why             atomic.Pointer[error] // why the channel or the reading has ended
+	tasks           tasks                 // Flush waits for them
+	calls           sync.Mutex            // from Stop on, because two concurrent calls on one channel would get each other's answers
+	suspectsRunning sync.WaitGroup
 
-	window    int // how many the broker may have sent
-	consumers int // before the one that reads now
-	consumer  *consumer
-	lastEnded <-chan struct{} // of the last consumer; nil before the first
-	halted    time.Time       // since when nothing may begin; zero when something may
-	paused    bool
-	swept     time.Time // when what lies here was last looked at
-	looking   *time.Timer
-	ackTimer  *time.Timer
-	settled   time.Time // since when settled deliveries wait for their ack
+	window       int // how many messages the broker may have sent
+	consumers    int // number of previous consumers
+	consumer     *consumer
+	lastEnded    <-chan struct{} // of the last consumer; nil before the first
+	haltedSince  time.Time       // since when nothing may begin, or zero
+	paused       bool
+	lastSweep    time.Time // time of the last check for old messages
+	checkTimer   *time.Timer
+	ackTimer     *time.Timer
+	settledSince time.Time // since when settled deliveries wait for their ack
 
-	acks    acks
-	back    []*delivery    // to be given back
-	giving  bool           // and a timer runs for that
-	lines   map[uint64]int // where messages keep their places: those in hand, by key
-	running int            // messages with handlers there
-	tired   bool           // messages have lain here for too long there: nothing begins any more
-	stopped bool
-	acked   bool // the broker was sent an ack
+	acks            acks
+	toReturn        []*delivery    // to be returned
+	returnScheduled bool           // a timer runs for that
+	lines           map[uint64]int // for ordered queues: unsettled messages by key
+	running         int            // messages with handlers, in ordered queues
+	ending          bool           // messages have waited too long in an ordered queue: nothing begins any more
+	stopped         bool
+	acked           bool // an ack was sent
 }
 
 var (
@@ -75,21 +75,21 @@ var (
 	seed                             = maphash.MakeSeed()
 )
 
-// The ends of a source that are no failures.
+// The regular ends of a source.
 var (
-	errTired  = errors.New("amqp: messages have lain here for half of the consumer timeout; they come back")
-	errPaused = errors.New("amqp: nothing may begin; the messages wait in the queue")
+	errHeldTooLong = errors.New("amqp: messages have waited in the process for half of the consumer timeout; they come back")
+	errPaused      = errors.New("amqp: nothing may begin; the messages wait in the queue")
 )
 
 var errCancelled = errors.New("the broker cancelled the consumer: the queue was deleted, or its leader moved")
 
-// errLost is why a source has ended whose channel does not say why.
+// errLost is the error of a source whose channel has ended without a reason.
 var errLost = errors.New("amqp: the channel is closed; the message comes back")
 
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
 		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == mainQueue && r.layout.ordered(),
-		lost: make(chan struct{}), over: make(chan struct{}), window: cfg.firstWindow(r.client.cfg.RetryBytes), swept: time.Now(),
+		lost: make(chan struct{}), over: make(chan struct{}), window: cfg.firstWindow(r.client.cfg.RetryBytes), lastSweep: time.Now(),
 	}
 	if s.ordered {
 		s.lines = make(map[uint64]int)
@@ -107,17 +107,17 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	return s
 }
 
-// fail notes why the source ends; the first reason stands.
+// fail sets the reason why the source ends. The first one counts.
 func (s *source) fail(err error) { s.why.CompareAndSwap(nil, &err) }
 
-// run reads the queue until ctx ends, or the source does. It returns why.
+// run reads the queue until ctx or the source ends. It returns the reason.
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan amqp091.Delivery) error {
 	ctx, s.finish = context.WithCancel(ctx)
 	defer s.finish()
-	s.calling, s.callOff = context.WithCancel(s.r.values)
-	defer s.callOff()
-	most := 2*s.prefetch + 16 // the broker's prefetch is the bound
-	opt := engine.LaneOptions[*delivery]{MaxAhead: most, MaxHeld: most, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == suspectQueue}
+	s.suspectCtx, s.cancelSuspects = context.WithCancel(s.r.values)
+	defer s.cancelSuspects()
+	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
+	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == suspectQueue}
 	if s.ordered || s.kind == suspectQueue {
 		opt.Gates = []engine.Gater[*delivery]{s}
 	}
@@ -128,11 +128,11 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 			feeding := context.WithoutCancel(ctx)
 			feeding, stop := context.WithCancel(feeding)
 			s.consumer = &consumer{stop: stop}
-			s.feeding.Go(func() { s.feed(feeding) })
+			s.suspectsRunning.Go(func() { s.runSuspects(feeding) })
 			return
 		}
-		s.looking = time.AfterFunc(s.lookEvery(), s.lookSoon)
-		s.begin(in)
+		s.checkTimer = time.AfterFunc(s.checkInterval(), s.scheduleCheck)
+		s.startPassing(in)
 	})
 	s.end()
 	if why := s.why.Load(); why != nil {
@@ -141,26 +141,26 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	return errLost
 }
 
-// end lets go of the channel.
+// end closes the channel.
 func (s *source) end() {
 	s.stopped = true
-	s.callOff()
+	s.cancelSuspects()
 	close(s.over)
 	s.ackTimer.Stop()
-	if s.looking != nil {
-		s.looking.Stop()
+	if s.checkTimer != nil {
+		s.checkTimer.Stop()
 	}
 	if s.consumer != nil && s.consumer.stop != nil {
 		s.consumer.stop()
 	}
-	for d := range s.acks.untold {
-		if d.what == open {
-			s.keepPlace(d)
+	for d := range s.acks.unsent {
+		if d.ackState == ackOpen {
+			s.rememberState(d)
 		}
 		if s.kind == suspectQueue {
 			s.r.client.outlived.add(d.id())
 		}
-		if !d.running { // else its handler still has the turn
+		if !d.running { // otherwise its handler still has the turn
 			s.endTurn(d, false)
 		}
 	}
@@ -173,27 +173,27 @@ func (s *source) end() {
 		return
 	}
 	defer s.calls.Unlock()
-	_ = s.ch.Close() // all was said, or it is gone
+	_ = s.ch.Close() // everything was sent, or the channel has ended
 }
 
-// keepPlace remembers what is known of a message that has failed and keeps its place: it comes back as if it were new.
-func (s *source) keepPlace(d *delivery) {
+// rememberState stores the state of an ordered message that has failed, because it comes back without one.
+func (s *source) rememberState(d *delivery) {
 	st := d.state
 	if d.m != nil && d.m.State != nil {
 		st = d.m.State
 	}
 	if s.ordered && st != nil {
-		s.r.client.places.Put(spot{s.queue, st.ID}, st)
+		s.r.client.places.Put(placeKey{s.queue, st.ID}, st)
 	}
 }
 
-// spot is a message in its queue.
-type spot struct{ queue, id string }
+// placeKey identifies a message in its queue.
+type placeKey struct{ queue, id string }
 
-// placesMost is of how many messages it is known that they have failed and keep their place.
-const placesMost = 200_000
+// maxPlaces bounds the remembered states of ordered messages.
+const maxPlaces = 200_000
 
-func placesOf() engine.States[spot] { return engine.States[spot]{MaxMessages: placesMost} }
+func placesOf() engine.States[placeKey] { return engine.States[placeKey]{MaxMessages: maxPlaces} }
 
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }
@@ -206,14 +206,14 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
 	d.m, m.Seq, m.Place = m, d.tag, s.queue
 	s.acks.add(d)
-	s.arrive(d, m)
+	s.readDelivery(d, m)
 	if s.ordered && m.Key != 0 {
 		s.lines[m.Key]++
 	}
 	return nil
 }
 
-// lineOf is the key of a message behind which others stand.
+// lineOf returns the key by which messages run one after another, or 0.
 func (s *source) lineOf(d *delivery) uint64 {
 	switch {
 	case s.r.layout.policy.Order == redeliver.Blocking:
@@ -247,26 +247,26 @@ func (s *source) leaveLine(m *driver.Message[*delivery]) {
 const (
 	// ackWait is how long a settled delivery waits for others to be acked with it.
 	ackWait = 2 * time.Millisecond
-	// lateAck is how long it may wait behind an open one before it is acked by itself.
+	// lateAck is how long a settled delivery waits behind an unsettled one before it gets its own ack.
 	lateAck = 10 * time.Millisecond
 )
 
-// Commit implements [driver.Source]. No ack waits for company beside a suspect: it may kill the process.
+// Commit implements [driver.Source]. Acks do not wait for others beside a suspect, because it may kill the process.
 func (s *source) Commit() { s.flush(s.r.client.turn.Closed()) }
 
-// flush sends acks, where there are enough of them or they have waited long enough: a quorum queue writes every ack to its
-// log. An error means that the channel is gone.
+// flush sends acks if there are enough of them or they have waited long enough, because a quorum queue writes every
+// ack to its log.
 func (s *source) flush(force bool) {
 	n := s.acks.pending()
 	if n == 0 {
 		return
 	}
 	now := time.Now()
-	if s.settled.IsZero() {
-		s.settled = now
+	if s.settledSince.IsZero() {
+		s.settledSince = now
 		s.ackTimer.Reset(ackWait)
 	}
-	waited := now.Sub(s.settled)
+	waited := now.Sub(s.settledSince)
 	enough := max(1, s.window/2)
 	if !force && n < enough && waited < ackWait {
 		return
@@ -276,8 +276,8 @@ func (s *source) flush(force bool) {
 	}
 	switch {
 	case s.acks.pending() == 0 || waited >= lateAck:
-		s.settled = time.Time{}
-	case waited >= ackWait: // what is left waits behind an open delivery
+		s.settledSince = time.Time{}
+	case waited >= ackWait: // the others wait behind an unsettled delivery
 		s.ackTimer.Reset(lateAck - waited)
 	}
 }
@@ -288,53 +288,54 @@ func (s *source) ack(tag uint64, multiple bool) error {
 	return s.ch.Ack(tag, multiple)
 }
 
-// Return implements [driver.Source]. Where messages keep their places the channel's end hands back all of them, in order. A
-// suspect is moved back to its queue at the end.
+// Return implements [driver.Source]. The end of an ordered queue's channel returns all messages in order. A suspect
+// is rewritten to its queue at the end.
 func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool) {
 	d := m.Record
-	if d.what != open {
+	if d.ackState != ackOpen {
 		return
 	}
 	s.leaveLine(m)
-	s.keepPlace(d)
+	s.rememberState(d)
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
 	}
 	if s.ordered || s.kind == suspectQueue || runs && s.stopped {
 		return
 	}
-	s.back = append(s.back, d)
-	if !s.giving {
-		s.giveBack()
+	s.toReturn = append(s.toReturn, d)
+	if !s.returnScheduled {
+		s.returnSome()
 	}
 }
 
-// giveBack returns atOnce messages at a time, so that acks do not wait behind many of them, see applied.
+// returnSome returns maxReturnsAtOnce messages at a time, so that acks do not wait behind many of them, see
+// awaitApplied.
 const (
-	atOnce        = 16
-	giveBackEvery = 10 * time.Millisecond
+	maxReturnsAtOnce = 16
+	returnInterval   = 10 * time.Millisecond
 )
 
-// giveBack returns to the queue what no handler has, some at a time.
-func (s *source) giveBack() {
-	n := min(len(s.back), atOnce)
-	for _, d := range s.back[:n] {
+// returnSome returns messages that no handler has, some at a time.
+func (s *source) returnSome() {
+	n := min(len(s.toReturn), maxReturnsAtOnce)
+	for _, d := range s.toReturn[:n] {
 		if s.ch.Nack(d.tag, false, true) != nil {
 			return
 		}
-		s.acks.handedBack(d)
+		s.acks.returned(d)
 	}
-	s.back = append(s.back[:0], s.back[n:]...)
-	if s.giving = n > 0; s.giving {
-		time.AfterFunc(giveBackEvery, func() { s.lane.Post(s.giveBack) })
+	s.toReturn = append(s.toReturn[:0], s.toReturn[n:]...)
+	if s.returnScheduled = n > 0; s.returnScheduled {
+		time.AfterFunc(returnInterval, func() { s.lane.Post(s.returnSome) })
 	}
 }
 
-// Stop implements [driver.Source]. Where messages keep their places the consumer stays: the next one would begin beside what
-// runs here.
+// Stop implements [driver.Source]. The consumer of an ordered queue stays, because the next one would begin beside
+// the messages that run here.
 func (s *source) Stop() <-chan struct{} {
 	s.stopped = true
-	s.callOff()
+	s.cancelSuspects()
 	stopped := make(chan struct{})
 	switch {
 	case s.kind == suspectQueue:
@@ -343,7 +344,7 @@ func (s *source) Stop() <-chan struct{} {
 			defer close(stopped)
 			s.calls.Lock()
 			defer s.calls.Unlock()
-			s.feeding.Wait()
+			s.suspectsRunning.Wait()
 		}()
 	case s.ordered || s.consumer == nil:
 		return nil
@@ -353,21 +354,21 @@ func (s *source) Stop() <-chan struct{} {
 			defer close(stopped)
 			s.calls.Lock()
 			defer s.calls.Unlock()
-			_ = s.cancel(c) // else the channel is gone
+			_ = s.cancel(c) // after an error the channel has ended
 			<-c.ended
 		}()
 	}
 	return stopped
 }
 
-// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no ack of
-// theirs is kept, and a suspect that came for the proof would be charged.
+// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no
+// ack of theirs is kept. A suspect that the check delivered would be charged.
 func (s *source) Flush(ctx context.Context) {
 	if s.kind == suspectQueue {
-		s.acquit(ctx)
+		s.requeueSuspects(ctx)
 	}
 	s.tasks.wait(ctx)
-	s.back = nil // all goes back at once
+	s.toReturn = nil // the channel returns them all
 	if s.acks.flush(1, true, s.ack) != nil {
 		return
 	}
@@ -375,12 +376,13 @@ func (s *source) Flush(ctx context.Context) {
 		return
 	}
 	if !s.ordered {
-		// It would be handed back with the channel, too: from RabbitMQ 4.3 on it is not counted like this.
-		_ = s.ch.Nack(0, true, true) // all of it; an error says that the channel is gone
+		// From RabbitMQ 4.3 on this return is not counted, unlike the end of the channel.
+		_ = s.ch.Nack(0, true, true) // all messages; an error means that the channel has ended
 	}
 }
 
-// awaitApplied reports whether the queue has every ack. It gives up when ctx ends: a queue without a majority does not answer.
+// awaitApplied reports whether the queue has every ack. It stops waiting when ctx ends, because a queue without a
+// majority does not answer.
 func (s *source) awaitApplied(ctx context.Context) bool {
 	var head *amqp091.Delivery
 	var err error
@@ -389,7 +391,7 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 		defer close(answered)
 		s.calls.Lock()
 		defer s.calls.Unlock()
-		head, err = applied(s.ch, s.queue, s.consumers+1)
+		head, err = awaitApplied(s.ch, s.queue, s.consumers+1)
 	}()
 	select {
 	case <-answered:
@@ -402,8 +404,8 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 	return err == nil
 }
 
-// moveReturned writes a message that has come back often to its next place, as when it comes to a handler. Otherwise the broker
-// would drop it when enough consumers have closed. A message that cannot be written comes back with the channel.
+// moveReturned writes a message that came back often to its next place, as if it had come to a handler. Otherwise the
+// broker might drop it after several closing consumers. If the write fails, the message comes back with the channel.
 func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	m := &driver.Message[*delivery]{Record: new(slab).delivery(head)}
 	_ = s.Parse(m) // always nil
@@ -418,21 +420,21 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	var st redeliver.State
 	codec{s.r.layout}.State(m, &st)
 	w := &write{store: s.r.store, ctx: ctx, d: m.Record}
-	if _, err := w.to(to, m.Step, &st); err == nil {
+	if _, err := w.writeTo(to, m.Step, &st); err == nil {
 		s.acks.settle(m.Record)
-		_ = s.acks.flush(1, true, s.ack) // an error says that the channel is gone
+		_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
 	}
 }
 
-// Begin implements [engine.Gater], where messages keep their places, and for suspects.
+// Begin implements [engine.Gater], for ordered queues and for suspects.
 func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	d := m.Record
 	switch {
 	case m.Step != driver.Handle:
 		return engine.Begins
-	case s.tired:
+	case s.ending:
 		return engine.NothingYet
-	case d.inTurn != nil && !d.inTurn.begins():
+	case d.inTurn != nil && !d.inTurn.beginOrSeek():
 		return engine.NotYet
 	}
 	d.running = true
@@ -440,10 +442,10 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	return engine.Begins
 }
 
-// HandlerEnded implements [engine.Gater]: a suspect has its turn until it is settled.
+// HandlerEnded implements [engine.Gater]. A suspect keeps its turn until it is settled.
 func (s *source) HandlerEnded(*driver.Message[*delivery]) {}
 
-// End implements [engine.Gater]. What has succeeded or moved on is settled next.
+// End implements [engine.Gater]. A message that succeeded or moved on is settled next.
 func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 	d := m.Record
 	if d.running {
@@ -453,10 +455,10 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 	if how.How == engine.Stays || how.How == engine.Abandoned || how.How == engine.NotBegun {
 		s.endTurn(d, false)
 	}
-	if s.tired && s.running == 0 {
+	if s.ending && s.running == 0 {
 		s.finish()
 	}
 }
 
-// EndLate implements [engine.LateGater]: a handler has answered whose channel has ended.
+// EndLate implements [engine.LateGater]. The handler has returned after the end of its channel.
 func (s *source) EndLate(m *driver.Message[*delivery]) { s.endTurn(m.Record, false) }

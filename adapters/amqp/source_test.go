@@ -16,22 +16,22 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// file is a queue that keeps its order, to which a test is the broker.
-type file struct {
+// orderedQueue is an ordered queue with the test as its broker.
+type orderedQueue struct {
 	*testing.T
-	r    *reader
-	e    *engine.Engine[*delivery]
-	wire *wire // of the last source
-	tags uint64
+	r      *reader
+	e      *engine.Engine[*delivery]
+	server *testServer // of the last source
+	tags   uint64
 
 	mu   sync.Mutex
 	ran  []string
-	news chan struct{} // room for one
+	news chan struct{} // has room for one
 }
 
-func newFile(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *file {
+func newOrderedQueue(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *orderedQueue {
 	t.Helper()
-	return newNativeFile(t, cfg, func(f *file, ctx context.Context, _ amqp091.Delivery) error {
+	return newNativeOrderedQueue(t, cfg, func(f *orderedQueue, ctx context.Context, _ amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		f.mu.Lock()
 		f.ran = append(f.ran, st.ID)
@@ -45,9 +45,9 @@ func newFile(t *testing.T, cfg Config, handler func(ran []string, st redeliver.S
 	})
 }
 
-func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context, amqp091.Delivery) error) *file {
+func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue, context.Context, amqp091.Delivery) error) *orderedQueue {
 	t.Helper()
-	f := &file{T: t, news: make(chan struct{}, 1)}
+	f := &orderedQueue{T: t, news: make(chan struct{}, 1)}
 	cfg.Key = func(d amqp091.Delivery) string { return d.MessageId[:1] }
 	if cfg.Sink == nil {
 		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})
@@ -68,12 +68,12 @@ func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context
 	return f
 }
 
-// source makes a source of the queue, and the channel by which it gets messages.
-func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
+// source makes a source of the queue, and the channel that delivers to it.
+func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
-	f.wire = newWire(f.T)
-	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.wire.ch)
+	f.server = newTestServer(f.T)
+	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.server.ch)
 	for _, id := range ids {
 		f.tags++
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
@@ -81,8 +81,8 @@ func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp0
 	return s, in
 }
 
-// await returns when ok says so of what ran.
-func (f *file) await(ok func(ran []string) bool) {
+// await returns when ok accepts the messages that ran.
+func (f *orderedQueue) await(ok func(ran []string) bool) {
 	f.Helper()
 	over := time.After(time.Minute)
 	for {
@@ -102,14 +102,14 @@ func (f *file) await(ok func(ran []string) bool) {
 
 var errFull = errors.New("the account is full")
 
-// run runs a source; its end is what it returns.
-func (f *file) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
+// run runs a source and returns its end.
+func (f *orderedQueue) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx, f.e, in) }()
 	return ended
 }
 
-func (f *file) ended(end <-chan error) error {
+func (f *orderedQueue) ended(end <-chan error) error {
 	f.Helper()
 	select {
 	case err := <-end:
@@ -120,7 +120,7 @@ func (f *file) ended(end <-chan error) error {
 	}
 }
 
-// parsed has a source that does not run take what its channel brings.
+// parsed makes a source that does not run parse its messages.
 func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*delivery]) {
 	var room slab
 	for len(in) > 0 {
@@ -132,8 +132,8 @@ func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*deliv
 	return all
 }
 
-func TestABlockingQueueRunsOneAfterAnother(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
+func TestBlockingQueueRunsOneAtATime(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
 		if st.ID == "b" && st.Attempts < 2 {
 			return errFull
 		}
@@ -149,10 +149,10 @@ func TestABlockingQueueRunsOneAfterAnother(t *testing.T) {
 	}
 }
 
-// The only slot is free while a key waits, so that the others can go on.
-func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
+// The only slot is free while a key waits, so that others can run.
+func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	others := []string{"b1", "c1", "b2"}
-	f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
+	f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
 		if st.ID == "a1" && slices.ContainsFunc(others, func(id string) bool { return !slices.Contains(ran, id) }) {
 			return errFull
 		}
@@ -168,15 +168,16 @@ func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// A message that waits in place does not delay the end of a subscriber, and the process knows it when it comes back.
-func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
+// A message that waits in its place does not delay the end of a subscriber, and the process remembers it when it
+// comes back.
+func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
 		"in order": func(stop context.CancelFunc, _ *source, _ chan amqp091.Delivery) { stop() },
 		"lost":     func(_ context.CancelFunc, s *source, _ chan amqp091.Delivery) { _ = s.ch.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			waits := make(chan struct{}, 1)
-			f := newFile(t, Config{
+			f := newOrderedQueue(t, Config{
 				DrainTimeout: time.Hour, ConsumerTimeout: 4 * time.Hour, Policy: redeliver.Policy{Order: redeliver.PerKey, Backoff: redeliver.Fixed(2 * time.Hour)},
 				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 					if _, ok := e.(redeliver.RetryScheduled); ok {
@@ -189,7 +190,7 @@ func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
 			s, in := f.source(false, "a1", "a2")
 			ended := f.run(ctx, s, in)
 			<-waits
-			for held := false; !held; { // the lane hears of it after the sink
+			for held := false; !held; { // the lane knows it after the sink
 				held = f.r.sub.Load().Held == 2
 			}
 			end(stop, s, in)
@@ -207,22 +208,22 @@ func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
 	}
 }
 
-// finishTest lets go of a source that never ran.
+// finishTest closes a source that never ran.
 func (s *source) finishTest() { _ = s.ch.Close() }
 
-// A message that lies behind another for half of the consumer timeout ends the channel.
-func TestASourceTires(t *testing.T) {
-	f := newFile(t, Config{
+// A message that stays behind another for half of the consumer timeout ends the channel.
+func TestOldMessagesEndTheChannel(t *testing.T) {
+	f := newOrderedQueue(t, Config{
 		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
 	}, func([]string, redeliver.State) error { return errFull })
 	s, in := f.source(false, "a", "b")
-	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errTired) {
+	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errHeldTooLong) {
 		t.Fatalf("the source ended with %v", err)
 	}
-	if st := f.r.client.places.Take(spot{"orders", "a"}); st == nil || st.Attempts == 0 {
+	if st := f.r.client.places.Take(placeKey{"orders", "a"}); st == nil || st.Attempts == 0 {
 		t.Errorf("of a is known %+v", st)
 	}
-	if st := f.r.client.places.Take(spot{"orders", "b"}); st != nil {
+	if st := f.r.client.places.Take(placeKey{"orders", "b"}); st != nil {
 		t.Errorf("of b is known %+v", st)
 	}
 	if slices.Contains(f.ran, "b") {
@@ -230,12 +231,12 @@ func TestASourceTires(t *testing.T) {
 	}
 }
 
-// A message from a queue of ours has its key for Policy.Invalid and waits for no other message. If the key function panics,
-// it has no key and runs.
-func TestARetryHasItsKeyForInvalid(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
+// A message from a redeliver queue has its key for Policy.Invalid and waits for no other message. If the key function
+// panics, it has no key and runs.
+func TestRetryHasItsKeyForInvalid(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
 	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
-		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newWire(t).ch)
+		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newTestServer(t).ch)
 		in := make(chan amqp091.Delivery, 3)
 		for tag, id := range []string{"", "a1", "a2"} {
 			in <- amqp091.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}
@@ -251,9 +252,9 @@ func TestARetryHasItsKeyForInvalid(t *testing.T) {
 	}
 }
 
-// A key function that panics condemns that message alone.
-func TestAKeyThatPanics(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+// A key function that panics affects only that message.
+func TestPanickingKeyIsUndecodable(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "", "a")
 	all := parsed(s, in)
 	var panicked *redeliver.PanicError
@@ -263,11 +264,12 @@ func TestAKeyThatPanics(t *testing.T) {
 	s.finishTest()
 }
 
-// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
-// this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
-func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
-	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
+// In an ordered queue only the first message of each key can have killed its process, because those behind it have
+// not run. Messages that this process remembers have not killed it: while a dependency is down they come back every
+// half of ConsumerTimeout.
+func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f.r.client.places.Put(placeKey{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
 		id    string
@@ -281,25 +283,25 @@ func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
 			suspects = append(suspects, m.Record.MessageId)
 		}
 	}
-	if want := []string{"a1", "c1"}; !slices.Equal(suspects, want) { // of a classic queue nobody knows how often it came
+	if want := []string{"a1", "c1"}; !slices.Equal(suspects, want) { // a classic queue does not count deliveries
 		t.Errorf("suspects are %q, want %q", suspects, want)
 	}
 	s.finishTest()
 }
 
-// A suspect that has its turn when the gate closes gives it back: the others of the client must not wait with it.
-func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
+// A suspect that has its turn when the gate closes gives it up, so that the client's other queues need not wait.
+func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 		s, in := f.source(true, "aw")
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
-		s.lane = noLane{}
-		m.Record.inTurn = &inPlace{s: s, d: m.Record, state: placeHas}
+		s.lane = endedLane{}
+		m.Record.inTurn = &inPlaceTurn{s: s, d: m.Record, state: turnHeld}
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		m.Record.inTurn.come()
+		m.Record.inTurn.turnCame()
 		synctest.Wait()
 		if !f.r.client.turn.Begin() {
 			t.Error("it keeps the turn")
@@ -308,13 +310,13 @@ func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
 	})
 }
 
-// noLane is a lane that has ended.
-type noLane struct{ driver.Lane[*delivery] }
+// endedLane is a lane that has ended.
+type endedLane struct{ driver.Lane[*delivery] }
 
-func (noLane) Post(func()) bool { return false }
+func (endedLane) Post(func()) bool { return false }
 
-// A late answer of one attempt does not count for the next attempt in place. It did after a timeout.
-func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
+// A late answer of one attempt counted for the next attempt in place after a timeout. It does not any more.
+func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 	for name, late := range map[string]func(amqp091.Delivery) error{
 		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
 		"reject": func(d amqp091.Delivery) error { return d.Reject(false) },
@@ -323,7 +325,7 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := make(chan redeliver.Event, 1)
 				var first amqp091.Delivery
-				f := newNativeFile(t, Config{
+				f := newNativeOrderedQueue(t, Config{
 					Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)},
 					Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 						switch e.(type) {
@@ -331,7 +333,7 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 							ended <- e
 						}
 					}),
-				}, func(_ *file, ctx context.Context, d amqp091.Delivery) error {
+				}, func(_ *orderedQueue, ctx context.Context, d amqp091.Delivery) error {
 					if st, _ := redeliver.FromContext(ctx); st.Attempt() > 1 {
 						return late(first)
 					}
@@ -352,10 +354,10 @@ func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 	}
 }
 
-// Nothing is settled or given back that is not this channel's.
-func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
+// A source settles and returns only deliveries of its own channel.
+func TestEndedChannelSettlesNothing(t *testing.T) {
 	over := make(chan struct{})
-	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
 	s, in := f.source(false, "a", "b")
 	end := f.run(t.Context(), s, in)
 	f.await(func(ran []string) bool { return len(ran) == 2 })
@@ -370,13 +372,13 @@ func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
 	}
 }
 
-// While nothing may begin a source does not consume, after it has given back once what has not run: the broker counts each time
-// that a message comes back. Where only probes may begin it takes one, and where the queue would expire.
-func TestAPausedSourceDoesNotConsume(t *testing.T) {
+// While nothing may begin, a source returns once what has not run and then does not consume, because the broker
+// counts each return. If only probes may begin, or the queue would expire, it consumes one message.
+func TestPausedSourceDoesNotConsume(t *testing.T) {
 	for name, row := range map[string]struct {
 		expires   bool
-		window    int64 // while it is paused: the last that was asked for
-		consumers int   // behind the first, in the end
+		window    int64 // the last requested window while it is paused
+		consumers int   // consumers after the first, at the end
 	}{
 		"paused":               {false, 50, 1},
 		"the queue may expire": {true, 1, 2},
@@ -384,32 +386,32 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
-				f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
 				f.r.layout.expires = row.expires
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
-				f.wire.window.Store(50)
+				f.server.prefetch.Store(50)
 				end := f.run(ctx, s, in)
 				<-time.After(time.Minute)
-				if n := f.wire.cancels.Load(); n != 0 {
+				if n := f.server.cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled behind a slow handler", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(5 * time.Second)
-				f.r.sub.Gate.Open() // it was brief
+				f.r.sub.Gate.Open() // the pause was short
 				<-time.After(time.Minute)
-				if n := f.wire.cancels.Load(); n != 0 {
+				if n := f.server.cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(10 * time.Minute)
-				if c, n, w := f.wire.cancels.Load(), f.wire.nacks.Load(), f.wire.window.Load(); c != 1 || n != 2 || w != row.window {
+				if c, n, w := f.server.cancels.Load(), f.server.nacks.Load(), f.server.prefetch.Load(); c != 1 || n != 2 || w != row.window {
 					t.Errorf("%d consumers are cancelled, %d messages are given back, the window is %d, want 1, 2 and %d", c, n, w, row.window)
 				}
 				close(in)
 				f.r.sub.Gate.Open()
 				<-time.After(2 * time.Second)
-				if w, n := f.wire.window.Load(), len(f.wire.read); w != 50 || n != row.consumers {
+				if w, n := f.server.prefetch.Load(), len(f.server.read); w != 50 || n != row.consumers {
 					t.Errorf("it goes on with a window of %d, and has had %d more consumers", w, n)
 				}
 				close(over)
@@ -420,7 +422,8 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 	}
 }
 
-// Settled messages are acked before a suspect runs. Their acks were batched, and they came back when it killed the process.
+// Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
+// the suspect killed the process.
 func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
 		suspect bool
@@ -433,7 +436,7 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 		"settled while no suspect is there": {false, func(s *source) { s.Commit() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 			s, in := f.source(false, "a1", "b1")
 			s.ackTimer = time.NewTimer(time.Hour)
 			all := parsed(s, in)
@@ -442,8 +445,8 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 				t.Fatal("the turn is not free")
 			}
 			row.tell(s)
-			s.finishTest() // the broker answers behind the ack
-			if n := f.wire.acks.Load(); n != row.acks {
+			s.finishTest() // the server answers after the ack
+			if n := f.server.acks.Load(); n != row.acks {
 				t.Errorf("%d acks were sent, want %d", n, row.acks)
 			}
 		})
@@ -453,16 +456,16 @@ func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 // A queue without a majority answers nothing. Closing waited for it until the broker gave up, for minutes.
 func TestFlushEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFile(t, Config{}, nil)
+		f := newOrderedQueue(t, Config{}, nil)
 		s, in := f.source(false, "a")
 		s.Settle(parsed(s, in)[0])
-		f.wire.mute.Store(true)
+		f.server.mute.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		s.Flush(ctx)
-		if acks := f.wire.acks.Load(); acks != 1 {
+		if acks := f.server.acks.Load(); acks != 1 {
 			t.Errorf("%d acks, want 1", acks)
 		}
-		_ = f.wire.there.Close() // the call in flight ends with the connection
+		_ = f.server.there.Close() // the call in flight ends with the connection
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// signed is what a signature stands for: redeliver's headers, but for the signature itself.
+// signed returns the signed text: redeliver's headers without the signature.
 func signed(headers amqp091.Table) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -22,7 +22,7 @@ func signed(headers amqp091.Table) string {
 	return b.String()
 }
 
-// sign puts the signature into a message with a state. Its headers must not change any more.
+// sign sets the signature of a message with a state. Its headers must not change afterwards.
 func sign(keys statekeys.Keys, p *amqp091.Publishing) {
 	if _, ok := p.Headers[HeaderMAC]; ok && len(keys) > 0 {
 		p.Headers[HeaderMAC] = keys.Sign(signed(p.Headers), p.Body)
@@ -38,12 +38,13 @@ func verify(keys statekeys.Keys, d *amqp091.Delivery) bool {
 	return keys.Verify(mac, signed(d.Headers), d.Body)
 }
 
-// disown takes redeliver's headers off a delivery on a queue of ours that none of the keys has signed, and reports them.
-func disown(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
+// stripUnsigned removes redeliver's headers from a delivery of one of its queues if none of the keys has signed them,
+// and reports them.
+func stripUnsigned(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
 	if verify(keys, d) {
 		return nil
 	}
-	found := strangers(d.Headers, "is not signed with a key of StateKeys; it is not believed")
+	found := foreignHeaders(d.Headers, "is not signed with a key of StateKeys; it is not believed")
 	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 	return found
 }

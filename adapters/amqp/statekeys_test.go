@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// What was signed is believed as the broker brings it back; what somebody has changed is a message without a state.
-func TestASignedState(t *testing.T) {
+// A signed state is trusted as the broker delivers it. A changed one counts as no state.
+func TestSignedStateIsTrusted(t *testing.T) {
 	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
 	user := amqp091.Delivery{Body: []byte("b"), Expiration: "1000", ReplyTo: directReplyTo, RoutingKey: "orders", Headers: amqp091.Table{
 		"mine": int32(1), "CC": []any{"x"}, "redeliver-id": "copied", "redeliver-odd": amqp091.Table{"f": float32(1.5), "n": nil, "b": []byte{1}, "t": time.Unix(1, 0)},
@@ -20,7 +20,7 @@ func TestASignedState(t *testing.T) {
 	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 2, Error: "no"}
 	written := func(r record) amqp091.Delivery {
 		r.copies = 1
-		p, err := r.waiting(&st, time.Unix(9, 0), 131072, spare)
+		p, err := r.waitingCopy(&st, time.Unix(9, 0), 131072, waitingRoom)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +47,8 @@ func TestASignedState(t *testing.T) {
 			d := written(record{Delivery: user, keys: tt.keys})
 			d.Headers = maps.Clone(d.Headers)
 			tt.change(&d)
-			found := disown(keys, &d)
-			ours, _ := original(&d)
+			found := stripUnsigned(keys, &d)
+			ours, _ := restoreOriginal(&d)
 			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
 				t.Errorf("believed is %v with findings %v, want %v", believed, found, tt.believed)
 			}
@@ -62,7 +62,7 @@ func TestASignedState(t *testing.T) {
 	if now := deliveryOfCopy(released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
 		t.Error("what was forged is signed when it is released")
 	}
-	dead := deliveryOfCopy((&record{Delivery: user, keys: keys}).dead(&st, 131072), "orders.dlq")
+	dead := deliveryOfCopy((&record{Delivery: user, keys: keys}).deadCopy(&st, 131072), "orders.dlq")
 	if !verify(keys, &dead) {
 		t.Error("a dead letter is not signed")
 	}

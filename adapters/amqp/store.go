@@ -14,35 +14,35 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ, all through the default
-// exchange: to a queue by its name, so that nothing else that is bound somewhere gets a copy. It implements driver.Store.
+// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It writes through
+// the default exchange to a queue by name, so that no other queue gets a copy. It implements driver.Store.
 type store struct {
 	sender    *sender
-	published *sender // what a delayed publish takes when it is due
+	published *sender // for delayed publishes that are due
 	layout    *layout
-	declare   func(context.Context) error // the layout's queues, when one was deleted
-	next      atomic.Uint32               // shard
+	declare   func(context.Context) error // declares the layout's queues again
+	next      atomic.Uint32               // next shard
 }
 
 var _ driver.Store[*delivery] = (*store)(nil)
 
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	go func() { done.Confirmed((&write{t, ctx, m.Record, done, false}).to(to, m.Step, st)) }()
+	go func() { done.Confirmed((&write{t, ctx, m.Record, done, false}).writeTo(to, m.Step, st)) }()
 }
 
-// Truncates implements [driver.Truncating]: what the DLQ refuses goes there in parts.
+// Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// place is the queue on which a message waits from now until due, and when it leaves that, if it is read and the level is over
-// before. A wait that is too short for a level is held by the reader of the retry queue.
+// place returns the queue on which a message waits until due. until is set if that queue is read and its level ends
+// earlier. The reader of the retry queue holds a message whose wait is too short for a level.
 func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	l, left := t.layout, due.Sub(now)
-	level, ok := l.ladder.Next(left, slack)
+	level, ok := l.ladder.Next(left, levelSlack)
 	if !ok {
 		return l.retry(), until
 	}
-	if level <= readMost && l.hops(left, level) {
+	if level <= maxReadLevel && l.mustHop(left, level) {
 		until = now.Add(level)
 	}
 	return l.names.delay(l.queue, level, int(t.next.Add(1))%l.shards), until
@@ -53,12 +53,12 @@ type write struct {
 	*store
 	ctx  context.Context
 	d    *delivery
-	done driver.Done // nil where nobody asks before the end
-	late bool        // it was told that there is no answer in time
+	done driver.Done // nil if nothing reads intermediate results
+	late bool        // Unanswered was called
 }
 
-// to writes the message, and says where.
-func (w *write) to(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
+// writeTo writes the message and returns where.
+func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
 	d, rec := w.d, w.d.record
 	rec.copies = 0
 	if step == driver.Hop {
@@ -68,36 +68,35 @@ func (w *write) to(to driver.Place, step driver.Step, st *redeliver.State) (wher
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.dlq(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.send(w.layout.dlq(), rec.dead(st, w.sender.link.frameMax()))
+		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.link.frameMax()))
 	case to == driver.Suspects:
-		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, counted)
+		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, countRoom)
 	case to == driver.Topic:
 		return w.publish()
-	case d.renews:
-		// It runs some time later, when the broker has the ack of the original: a message that kills its process would leave
-		// both each time.
+	case d.rewrite:
+		// It runs only when the broker has the ack of the original. A message that kills its process would otherwise
+		// leave both each time.
 		again := *st
-		again.Due = limits.CeilMilli(time.Now().Add(restsBefore).UTC())
+		again.Due = limits.CeilMilli(time.Now().Add(rewriteRest).UTC())
 		rec.copies++
-		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, spare)
+		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
 	default:
 		queue, until := w.place(st.Due, time.Now())
-		return w.waiting(&rec, queue, st, until, spare)
+		return w.waiting(&rec, queue, st, until, waitingRoom)
 	}
 }
 
-// waiting writes to a queue from which the message comes back. One whose headers leave no room for ours is refused.
+// waiting writes to a queue from which the message comes back. A message whose own headers leave no room is refused.
 func (w *write) waiting(rec *record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.waiting(st, until, w.sender.link.frameMax(), room)
+	p, err := rec.waitingCopy(st, until, w.sender.link.frameMax(), room)
 	if err != nil {
 		return queue, err
 	}
-	return queue, w.send(queue, p)
+	return queue, w.sendDeclaring(queue, p)
 }
 
-// deadInParts writes a message to the DLQ that is too large for the broker: in as many parts as it needs, each with a part of
-// the body and with all headers. Rejecting the original instead would lose it, unless its queue dead-letters, which a policy can
-// end.
+// deadInParts writes a message that is too large for the broker to the DLQ in parts, each with a part of the body and
+// all headers. Rejecting the original could lose it, because a policy can end its queue's dead-lettering.
 func (w *write) deadInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
@@ -105,45 +104,46 @@ func (w *write) deadInParts(st *redeliver.State) error {
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
 		part.copied = &lay
 		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.send(w.layout.dlq(), part.dead(st, w.sender.link.frameMax())); err != nil {
+		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.link.frameMax())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish writes a delayed publish to its exchange at last, as its publisher made it.
+// publish writes a due delayed publish to its exchange, as its publisher made it.
 func (w *write) publish() (string, error) {
 	d := w.d.own()
 	where := place(d.Exchange, d.RoutingKey)
-	err := w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
-	if gone(err) { // the exchange was deleted under us
+	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
+	if isNotFound(err) { // the exchange was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
-		err = w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
+		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
 	}
 	return where, err
 }
 
-// send publishes to a queue of ours, and declares the queues once more if it was deleted.
-func (w *write) send(queue string, p amqp091.Publishing) error {
-	err := w.once(w.sender, "", queue, p)
-	if errors.Is(err, errNoQueue) { // it was deleted under us
+// sendDeclaring publishes to one of redeliver's queues. If the queue was deleted, it declares the queues and tries
+// once more.
+func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
+	err := w.sendAwaiting(w.sender, "", queue, p)
+	if errors.Is(err, errNoQueue) { // the queue was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return err
 		}
-		err = w.once(w.sender, "", queue, p)
+		err = w.sendAwaiting(w.sender, "", queue, p)
 	}
-	if n := maxBodyOf(err); refuses(err) && n != w.d.maxBody {
+	if n := maxBodyOf(err); isRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0
 	}
 	return err
 }
 
-// once publishes. A try that nobody answers in its time is waited for: it may have been written, and a second copy would run
-// beside it.
-func (w *write) once(through *sender, exchange, key string, p amqp091.Publishing) error {
+// sendAwaiting publishes. It waits beyond ctx for a missing answer, because the message may have been written, and a
+// second copy would run beside it.
+func (w *write) sendAwaiting(through *sender, exchange, key string, p amqp091.Publishing) error {
 	unsure, err := through.send(w.ctx, exchange, key, p)
 	if unsure == nil {
 		return err

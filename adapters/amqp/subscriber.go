@@ -35,29 +35,29 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		if err != nil {
 			return nil, err
 		}
-		if err := s.client.begin(ctx, r); err != nil {
-			s.client.unclaim(len(r.queues))
+		if err := s.client.openFirstChannels(ctx, r); err != nil {
+			s.client.releaseChannels(len(r.queues))
 			return nil, err
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.unclaim(len(r.queues))
+			defer s.client.releaseChannels(len(r.queues))
 			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
 	return out, err
 }
 
-// reader makes what reads a topic's queue, and declares or checks before what it
-// needs. It reads nothing yet: see begin. It has ctx's values, not its end.
+// reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
+// openFirstChannels. The reader has ctx's values, not its end.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.ready(ctx, topic)
+	l, err := c.declaredLayout(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
-	r.queues = r.reads()
-	return r, c.claim(l.queue, len(r.queues))
+	r.queues = r.queueConfigs()
+	return r, c.claimChannels(l.queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -68,25 +68,25 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe, or one queue of Consume: it reads the queue, the short levels, the queue from which retries come back,
-// and the queue of suspects, each by one source after another.
+// reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
+// queue of suspects, each with one source after another.
 type reader struct {
 	client *Client
 	layout *layout
 	sub    *engine.Subscription
 	store  *store
-	values context.Context // the Subscribe context's values, never its end
+	values context.Context // the values of Subscribe's context, without its end
 	queues []queueConfig
 
-	mu   sync.Mutex
-	up   map[string]*amqp091.Channel // those that consume, by queue
-	lost bool                        // and it was told
+	mu           sync.Mutex
+	channels     map[string]*amqp091.Channel // channels that consume, by queue
+	reportedLost bool                        // the loss was reported
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
-		client: c, layout: l, values: values, up: make(map[string]*amqp091.Channel),
+		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
@@ -99,61 +99,61 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	return r
 }
 
-// reads says which queues are read, and how.
-func (r *reader) reads() []queueConfig {
+// queueConfigs returns the queues to read, with their settings.
+func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
 	back := cfg.retryPrefetch(r.layout.policy)
-	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
+	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy)},
 		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
 		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
 	}
 	for _, q := range r.layout.queues {
-		if q.kind == delayQueue && q.read() {
+		if q.kind == delayQueue && q.isRead() {
 			all = append(all, queueConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard})
 		}
 	}
 	return all
 }
 
-// run reads until ctx ends. opt says who handles the messages.
+// run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, codec{r.layout}, r.store
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
-	all.Go(func() { r.compare(ctx) })
+	all.Go(func() { r.comparePolicies(ctx) })
 	for _, cfg := range r.queues {
-		all.Go(func() { r.keep(ctx, e, cfg) })
+		all.Go(func() { r.keepReading(ctx, e, cfg) })
 	}
 	all.Wait()
 }
 
-// newPause is how long is waited between channels that fail.
+// newPause returns the backoff between channels that fail.
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// keep has a source read a queue, and another one, on a new channel, whenever that has ended. Between failures it pauses with
+// keepReading reads a queue with one source after another, each on a new channel. After failures it pauses with
 // backoff.
-func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
+func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
 	pause := newPause()
 	defer func() {
-		if cfg.first != nil { // it was over before it began
+		if cfg.first != nil { // ctx ended first
 			_ = cfg.first.ch.Close() // nothing was acked on it
 		}
 	}()
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := r.consume(ctx, e, cfg)
-		cfg.first = nil // it is used up
+		err := r.readUntilEnd(ctx, e, cfg)
+		cfg.first = nil // used only once
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errTired):
+		case errors.Is(err, errHeldTooLong):
 			continue
 		case errors.Is(err, errPaused):
 			select {
@@ -174,8 +174,8 @@ func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queu
 	}
 }
 
-// consume reads a queue on a channel of its own until the source ends.
-func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
+// readUntilEnd reads a queue on its own channel until the source ends.
+func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
 	var ch *amqp091.Channel
 	var in <-chan amqp091.Delivery
 	var err error
@@ -184,8 +184,8 @@ func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg q
 	} else {
 		ch, in, err = r.open(ctx, cfg)
 	}
-	if gone(err) {
-		// It was deleted under us. What is ours, or would be, is declared anew.
+	if isNotFound(err) {
+		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
 		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
 		}
@@ -197,7 +197,7 @@ func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg q
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
-	if s.paused { // while the broker takes nothing, what comes back is counted and cannot be written anew
+	if s.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
 		select {
 		case <-r.client.publishing.blocked.Opened():
 		case <-ctx.Done():
@@ -206,26 +206,25 @@ func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg q
 	return err
 }
 
-// disconnected tells once that a queue cannot be read; consuming tells when all
-// can be again.
+// disconnected reports once that a queue cannot be read; consuming reports when all can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
-	if !r.lost {
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
+	if !r.reportedLost {
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
-	r.lost = true
+	r.reportedLost = true
 }
 
 func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.up[queue] = ch
-	all := len(r.up) == len(r.queues)
-	for _, ch := range r.up { // a source may not have seen yet that its channel is gone
+	r.channels[queue] = ch
+	all := len(r.channels) == len(r.queues)
+	for _, ch := range r.channels { // a source may not have noticed yet that its channel has ended
 		all = all && !ch.IsClosed()
 	}
-	r.lost = r.lost && !all
+	r.reportedLost = r.reportedLost && !all
 	if all {
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
@@ -234,5 +233,5 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 func (r *reader) stopped(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.up, queue)
+	delete(r.channels, queue)
 }

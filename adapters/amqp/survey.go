@@ -17,30 +17,27 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// survey is what the broker says of a subscription's queues before they are
-// declared.
+// survey is the broker's information about a subscription's queues before they are declared.
 type survey struct {
 	cfg    *Config
 	layout *layout
 	server string
 	major  int
 	minor  int
-	// asked tells that the management API was; queues is what it said of those
-	// that exist, by name.
-	asked    bool
-	seen     bool // it said what the queue that is read is like
-	queues   map[string]queueInfo
-	refused  map[string]bool // queues of ours whose arguments differ
-	problems redeliver.Problems
-	notes    []string
-	// unchecked is what nobody looked at, and why.
+	// asked reports whether the management API was asked; queues has its answer by name.
+	asked       bool
+	originKnown bool // it described the subscription's queue
+	queues      map[string]queueInfo
+	refused     map[string]bool // queues of redeliver whose arguments differ
+	problems    redeliver.Problems
+	notes       []string
+	// unchecked lists what was not checked, and why.
 	unchecked []string
 }
 
-// refuse is for Subscribe: it returns what Plan would refuse, before anything is
-// created. Subscribe does not depend on the management API; where that does not
-// answer, it is told, and what AMQP says decides.
-func (c *Client) refuse(ctx context.Context, l *layout) error {
+// checkLayout is for Subscribe: it returns what Plan would refuse, before anything is created. If the management API
+// does not answer, it reports that and relies on AMQP alone.
+func (c *Client) checkLayout(ctx context.Context, l *layout) error {
 	s, err := c.surveyOf(ctx, l)
 	if s == nil {
 		return err
@@ -56,28 +53,28 @@ func (c *Client) refuse(ctx context.Context, l *layout) error {
 	return err
 }
 
-// verify adds what AMQP has to say, and returns all problems in one error.
-// Where that is so, there stands all the same: it is nil where AMQP did not answer.
+// verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
+// not answer.
 func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
 	d := c.declarer(ctx)
 	defer d.close()
-	there = c.look(d, s.layout, &s.problems, s.refused, rights)
+	there = c.inspectQueues(d, s.layout, &s.problems, s.refused, rights)
 	switch {
-	case s.seen || !there[s.layout.queue]:
+	case s.originKnown || !there[s.layout.queue]:
 	case s.major == 0:
 		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.queue, errNoRabbit))
 	default:
 		before := len(s.problems)
-		s.unchecked = append(s.unchecked, d.kindOf(s.layout.queue, &s.problems)...)
+		s.unchecked = append(s.unchecked, d.checkKind(s.layout.queue, &s.problems)...)
 		if len(s.problems) > before {
 			break
 		}
-		q, why := d.arguments(s.layout.origin(s.cfg.Topology))
+		q, why := d.readArguments(s.layout.originQueue(s.cfg.Topology))
 		if why != "" {
 			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
 		} else if d.err == nil {
 			exists := func(name string) (bool, error) { return d.exists(&s.problems, name), d.err }
-			if err := s.main(exists, ruled{queueInfo: q}); err != nil {
+			if err := s.checkMain(exists, queueSettings{queueInfo: q}); err != nil {
 				return nil, err
 			}
 		}
@@ -85,7 +82,7 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	if d.err != nil {
 		return nil, d.err
 	}
-	if err := c.mayWrite(ctx, s, &d.rights); err != nil {
+	if err := c.checkWrite(ctx, s, &d.rights); err != nil {
 		s.unchecked = append(s.unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
 	}
 	d.rights.problems(&s.problems)
@@ -95,7 +92,7 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	return there, nil
 }
 
-// survey is surveyOf for a topic, with the layout that it has.
+// survey is surveyOf for a topic. It also returns the topic's layout.
 func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -105,16 +102,15 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, er
 	return l, s, err
 }
 
-// surveyOf asks the management API, where there is one to ask. Problems of the
-// broker are in the survey; the error is that the API, or, where there is no
-// survey, AMQP cannot be asked.
+// surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
+// the API does not answer or, if the survey is nil, that AMQP does not.
 func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	s := &survey{cfg: &c.cfg, layout: l, refused: make(map[string]bool)}
 	conn, err := c.publishing.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.greeting(conn.Properties)
+	s.readServer(conn.Properties)
 	m := newManagement(&c.cfg)
 	if m == nil {
 		for _, what := range []string{
@@ -129,11 +125,11 @@ func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	defer m.close()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
-	return s, s.ask(ctx, m, conn.Properties)
+	return s, s.askManagement(ctx, m, conn.Properties)
 }
 
-// greeting is what the server says of itself when AMQP connects.
-func (s *survey) greeting(properties amqp091.Table) {
+// readServer reads the server's properties of the AMQP connection.
+func (s *survey) readServer(properties amqp091.Table) {
 	product, _ := properties["product"].(string)
 	version, _ := properties["version"].(string)
 	s.server = strings.TrimSpace(product + " " + version)
@@ -142,20 +138,19 @@ func (s *survey) greeting(properties amqp091.Table) {
 	}
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	s.major, _ = strconv.Atoi(major) // 0 is unknown
+	s.major, _ = strconv.Atoi(major) // 0 means unknown
 	s.minor, _ = strconv.Atoi(minor)
-	if s.major > 0 && !s.since(3, 10) {
+	if s.major > 0 && !s.isAtLeast(3, 10) {
 		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and messages that wait can get lost")
 	}
 }
 
-// since reports whether the server is at least of a version. One that is unknown
-// is of none.
-func (s *survey) since(major, minor int) bool {
+// isAtLeast reports whether the server has at least this version. An unknown version has not.
+func (s *survey) isAtLeast(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }
 
-func (s *survey) ask(ctx context.Context, m *management, properties amqp091.Table) error {
+func (s *survey) askManagement(ctx context.Context, m *management, properties amqp091.Table) error {
 	info, err := m.overview(ctx)
 	if err != nil {
 		return err
@@ -183,8 +178,8 @@ func (s *survey) ask(ctx context.Context, m *management, properties amqp091.Tabl
 	if unseen {
 		s.unchecked = append(s.unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
 	}
-	rule := func(q queueInfo) ruled {
-		r := ruled{queueInfo: q}
+	rule := func(q queueInfo) queueSettings {
+		r := queueSettings{queueInfo: q}
 		for _, ps := range []policies{user, operator} {
 			p, unsure := ps.of(q)
 			if p != nil {
@@ -199,22 +194,22 @@ func (s *survey) ask(ctx context.Context, m *management, properties amqp091.Tabl
 		}
 		return r
 	}
-	origin := s.layout.origin(s.cfg.Topology)
+	origin := s.layout.originQueue(s.cfg.Topology)
 	exists := func(name string) (bool, error) { return m.exists(ctx, name) }
-	if err := s.main(exists, rule(s.info(origin))); err != nil {
+	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
 		return err
 	}
-	s.seen = true
+	s.originKnown = true
 	for _, q := range s.layout.queues {
-		s.own(q, rule(s.info(q)))
+		s.checkOwn(q, rule(s.infoOf(q)))
 	}
-	s.leftovers()
+	s.noteOldLevels()
 	return nil
 }
 
-// info is what is known of a queue that exists, or will be known of one that is
+// infoOf returns the known information about an existing queue, or the expected one about a queue that will be
 // created.
-func (s *survey) info(q ownQueue) queueInfo {
+func (s *survey) infoOf(q ownQueue) queueInfo {
 	if there, ok := s.queues[q.name]; ok {
 		return there
 	}
@@ -222,7 +217,7 @@ func (s *survey) info(q ownQueue) queueInfo {
 	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
 }
 
-// pattern is for the names of the queue, ours, and what older policies left.
+// pattern returns a pattern for the names of the queue, redeliver's queues, and leftovers of older policies.
 func (l *layout) pattern() string {
 	q := regexp.QuoteMeta
 	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.queue), q(l.dlq()), q(l.retry()))
@@ -231,7 +226,7 @@ func (l *layout) pattern() string {
 func (s *survey) flags(ctx context.Context, m *management) error {
 	missing, err := m.disabled(ctx, "quorum_queue", "stream_queue")
 	switch {
-	case denied(err):
+	case isDenied(err):
 		s.unchecked = append(s.unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
 		return nil
 	case err != nil:
@@ -244,10 +239,10 @@ func (s *survey) flags(ctx context.Context, m *management) error {
 	return nil
 }
 
-// leftovers notes the levels and shards that this policy no longer has.
-func (s *survey) leftovers() {
-	for _, old := range s.old() {
-		s.depth(old, s.queues[old.name])
+// noteOldLevels notes the levels and shards that this policy no longer has.
+func (s *survey) noteOldLevels() {
+	for _, old := range s.oldLevels() {
+		s.noteStuck(old, s.queues[old.name])
 		waiting := "how many messages wait on it is not known yet"
 		if n := s.queues[old.name].Messages; n != nil {
 			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
@@ -259,8 +254,8 @@ func (s *survey) leftovers() {
 	}
 }
 
-// old are the delay queues that are there and no longer written to.
-func (s *survey) old() (found []ownQueue) {
+// oldLevels returns the existing delay queues that are no longer written to.
+func (s *survey) oldLevels() (found []ownQueue) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		level, ok := s.layout.names.level(s.layout.queue, name)
 		if ok && s.layout.shardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.queues, func(q ownQueue) bool { return q.name == name }) {
@@ -270,7 +265,7 @@ func (s *survey) old() (found []ownQueue) {
 	return found
 }
 
-// shardOf reads the shard out of the name of a delay queue; -1 for what is none.
+// shardOf parses the shard in the name of a delay queue, or returns -1.
 func (l *layout) shardOf(name string, level time.Duration) int {
 	rest, ok := strings.CutPrefix(name, l.names.delay(l.queue, level, 0))
 	if rest == "" && ok {

@@ -14,50 +14,50 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Each row has one thing wrong, or worth a note, and all that the survey says of it.
-func TestTheSurveyRefusesAndNotes(t *testing.T) {
-	// A main queue of which there is nothing to say.
-	fine := queue("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
+// Each row has one problem or note, and lists everything that the survey reports about it.
+func TestSurveyProblemsAndNotes(t *testing.T) {
+	// fine is a main queue without problems or notes.
+	fine := queueAnswer("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
 		api     fakeAPI
 		change  func(*Config)
-		refused string // by the only problem; "" for none
-		noted   string // by the only note; "" for none
-		also    string // and a note that is there anyway
+		refused string // the only problem, or ""
+		noted   string // the only note, or ""
+		also    string // another note that is always there
 	}{
 		"nothing":       {api: fakeAPI{queues: []fields{fine}}},
 		"no queues yet": {api: fakeAPI{}},
 		"limit without a dead-letter exchange": {
-			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 5), nil)}},
+			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 5), nil)}},
 			refused: "queue orders is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one",
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange": {
-			api:   fakeAPI{version: "4.0.5", queues: []fields{queue("orders", quorum, nil)}},
+			api:   fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", quorum, nil)}},
 			noted: "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often: redeliver rewrites a message, to orders.retry, when it has come back 5 times",
 		},
 		"the lowest limit without a dead-letter exchange": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 10), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 10), nil)}},
 			noted: "orders has delivery-limit=10 by argument and drops messages that come back more often",
 		},
 		"a lower limit without a dead-letter exchange": {
-			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 9), nil)}},
+			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 9), nil)}},
 			refused: "queue orders is delivery-limit=9 by argument: drops",
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
-			api:     fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:     fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
 		},
 		"a high limit without a dead-letter exchange, where messages keep their places": {
-			api:    fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
+			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
 			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
-			api: fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-delivery-limit", -1), nil)}},
+			api: fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", -1), nil)}},
 		},
 		"classic queue on RabbitMQ 4": {
-			api:   fakeAPI{version: "4.0.5", queues: []fields{queue("orders", fields{}, nil)}},
+			api:   fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", fields{}, nil)}},
 			noted: "orders is a classic queue",
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
@@ -66,54 +66,54 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit that leads to somebody else": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
 			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},
 		"low limit that leads to us": {
 			api: fakeAPI{
-				queues: []fields{queue("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
+				queues: []fields{queueAnswer("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
 				policy: []fields{policy("limit", "^orders$", fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
 			},
 			noted: `orders has delivery-limit=5 by policy "limit": messages that come back more often, also after lost connections and shutdowns, are moved by the broker to orders.dlq before redeliver decides, without a reason`,
 		},
 		"ttl": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-message-ttl", 60_000), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-message-ttl", 60_000), nil)}},
 			noted: "orders has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker",
 		},
 		"length, with the oldest dropped": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-max-length", 10), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-max-length", 10), nil)}},
 			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
 		},
 		"length, with publishers refused by an operator": {
 			api: fakeAPI{
-				queues:   []fields{queue("orders", with(quorum, "x-overflow", "reject-publish"), fields{"operator_policy": "op", "effective_policy_definition": fields{"max-length-bytes": 10}})},
+				queues:   []fields{queueAnswer("orders", with(quorum, "x-overflow", "reject-publish"), fields{"operator_policy": "op", "effective_policy_definition": fields{"max-length-bytes": 10}})},
 				operator: []fields{policy("op", ".*", fields{"max-length-bytes": 10}, fields{"apply-to": "classic_queues"})},
 			},
 			noted: `orders has max-length-bytes=10 by operator policy "op": when it is full, publishers are refused`,
 		},
 		"a policy's overflow comes before the argument, on a quorum queue": {
 			api: fakeAPI{
-				queues: []fields{queue("orders", with(with(quorum, "x-overflow", "reject-publish"), "x-max-length", 10), fields{"policy": "p", "effective_policy_definition": fields{}})},
+				queues: []fields{queueAnswer("orders", with(with(quorum, "x-overflow", "reject-publish"), "x-max-length", 10), fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head"}, nil)},
 			},
 			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
 		},
 		"and after it on a classic one": {
 			api: fakeAPI{
-				queues: []fields{queue("orders", fields{"x-overflow": "reject-publish"}, fields{"policy": "p", "effective_policy_definition": fields{}})},
+				queues: []fields{queueAnswer("orders", fields{"x-overflow": "reject-publish"}, fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head", "max-length": 10}, nil)},
 			},
 			noted: `orders has max-length=10 by policy "p": when it is full, publishers are refused`, also: "orders is a classic queue",
 		},
 		"the lesser limit counts": {
 			api: fakeAPI{
-				queues: []fields{queue("orders", with(quorum, "x-message-ttl", 60_000), fields{"policy": "p", "effective_policy_definition": fields{}})},
+				queues: []fields{queueAnswer("orders", with(quorum, "x-message-ttl", 60_000), fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"message-ttl": 5000}, nil)},
 			},
 			noted: `orders has message-ttl=5000 by policy "p"`,
 		},
 		"no limit on RabbitMQ 4 that says so": {
-			api: fakeAPI{version: "4.1.0", queues: []fields{queue("orders", quorum, fields{"delivery_limit": "unlimited"})}},
+			api: fakeAPI{version: "4.1.0", queues: []fields{queueAnswer("orders", quorum, fields{"delivery_limit": "unlimited"})}},
 		},
 		"the same limit by policy, and overflow on the DLQ": {
 			api: fakeAPI{queues: []fields{fine}, policy: []fields{
@@ -121,14 +121,14 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			}},
 		},
 		"expires": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-expires", 60_000), nil)}},
-			noted: "orders has expires=60000 by argument: when nobody has read it for 1m0s",
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-expires", 60_000), nil)}},
+			noted: "orders has expires=60000 by argument: after 1m0s without a consumer",
 		},
-		"stream":      {api: fakeAPI{queues: []fields{queue("orders", fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
-		"auto-delete": {api: fakeAPI{queues: []fields{queue("orders", quorum, fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},
-		"transient":   {api: fakeAPI{queues: []fields{queue("orders", quorum, fields{"durable": false})}}, noted: "orders is not durable"},
+		"stream":      {api: fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
+		"auto-delete": {api: fakeAPI{queues: []fields{queueAnswer("orders", quorum, fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},
+		"transient":   {api: fakeAPI{queues: []fields{queueAnswer("orders", quorum, fields{"durable": false})}}, noted: "orders is not durable"},
 		"single active consumer": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			noted: "orders has a single active consumer",
 		},
 		"several consumers where there must be one": {
@@ -137,14 +137,14 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
 		},
 		"and the same for keys": {
-			api: fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", false), nil)}},
+			api: fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", false), nil)}},
 			change: func(c *Config) {
 				c.Policy, c.Key = redeliver.Policy{Order: redeliver.PerKey}, KeyHeader("customer")
 			},
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
 		},
 		"one consumer where there must be one": {
-			api:    fakeAPI{queues: []fields{queue("orders", fields{"x-single-active-consumer": true}, nil)}},
+			api:    fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-single-active-consumer": true}, nil)}},
 			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 		},
 		"a queue that will be created for one consumer": {
@@ -155,19 +155,19 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			},
 		},
 		"consumer timeout of the queue": {
-			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-consumer-timeout", 60_000), nil)}},
+			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-consumer-timeout", 60_000), nil)}},
 			refused: "queue orders is consumer-timeout=60000 by argument: must not be shorter than ConsumerTimeout, which is 30m0s: set ConsumerTimeout to 1m0s",
 		},
 		"delayed retry of RabbitMQ 4.3": {
-			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delayed-retry-type", "all"), nil)}},
+			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delayed-retry-type", "all"), nil)}},
 			noted: "orders: RabbitMQ delays returned messages (delayed-retry-type=all by argument)",
 		},
 		"other arguments": {
-			api:     fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
+			api:     fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
 			refused: `queue orders.retry.10s is declared otherwise: x-dead-letter-exchange is missing and must be "", x-dead-letter-routing-key is missing and must be orders.retry, x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 20000, x-expires is 60000 and must not be set. Delete it`,
 		},
 		"the right arguments, and a harmless one": {
-			api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},
+			api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},
 		},
 		"length by policy, before the queue is there": {
 			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("small", `^orders\.dlq$`, fields{"max-length": 10}, nil)}},
@@ -209,24 +209,24 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		"old server": {api: fakeAPI{version: "3.9.29", queues: []fields{fine}}, refused: "server is RabbitMQ 3.9.29: must be RabbitMQ 3.10 or later"},
 		"stuck": {
 			api: fakeAPI{queues: []fields{
-				fine, queue("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 10, "messages_unacknowledged": 1}),
+				fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 10, "messages_unacknowledged": 1}),
 			}},
 			noted: "orders.retry.10s: 39 messages have waited for more than 10s and are stuck: orders.retry does not exist; all that wait on this queue wait behind them. They move within 3 minutes after it can",
 		},
-		"not stuck but waiting": {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
+		"not stuck but waiting": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
 		"left over": {
-			api:   fakeAPI{queues: []fields{fine, queue("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
+			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
 			noted: "orders.retry.30s is left of an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
 		},
 		"left over shard": {
-			api:   fakeAPI{queues: []fields{fine, queue("orders.retry.10s.1", level, nil)}},
+			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.1", level, nil)}},
 			noted: "orders.retry.10s.1 is left of an older policy or number of shards; it is empty",
 		},
-		"somebody else's queue": {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s.backup", fields{}, nil), queue("orders.retry.eu", fields{}, nil)}}},
-		"down":                  {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
+		"somebody else's queue": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.backup", fields{}, nil), queueAnswer("orders.retry.eu", fields{}, nil)}}},
+		"down":                  {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.look(t, row.change)
+			s, err := row.api.survey(t, row.change)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,12 +251,12 @@ func only(t *testing.T, what string, have []string, want string) {
 	}
 }
 
-// A user with few rights gets what it may see; the rest is not called right.
-func TestWhatTheUserMayNotSeeIsNotChecked(t *testing.T) {
+// A user with few rights gets what it may see; the rest is reported as not checked.
+func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
-		queue("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
-		queue("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
-	}}.look(t, nil)
+		queueAnswer("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
+		queueAnswer("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
+	}}.survey(t, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +268,8 @@ func TestWhatTheUserMayNotSeeIsNotChecked(t *testing.T) {
 	}
 }
 
-func TestAPatternThatGoCannotReadIsNotChecked(t *testing.T) {
-	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.look(t, nil)
+func TestUnreadablePatternIsNotChecked(t *testing.T) {
+	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.survey(t, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestAPatternThatGoCannotReadIsNotChecked(t *testing.T) {
 	}
 }
 
-func TestAnAPIOfAnotherClusterIsRefused(t *testing.T) {
+func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"rabbitmq_version":"3.10.8","cluster_name":"rabbit@two"}`))
 	}))
@@ -289,7 +289,7 @@ func TestAnAPIOfAnotherClusterIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
+func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 	cfg := Config{Queues: map[string]redeliver.Policy{"orders": {Timeout: time.Hour}}}.withDefaults()
 	_, err := newLayout(&cfg, "orders")
 	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["orders"].Timeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s`) {
@@ -301,8 +301,8 @@ func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
 	}
 }
 
-// What the broker sends ahead must begin before the broker takes it away.
-func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
+// Prefetched messages must begin before the broker takes them away.
+func TestTooLowRateIsRefused(t *testing.T) {
 	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
 	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
 	_, err := newLayout(&cfg, "orders")
@@ -315,7 +315,7 @@ func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
 	}
 }
 
-// An attempt may be extended for as long as the broker leaves it its message, by default at most.
+// By default an attempt can be extended for at most the ConsumerTimeout.
 func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
 	l, err := newLayout(&cfg, "orders")

@@ -11,18 +11,18 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A message that kills its process comes back, and with it everything that the process had prefetched. The broker's count of
-// deliveries rises for all of them, and for lost connections and shutdowns too, so it charges nobody. What came back often is
-// written anew to the way back, where it is counted from the beginning: the broker drops what reaches its limit. When that has
-// happened some times the message is a suspect and is moved to a queue of its own. From there one is fetched at a time, when
-// nothing else of that client runs, and nothing else begins until it is settled and the broker has its ack. One that comes back
-// from there without an answer, and whose channel this process has not seen ending, was alone when its process died.
+// When a process dies, all its prefetched messages come back. The broker's delivery count rises for all of them,
+// after lost connections and shutdowns too. So a high count is no proof. A message that comes back often is rewritten
+// to the retry queue, which resets its count before the broker's limit drops it. After several rewrites it is a
+// suspect and moves to its own queue. From there the client fetches one at a time, while nothing else of that client
+// runs, and starts nothing else until it is settled and the broker has its ack. A suspect that comes back without an
+// answer, although this process has not seen its channel end, was alone when its process died.
 
-// inquiry is how often the queue of suspects is looked at.
-const inquiry = time.Second
+// suspectPause is the time between two looks at the queue of suspects.
+const suspectPause = time.Second
 
-// feed gives the lane one suspect at a time, each in a turn of its own, until ctx ends or the channel is gone.
-func (s *source) feed(ctx context.Context) {
+// runSuspects passes suspects to the lane one at a time, each in a turn of its own, until ctx or the channel ends.
+func (s *source) runSuspects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -33,17 +33,17 @@ func (s *source) feed(ctx context.Context) {
 		}
 		cancel()
 	}()
-	look := time.NewTicker(inquiry)
+	look := time.NewTicker(suspectPause)
 	defer look.Stop()
 	for {
 		q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		if err != nil {
-			s.stopFeeding(err)
+			s.stopSuspects(err)
 			return
 		}
 		for more := q.Messages > 0; more; {
-			if more, err = s.feedOne(ctx); err != nil {
-				s.stopFeeding(err)
+			if more, err = s.runSuspect(ctx); err != nil {
+				s.stopSuspects(err)
 				return
 			}
 		}
@@ -55,16 +55,16 @@ func (s *source) feed(ctx context.Context) {
 	}
 }
 
-// stopFeeding ends the source whose queue does not answer. Where that has closed the channel, the channel says why.
-func (s *source) stopFeeding(err error) {
+// stopSuspects ends the source after an error. If the channel has ended, its own error is the reason.
+func (s *source) stopSuspects(err error) {
 	if !s.ch.IsClosed() {
 		s.fail(err)
 	}
 	s.finish()
 }
 
-// feedOne runs one suspect, if there is one, and says whether there may be more.
-func (s *source) feedOne(ctx context.Context) (more bool, err error) {
+// runSuspect runs one suspect, if there is one, and reports whether there may be more.
+func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	t := s.r.client.turn
 	if !t.Take(ctx, &s.r.sub.Gate) {
 		return false, nil
@@ -78,7 +78,7 @@ func (s *source) feedOne(ctx context.Context) (more bool, err error) {
 	d := room.delivery(&got)
 	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case s.in <- d: // also when ctx has ended: see acquit
+	case s.in <- d: // even when ctx has ended, see acquit
 	case <-s.over:
 		s.r.client.outlived.add(d.id())
 		return false, nil
@@ -87,10 +87,10 @@ func (s *source) feedOne(ctx context.Context) (more bool, err error) {
 	if !d.proven || ctx.Err() != nil {
 		return false, nil
 	}
-	// Before the broker has the ack nothing else may run: if it killed the process, the suspect would come back and be charged.
-	// The broker answers on a channel in the order in which it was asked.
+	// Until the broker has the ack, nothing else may run: if that killed the process, the suspect would come back,
+	// charged with a crash. The broker answers on a channel in order.
 	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
-	if err != nil { // it may come back for that, and then it has killed nobody
+	if err != nil { // it may come back for this reason, which is no crash
 		s.r.client.outlived.add(d.id())
 		return false, err
 	}
@@ -104,7 +104,7 @@ type turnEnd struct {
 	ended chan struct{}
 }
 
-// endTurn ends the turn of a suspect, if the message is one and has it. Any goroutine may call it, and more than once.
+// endTurn ends the turn of a suspect, if the message has one. It is safe for concurrent and repeated use.
 func (s *source) endTurn(d *delivery, settled bool) {
 	switch {
 	case d.over != nil:
@@ -114,19 +114,19 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// charge decides about a suspect that comes from its queue again.
-func (s *source) charge(d *delivery, m *driver.Message[*delivery], count int) {
+// chargeCrashes decides about a suspect that came back from its queue.
+func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
 	if times >= s.r.layout.policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: times}
 	}
 }
 
-// acquit moves the suspects that have not answered within the drain timeout, or have not begun, back to their queue, uncharged:
-// closing the channel would count as a crash. Their handlers may still run, and so may what they have begun to write.
-func (s *source) acquit(ctx context.Context) {
-	for d := range s.acks.untold {
-		if d.what != open {
+// requeueSuspects rewrites suspects that did not begin or did not answer in the drain timeout to their queue. Closing the
+// channel would count as a crash. Their handlers and writes may still run.
+func (s *source) requeueSuspects(ctx context.Context) {
+	for d := range s.acks.unsent {
+		if d.ackState != ackOpen {
 			continue
 		}
 		var st redeliver.State
@@ -142,10 +142,10 @@ func (s *source) acquit(ctx context.Context) {
 	}
 }
 
-// suspectCopy is what acquit writes.
+// suspectCopy returns the message that acquit writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.record
-	p, err := rec.waiting(st, time.Time{}, w.sender.link.frameMax(), counted)
+	p, err := rec.waitingCopy(st, time.Time{}, w.sender.link.frameMax(), countRoom)
 	if err != nil { // it was written there before
 		p = rec.publishing(st)
 		sign(rec.keys, &p)
@@ -153,15 +153,15 @@ func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	return p
 }
 
-// outlived counts, by id, how often this process has seen the channels end that had a suspect: the broker counts that as it
-// counts a crash. It is of those that are not settled. Safe for concurrent use.
+// outlived counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
+// that like a crash. It forgets settled suspects. It is safe for concurrent use.
 type outlived struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// outlivedMost is how many suspects are remembered, hardly ever more than a few.
-const outlivedMost = 10_000
+// maxOutlived bounds the number of remembered suspects, of which there are few.
+const maxOutlived = 10_000
 
 func (o *outlived) add(id string) {
 	o.mu.Lock()
@@ -169,7 +169,7 @@ func (o *outlived) add(id string) {
 	if o.counts == nil {
 		o.counts = make(map[string]int)
 	}
-	if _, known := o.counts[id]; known || len(o.counts) < outlivedMost {
+	if _, known := o.counts[id]; known || len(o.counts) < maxOutlived {
 		o.counts[id]++
 	}
 }

@@ -5,19 +5,18 @@ import (
 	"testing"
 )
 
-// A message that a process has outlived is counted until it is settled. The latest ones are known, however many suspects there
-// are.
-func TestOutlived(t *testing.T) {
+// An entry counts until its message is settled. The latest ones are kept, however many suspects there are.
+func TestOutlivedCountsUntilSettled(t *testing.T) {
 	var o outlived
 	o.add("a")
 	o.add("a")
-	for i := range 2 * outlivedMost {
+	for i := range 2 * maxOutlived {
 		o.add(fmt.Sprint(i))
 	}
 	if n := o.of("a"); n != 2 {
 		t.Errorf("a was outlived %d times, want 2", n)
 	}
-	if n := len(o.counts); n != outlivedMost {
+	if n := len(o.counts); n != maxOutlived {
 		t.Errorf("%d are remembered", n)
 	}
 	o.settled("a")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The set-ups are watermill-amqp's; integration/amqp/pika compares them alive.
-func TestSetUps(t *testing.T) {
+// The topologies equal watermill-amqp's; integration/amqp/pika compares them on a broker.
+func TestTopologiesMatchWatermill(t *testing.T) {
 	type way struct{ queue, exchange, kind, key, binding string }
 	for name, row := range map[string]struct {
 		topology Topology

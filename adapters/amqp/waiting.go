@@ -22,13 +22,13 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	asking := &link{cfg: &c.cfg, name: "redeliver, counting what waits", reads: true}
 	defer asking.close()
 	count := func(queue string) (n int, there bool, err error) {
-		ch, err := asking.channel(ctx) // a queue that is missing ends it
+		ch, err := asking.channel(ctx) // a missing queue ends it
 		if err != nil {
 			return 0, false, err
 		}
 		defer ch.Close()
 		n, _, err = stat(ch, queue)
-		if gone(err) {
+		if isNotFound(err) {
 			return 0, false, nil
 		}
 		return n, true, err
@@ -40,7 +40,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		return nil, fmt.Errorf("amqp: queue %s does not exist", l.queue)
 	}
 	var all []deadletter.WaitingLevel
-	for _, q := range slices.Concat(l.queues, s.old()) {
+	for _, q := range slices.Concat(l.queues, s.oldLevels()) {
 		if q.kind != delayQueue && q.kind != retryQueue {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWindow(t *testing.T) {
+func TestFitWindow(t *testing.T) {
 	const limit = 1000
 	for name, row := range map[string]struct{ window, most, n, bytes, want int }{
 		"nothing yet":              {16, 200, 0, 0, 16},
@@ -28,9 +28,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// With messages of one size a window comes to rest, and at its rest keeps to the
-// limit, if not a single message passes it.
-func TestWindowComesToRest(t *testing.T) {
+// With messages of one size the window converges, and stays within the limit unless a single message exceeds it.
+func TestWindowConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(0, 1<<20).Draw(t, "size")
 		limit := rapid.IntRange(1, 64<<20).Draw(t, "limit")
@@ -51,19 +50,19 @@ func TestWindowComesToRest(t *testing.T) {
 	})
 }
 
-// A consumer that follows another on its channel passes nothing on before that one has: an ack of several deliveries covers
-// every lower tag. One that was not read yet would be acked with those above it, and be lost if the process died.
+// A consumer passes nothing on before the previous one of its channel has. An ack of several deliveries covers every
+// lower tag, so it would also cover one that was not read yet, which would be lost if the process died.
 func TestConsumersPassOnInOrder(t *testing.T) {
 	const each = 100
-	f := newFile(t, Config{}, nil)
-	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newWire(t).ch)
+	f := newOrderedQueue(t, Config{}, nil)
+	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newTestServer(t).ch)
 	for n := range 3 {
 		from := make(chan amqp091.Delivery, each)
 		for i := range each {
 			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
 		}
 		close(from)
-		s.begin(from)
+		s.startPassing(from)
 		s.consumer.cancelled.Store(true)
 	}
 	for want := range uint64(3 * each) {

@@ -12,15 +12,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// admin asks the cluster about topics and changes them. It has a client of its
-// own: a fetch that waits for records holds its connection.
+// admin lists and changes topics. It has its own client, because a fetch that waits for records holds its connection.
 type admin struct {
 	client sarama.Client
 	sarama sarama.ClusterAdmin
 }
 
-// topics returns the metadata of those of the named topics that the client may see, or of all. A cluster may have many
-// thousands: all are for who looks for names.
+// topics returns the metadata of the named topics that the client may see, or of all topics. A cluster may have many
+// thousands, so ask for all only to search by name.
 func (a admin) topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
 		if topics, err = a.askTopics(names); err == nil {
@@ -40,7 +39,7 @@ func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 	}
 	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, names))
 	if err != nil {
-		_ = broker.Close() // so that the next try connects anew
+		_ = broker.Close() // the next try connects again
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
 	}
 	topics := make(map[string]*sarama.TopicMetadata, len(res.Topics))
@@ -52,13 +51,13 @@ func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 	return topics, nil
 }
 
-// A topic that was made just now is not known to every broker at once.
+// Brokers learn of a new topic at different times.
 const (
 	unknownTries = 20
 	unknownPause = 100 * time.Millisecond
 )
 
-// settings returns the configurations of topics that exist.
+// settings returns the configurations of existing topics.
 func (a admin) settings(topics ...string) (map[string]map[string]string, error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -97,24 +96,24 @@ func (a admin) describe(topics []string) (map[string]map[string]string, error) {
 	return settings, nil
 }
 
-// commits is what a group has committed.
-type commits struct {
-	group string
-	found *sarama.OffsetFetchResponse
+// groupOffsets is what a group has committed.
+type groupOffsets struct {
+	group    string
+	response *sarama.OffsetFetchResponse
 }
 
-// committed asks what a group has committed for partitions.
-func (a admin) committed(group string, partitions map[string][]int32) (commits, error) {
+// groupOffsets asks what a group has committed for partitions.
+func (a admin) groupOffsets(group string, partitions map[string][]int32) (groupOffsets, error) {
 	found, err := a.sarama.ListConsumerGroupOffsets(group, partitions)
 	if err != nil {
-		return commits{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+		return groupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
 	}
-	return commits{group, found}, nil
+	return groupOffsets{group, found}, nil
 }
 
-// of is the offset of one of the partitions, below 0 where nothing was committed.
-func (c commits) of(topic string, partition int32) (int64, error) {
-	block := c.found.GetBlock(topic, partition)
+// offset returns the committed offset of a partition. It is negative if there is none.
+func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
+	block := c.response.GetBlock(topic, partition)
 	switch {
 	case block == nil:
 		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
@@ -124,8 +123,7 @@ func (c commits) of(topic string, partition int32) (int64, error) {
 	return block.Offset, nil
 }
 
-// provision checks the topics that exist and creates those that do not. It may
-// run in several processes at once.
+// provision checks the topics that exist and creates the others. Several processes may call it at once.
 func (c *Client) provision(l *layout) error {
 	if err := c.verifyFresh(l); err != nil {
 		return err
@@ -133,7 +131,7 @@ func (c *Client) provision(l *layout) error {
 	created := false
 	for _, t := range l.topics {
 		if !t.exists && !t.rung {
-			if _, err := c.admin.create(t, l.neededRetention()); err != nil {
+			if _, err := c.admin.createTopic(t, l.neededRetention()); err != nil {
 				return err
 			}
 			created = true
@@ -144,13 +142,12 @@ func (c *Client) provision(l *layout) error {
 	}
 	all := l.subscribed()
 	if !l.discards {
-		all = append(all, l.find(deadTopic, 0).name)
+		all = append(all, l.topicOf(dlqTopic, 0).name)
 	}
 	if err := c.admin.awaitLeaders(all...); err != nil {
 		return err
 	}
-	// Another process may have created them otherwise, or the broker changed
-	// what was asked for.
+	// Another process may have created them with other settings, or the broker may have changed ours.
 	fresh, err := c.layout(l.origin)
 	if err != nil {
 		return err
@@ -162,8 +159,8 @@ func (c *Client) provision(l *layout) error {
 	return nil
 }
 
-// verifyFresh is verify for topics that somebody may have deleted since they were listed, as levels of an older policy are:
-// then they are listed again.
+// verifyFresh is verify. If a topic was deleted since the topics were listed, as levels of older policies are, it lists
+// them again.
 func (c *Client) verifyFresh(l *layout) error {
 	err := c.verify(l)
 	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
@@ -177,7 +174,7 @@ func (c *Client) verifyFresh(l *layout) error {
 	return c.verify(l)
 }
 
-// verify refuses topics that exist and cannot hold the policy.
+// verify refuses existing topics that cannot hold the policy.
 func (c *Client) verify(l *layout) error {
 	var names []string
 	for _, t := range l.topics {
@@ -192,19 +189,19 @@ func (c *Client) verify(l *layout) error {
 	return l.check(c.cfg, settings)
 }
 
-// retentions are tried, longest first, where a managed Kafka refuses -1.
+// retentions are tried in order if a managed Kafka refuses -1.
 var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
 
-// create makes one topic, and reports whether it has: that it exists already is no error.
-func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error) {
+// createTopic creates a topic, and reports whether it did. An existing topic is no error.
+func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err error) {
 	settings := maps.Clone(t.settings)
-	err = a.try(t, settings)
+	err = a.tryCreate(t, settings)
 	for _, r := range retentions {
 		if err == nil || t.settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
 			break
 		}
 		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)
-		err = a.try(t, settings)
+		err = a.tryCreate(t, settings)
 	}
 	switch {
 	case err == nil:
@@ -214,16 +211,16 @@ func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
-	case errors.Is(err, sarama.ErrInvalidTopic) && a.colliding(t.name) != "":
+	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s is there, and Kafka refuses names that differ only by dots and underscores: %w; "+
-			"set Config.Names, which names the topics of one of the two subscriptions otherwise", t.name, a.colliding(t.name), err)
+			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.name, a.collidingTopic(t.name), err)
 	default:
 		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
 }
 
-// colliding returns an existing topic whose name differs only by dots and underscores, or "".
-func (a admin) colliding(name string) string {
+// collidingTopic returns an existing topic whose name differs only by dots and underscores, or "".
+func (a admin) collidingTopic(name string) string {
 	all, err := a.topics()
 	if err != nil {
 		return ""
@@ -237,49 +234,48 @@ func (a admin) colliding(name string) string {
 	return ""
 }
 
-// inTimeTries is how often the brokers are asked to make or delete a topic that they did
-// not make or delete in time, each time with sarama's Admin.Timeout.
-const inTimeTries = 5
+// maxTimeoutTries bounds how often the brokers are asked to create or delete a topic, each time with sarama's
+// Admin.Timeout.
+const maxTimeoutTries = 5
 
-func (a admin) try(t ownTopic, settings map[string]string) error {
+func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
 	entries := make(map[string]*string, len(settings))
 	for k, v := range settings {
 		entries[k] = &v
 	}
 	detail := &sarama.TopicDetail{NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries}
-	return inTime(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
+	return retryTimeouts(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
 }
 
-// remove deletes a topic. One that is gone is deleted.
-func (a admin) remove(topic string) error {
-	err := inTime(func() error { return a.sarama.DeleteTopic(topic) })
+// deleteTopic deletes a topic. A missing topic is no error.
+func (a admin) deleteTopic(topic string) error {
+	err := retryTimeouts(func() error { return a.sarama.DeleteTopic(topic) })
 	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", topic, err)
 	}
 	return nil
 }
 
-// inTime asks again for what the brokers did not do in time. They go on with it, and it may be done by then.
-func inTime(ask func() error) error {
+// retryTimeouts repeats a request that timed out. The brokers go on with it, so it may be done by then.
+func retryTimeouts(ask func() error) error {
 	err := ask()
-	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < inTimeTries; tries++ {
+	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < maxTimeoutTries; tries++ {
 		err = ask()
 	}
 	return err
 }
 
-// ledWithin is how long a topic that was created may be without leaders: seconds where
-// brokers have much to do.
-const ledWithin = 30 * time.Second
+// leaderTimeout bounds how long a new topic may have no leaders. Busy brokers need seconds.
+const leaderTimeout = 30 * time.Second
 
-// awaitLeaders returns when all partitions of the topics have a leader: a
-// member that subscribes before would find fewer partitions and rebalance again.
+// awaitLeaders returns when all partitions of the topics have a leader. A member that subscribes earlier would see
+// fewer partitions and rebalance again.
 func (a admin) awaitLeaders(topics ...string) error {
-	deadline := time.Now().Add(ledWithin)
+	deadline := time.Now().Add(leaderTimeout)
 	for {
-		there, err := a.topics(topics...)
+		existing, err := a.topics(topics...)
 		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
-			t := there[name]
+			t := existing[name]
 			return t != nil && !slices.ContainsFunc(t.Partitions, func(p *sarama.PartitionMetadata) bool { return p.Leader < 0 })
 		})
 		if err == nil && len(missing) == 0 {
@@ -289,7 +285,7 @@ func (a admin) awaitLeaders(topics ...string) error {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, ledWithin)
+			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: check whether all brokers are up", missing, leaderTimeout)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

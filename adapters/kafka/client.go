@@ -22,16 +22,16 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
-	owner    string       // its name in notes
-	turn     *engine.Turn // of suspects
+	owner    string       // the client's name in commit metadata
+	turn     *engine.Turn // suspects of all subscriptions take turns
 
 	mu      sync.Mutex
-	layouts map[string]*layout // provisioned, by origin
+	layouts map[string]*layout // provisioned layouts, by origin
 	static  map[string]bool    // topics that a static member reads
 	subs    []*Subscriber
 	closed  bool
 
-	sweepEvery time.Duration
+	sweepInterval time.Duration
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of the configuration
@@ -43,26 +43,25 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	clientConfig := cfg.clientConfig()
-	return inDialTime(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
+	return withinDialTimeout(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
 }
 
-// until calls do, which takes no context, as sarama's functions take none, and returns
-// its answer. When ctx ends before, it returns why, do goes on by itself, and what it
-// makes is given to late, if that is not nil. beside runs both: [aside], or the Go of
-// a WaitGroup, where somebody waits for what goes on.
-func until[T any](ctx context.Context, beside func(func()), do func() (T, error), late func(T)) (T, error) {
+// callWithContext calls a function that takes no context, as sarama's do not. When ctx ends first, it returns the cause
+// and the call goes on in the background. The late result is passed to discard, which may be nil. start runs the call:
+// it is [inGoroutine], or the Go method of a WaitGroup.
+func callWithContext[T any](ctx context.Context, start func(func()), call func() (T, error), discard func(T)) (T, error) {
 	type answer struct {
 		made T
 		err  error
 	}
 	done := make(chan answer)
-	beside(func() {
-		made, err := do()
+	start(func() {
+		made, err := call()
 		select {
 		case done <- answer{made, err}:
 		case <-ctx.Done():
-			if err == nil && late != nil {
-				late(made)
+			if err == nil && discard != nil {
+				discard(made)
 			}
 		}
 	})
@@ -75,26 +74,26 @@ func until[T any](ctx context.Context, beside func(func()), do func() (T, error)
 	}
 }
 
-func aside(f func()) { go f() }
+func inGoroutine(f func()) { go f() }
 
-// inDialTime connects within ctx and the dial timeout: sarama's constructors try every
-// broker several times.
-func inDialTime[T any](ctx context.Context, brokers []string, cfg *sarama.Config, connect func() (T, error), late func(T)) (T, error) {
+// withinDialTimeout connects within ctx and the dial timeout. sarama's constructors alone take longer, because they try
+// every broker several times.
+func withinDialTimeout[T any](ctx context.Context, brokers []string, cfg *sarama.Config, connect func() (T, error), discard func(T)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Net.DialTimeout,
-		fmt.Errorf("no broker of %v answered within %s; %s", brokers, cfg.Net.DialTimeout, whatToCheck(cfg)))
+		fmt.Errorf("no broker of %v answered within %s; %s", brokers, cfg.Net.DialTimeout, connectionHint(cfg)))
 	defer cancel()
-	return until(ctx, aside, connect, late)
+	return callWithContext(ctx, inGoroutine, connect, discard)
 }
 
-// dial makes a client of sarama's within ctx and the dial timeout.
+// dial makes a sarama client within ctx and the dial timeout.
 func dial(ctx context.Context, brokers []string, cfg *sarama.Config) (sarama.Client, error) {
-	return inDialTime(ctx, brokers, cfg, func() (sarama.Client, error) { return newClient(brokers, cfg) }, func(c sarama.Client) { _ = c.Close() })
+	return withinDialTimeout(ctx, brokers, cfg, func() (sarama.Client, error) { return newClient(brokers, cfg) }, func(c sarama.Client) { _ = c.Close() })
 }
 
 func newClient(brokers []string, cfg *sarama.Config) (sarama.Client, error) {
 	client, err := sarama.NewClient(brokers, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", brokers, err, whatToCheck(cfg))
+		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", brokers, err, connectionHint(cfg))
 	}
 	return client, nil
 }
@@ -116,25 +115,25 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
-		owner: newOwner(), turn: engine.NewTurn(), sweepEvery: sweepEvery,
+		owner: newOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
 	}, nil
 }
 
-// whatToCheck says, of what is wrong when there is no connection, what is set.
-// Many brokers hang up without a word on the wrong TLS, user or password.
-func whatToCheck(cfg *sarama.Config) string {
-	encrypted, as := "off", "off"
+// connectionHint names the settings to check when no broker answers. Many brokers close the connection without an error
+// if TLS, user or password are wrong.
+func connectionHint(cfg *sarama.Config) string {
+	encrypted, user := "off", "off"
 	if cfg.Net.TLS.Enable {
 		encrypted = "on"
 	}
 	if cfg.Net.SASL.Enable {
-		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext) // sarama's default
-		as = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
+		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext)
+		user = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
 	}
-	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, as)
+	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, user)
 }
 
-// disconnect closes what connect opened. There is nobody left to tell errors to.
+// disconnect closes what connect opened. Nobody is left to handle errors.
 func (c *Client) disconnect() {
 	c.producer.close()
 	_ = c.admin.client.Close()
@@ -160,40 +159,40 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // ended, Close waits for at most Config.DrainTimeout and SendTimeout together. A second Close does
 // nothing.
 func (c *Client) Close(ctx context.Context) error {
-	var bound string // says why it ended, where the caller cannot know
+	var limit string // appended to the error when Close set the limit itself
 	if ctx.Err() != nil {
-		most := c.cfg.DrainTimeout + c.cfg.SendTimeout
+		maxWait := c.cfg.DrainTimeout + c.cfg.SendTimeout
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), most)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), maxWait)
 		defer cancel()
-		bound = fmt.Sprintf(" after %s (DrainTimeout and SendTimeout)", most)
+		limit = fmt.Sprintf(" after %s (DrainTimeout and SendTimeout)", maxWait)
 	}
 	c.mu.Lock()
-	subs, was := c.subs, c.closed
+	subs, wasClosed := c.subs, c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
+	if wasClosed {
 		return nil
 	}
-	var left atomic.Int64 // subscribers that are not closed yet
-	left.Store(int64(len(subs)))
-	shut := func(s *Subscriber) {
-		_ = s.Close() // always nil
-		left.Add(-1)
+	var remaining atomic.Int64 // subscribers that are still open
+	remaining.Store(int64(len(subs)))
+	closeOne := func(s *Subscriber) {
+		_ = s.Close()
+		remaining.Add(-1)
 	}
-	if err := engine.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
-		what := "the producer still waits for answers"
-		if n := left.Load(); n > 0 {
-			what = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
+	if err := engine.CloseAll(ctx, subs, closeOne, c.disconnect); err != nil {
+		pending := "the producer still waits for answers"
+		if n := remaining.Load(); n > 0 {
+			pending = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
 		}
-		return fmt.Errorf("kafka: closing: %w%s: %s; see whether brokers %v answer. It goes on in the background, and nothing is lost: what is not acked comes back",
-			err, bound, what, c.cfg.Brokers)
+		return fmt.Errorf("kafka: closing: %w%s: %s; check whether brokers %v answer. It goes on in the background, and nothing is lost: unacked messages come back",
+			err, limit, pending, c.cfg.Brokers)
 	}
 	return nil
 }
 
-// ready returns the provisioned layout of a topic.
-func (c *Client) ready(topic string) (*layout, error) {
+// readyLayout returns the layout of a topic, and provisions its topics at the first call.
+func (c *Client) readyLayout(topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -224,19 +223,19 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
-	there, err := s.client.admin.topics(topic)
+	existing, err := s.client.admin.topics(topic)
 	if err != nil {
 		return err
 	}
-	if there[topic] == nil {
-		if _, err := s.client.admin.create(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
+	if existing[topic] == nil {
+		if _, err := s.client.admin.createTopic(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
 			return err
 		}
 		if err := s.client.admin.awaitLeaders(topic); err != nil {
 			return err
 		}
 	}
-	_, err = s.client.ready(topic)
+	_, err = s.client.readyLayout(topic)
 	return err
 }
 

@@ -11,14 +11,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A Close whose ctx had ended waited for as long as sarama tried: half a minute
-// for every request that a broker does not answer.
+// A Close whose ctx had ended used to wait as long as sarama tried: half a minute for each unanswered request.
 func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond, SendTimeout: 400 * time.Millisecond})
 	route(t, c, "orders", failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	back := make(chan struct{})
 	cluster.ControlKey(int16(kmsg.LeaveGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.SleepControl(func() { <-back })
@@ -36,7 +35,7 @@ func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	if err == nil {
 		t.Fatal("closed as if the broker had answered")
 	}
-	for _, part := range []string{"500ms", "DrainTimeout", "SendTimeout", "group billing", "comes back"} {
+	for _, part := range []string{"500ms", "DrainTimeout", "SendTimeout", "group billing", "come back"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

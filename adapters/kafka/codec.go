@@ -14,8 +14,9 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// codec reads the parts of a record as it stood in its origin: redeliver's own headers are cut off, topic, partition, offset
-// and timestamp are the origin's. What the record brought from a topic of ours is in Message.State. It implements driver.Codec.
+// codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
+// partition, offset and timestamp are the origin's. Message.State has the state of a record that comes from a topic of
+// ours. codec implements driver.Codec.
 type codec struct {
 	origin, group string
 	marshaler     Marshaler
@@ -49,14 +50,14 @@ func (codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Heade
 }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (state *redeliver.State, created, expires time.Time) {
 	if m.State != nil {
 		return m.State, time.Time{}, time.Time{}
 	}
 	return nil, timestamp(m.Record), expiresOf(m.Record)
 }
 
-// timestamp is a record's; zero where its producer has no clock, which writes 0 or -1.
+// timestamp returns the time of a record. It is zero if the producer has no clock and wrote 0 or -1.
 func timestamp(rec *sarama.ConsumerMessage) time.Time {
 	if rec.Timestamp.UnixMilli() > 0 {
 		return rec.Timestamp
@@ -64,7 +65,7 @@ func timestamp(rec *sarama.ConsumerMessage) time.Time {
 	return time.Time{}
 }
 
-// expiresOf is the end that a record names.
+// expiresOf returns the expiry that a record names.
 func expiresOf(rec *sarama.ConsumerMessage) time.Time {
 	at, _ := limits.ParseTime((*headers)(rec).Get(redeliver.HeaderExpires))
 	return at
@@ -77,15 +78,15 @@ func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.S
 		return
 	}
 	rec := m.Record
-	st.ID, st.Group, st.Origin = uuidOf(rec), c.group, c.origin
+	st.ID, st.Group, st.Origin = recordID(rec), c.group, c.origin
 	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset, Timestamp: timestamp(rec)}
 	st.Expires = expiresOf(rec)
 }
 
-// headers are a record's, as the policy sees them.
+// headers are the headers of a record, as the policy sees them.
 type headers sarama.ConsumerMessage
 
-// Get is the last value of a header; "" where there is none.
+// Get returns the last value of a header, or "".
 func (h *headers) Get(name string) string {
 	for _, h := range slices.Backward(h.Headers) {
 		if h != nil && string(h.Key) == name {

@@ -10,42 +10,42 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// changeRunAgain is the change of a subscription of which settled messages run again.
 const changeRunAgain = "settled messages run again"
 
-// leaveWait is how long a lane that ends waits for its last commit.
-const leaveWait = 3 * time.Second
+// lastCommitTimeout bounds how long an ending lane waits for its last commit.
+const lastCommitTimeout = 3 * time.Second
 
-// committer commits what the lanes of one session have settled: all that has changed, in one request, so often as the
-// configuration says, and at once where a lane waits for its note to stand. There is one request at a time, so what is
-// committed last is what was noted last.
+// committer commits what the lanes of a session have settled. It commits all changes in one request, at the configured
+// interval, and at once if a lane waits for its metadata. One request runs at a time, so a later commit is never
+// undone.
 //
-// In a group of the service's own (see Wrap) sarama commits: a lane marks there what it has settled, and only notes that
-// a lane waits for are requests of ours. Such a lane marks nothing, so that no older commit of sarama's undoes its note.
+// In a service's own group (see Wrap) sarama commits: a lane marks its settled offsets there, and the committer sends
+// only metadata that a lane waits for. Until that is committed the lane marks nothing, so that an older commit of
+// sarama's does not undo it.
 type committer struct {
-	admin admin
-	group string
-	every time.Duration
-	marks bool // sarama commits what is marked
+	admin         admin
+	group         string
+	interval      time.Duration
+	saramaCommits bool // sarama commits marked offsets
 
 	mu      sync.Mutex
 	sources map[*source]struct{}
 	stopped bool
 
-	bell    chan struct{}
-	over    chan struct{} // closed by stop
-	done    chan struct{} // closed when nothing is under way any more
-	running bool
+	urgent   chan struct{}
+	stopping chan struct{} // closed by stop
+	done     chan struct{} // closed when no commit is in flight any more
+	running  bool
 }
 
-func newCommitter(r *reader, marks bool) *committer {
+func newCommitter(r *reader, saramaCommits bool) *committer {
 	return &committer{
-		admin: r.client.admin, group: r.layout.group, every: r.commits, marks: marks,
-		sources: make(map[*source]struct{}), bell: make(chan struct{}, 1), over: make(chan struct{}), done: make(chan struct{}),
+		admin: r.client.admin, group: r.layout.group, interval: r.commitInterval, saramaCommits: saramaCommits,
+		sources: make(map[*source]struct{}), urgent: make(chan struct{}, 1), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
-// add has the committer commit for a source until remove.
+// add makes the committer commit for a source until remove.
 func (c *committer) add(s *source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,21 +62,21 @@ func (c *committer) remove(s *source) {
 	delete(c.sources, s)
 }
 
-// now has what is urgent committed at once.
-func (c *committer) now() {
+// commitNow makes the committer commit urgent changes at once.
+func (c *committer) commitNow() {
 	select {
-	case c.bell <- struct{}{}:
+	case c.urgent <- struct{}{}:
 	default:
 	}
 }
 
-// stop ends the committer, and returns when nothing is under way any more, or ctx ends. In the next session, which may have
-// the same generation, an older commit would undo a later one.
+// stop ends the committer and returns when no commit is in flight or ctx ends. The next session may have the same
+// generation, so a late commit could undo a newer one.
 func (c *committer) stop(ctx context.Context) {
 	c.mu.Lock()
 	if !c.stopped {
 		c.stopped = true
-		close(c.over)
+		close(c.stopping)
 	}
 	running := c.running
 	c.mu.Unlock()
@@ -91,32 +91,32 @@ func (c *committer) stop(ctx context.Context) {
 
 func (c *committer) run() {
 	defer close(c.done)
-	every := c.every
-	if c.marks {
-		every = min(every, 200*time.Millisecond) // sarama keeps the service's interval
+	interval := c.interval
+	if c.saramaCommits {
+		interval = min(interval, 200*time.Millisecond) // sarama keeps the service's interval
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	var again <-chan time.Time
 	for {
 		regular := false
 		select {
-		case <-c.over:
+		case <-c.stopping:
 			return
-		case <-c.bell:
+		case <-c.urgent:
 		case <-again:
 		case <-tick.C:
 			regular = true
 		}
 		again = nil
 		if left := c.flush(regular); left {
-			again = time.After(noteAgain)
+			again = time.After(commitRetryPause)
 		}
 	}
 }
 
-// flush commits what is urgent, or, regularly, all that has changed. left reports whether something urgent was not taken.
-func (c *committer) flush(regular bool) (left bool) {
+// flush commits urgent changes or, if regular, all changes. left reports whether an urgent commit failed.
+func (c *committer) flush(regular bool) (failed bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))
 	for s := range c.sources {
@@ -124,77 +124,77 @@ func (c *committer) flush(regular bool) (left bool) {
 	}
 	c.mu.Unlock()
 	var all []*snapshot
-	var reqs []commit
+	var reqs []offsetCommit
 	var sess sarama.ConsumerGroupSession
 	for _, s := range sources {
 		snap := s.snapshot(regular)
 		switch {
 		case snap == nil:
-		case c.marks && snap.calm:
-			// In this order: where the offset is marked already, only the second takes the note.
-			s.sess.MarkOffset(s.topic, s.partition, snap.offset, snap.text)
-			s.sess.ResetOffset(s.topic, s.partition, snap.offset, snap.text)
+		case c.saramaCommits && snap.isIdle:
+			// In this order: MarkOffset ignores the metadata if the offset is marked already.
+			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.text)
+			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.text)
 			s.committedAs(snap, nil)
 		default:
-			sess = s.sess
-			all, reqs = append(all, snap), append(reqs, commit{s.topic, s.partition, snap.offset, snap.text})
+			sess = s.session
+			all, reqs = append(all, snap), append(reqs, offsetCommit{s.topic, s.partition, snap.offset, snap.text})
 		}
 	}
 	if len(all) == 0 {
 		return false
 	}
 	for i, err := range c.admin.commit(c.group, sess, reqs) {
-		left = all[i].s.committedAs(all[i], err) || left
+		failed = all[i].s.committedAs(all[i], err) || failed
 	}
-	return left
+	return failed
 }
 
-// snapshot is how a source stands at one moment.
+// snapshot is a source's state at one moment.
 type snapshot struct {
-	s       *source
-	offset  int64
-	text    string
-	noted   uint64 // the number of the note
-	settled int64  // messages, since the source began
-	last    bool
-	calm    bool // nobody waits for it
+	s           *source
+	offset      int64
+	text        string
+	metaVersion uint64 // crashGate.version
+	settled     int64  // messages since the source began
+	last        bool
+	isIdle      bool // no gate waits for this commit
 }
 
-// snapshot is what is to be committed for the source; nil for nothing.
+// snapshot returns what to commit for the source, or nil.
 func (s *source) snapshot(regular bool) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.dirty || !regular && !s.urgent {
 		return nil
 	}
-	snap := &snapshot{s: s, offset: s.mark(), noted: s.care.number, settled: s.settled, last: s.ending, calm: s.care.calm()}
-	text, whole := s.care.text(snap.offset, s.track.above())
+	snap := &snapshot{s: s, offset: s.commitMark(), metaVersion: s.crashes.version, settled: s.settled, last: s.ending, isIdle: s.crashes.isIdle()}
+	text, whole := s.crashes.text(snap.offset, s.track.above())
 	snap.text = text
-	if s.overflows && whole {
-		s.lane.Post(func() {}) // those ask again that the full set held back
+	if s.setOverflows && whole {
+		s.lane.Post(func() {}) // ask again for the messages that the full set held back
 	}
-	s.overflows = !whole
-	s.dirty, s.flying = false, true
+	s.setOverflows = !whole
+	s.dirty, s.inFlight = false, true
 	return snap
 }
 
-// committedAs says that a snapshot was committed, or why not. It reports whether it is to be tried again soon.
+// committedAs applies the result of committing a snapshot. It reports whether to try again soon.
 func (s *source) committedAs(snap *snapshot, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.flying, s.answer = false, err
+	s.inFlight, s.commitErr = false, err
 	if err != nil {
 		s.dirty = true
-		return s.refusedLocked(snap, err)
+		return s.commitRefusedLocked(snap, err)
 	}
-	s.wrote, s.committed, s.stands = true, snap.offset, snap.settled
+	s.hasCommitted, s.committed, s.settledAtCommit = true, snap.offset, snap.settled
 	if s.level != nil {
-		s.r.owned.mark(s.topic, s.partition, snap.offset)
+		s.r.owned.setMark(s.topic, s.partition, snap.offset)
 	}
-	if snap.noted == s.care.number {
+	if snap.metaVersion == s.crashes.version {
 		s.urgent = s.ending && !snap.last
-		if s.care.writing {
-			s.care.post(func() { s.care.told(snap.noted) })
+		if s.crashes.writing {
+			s.crashes.post(func() { s.crashes.committed(snap.metaVersion) })
 		}
 	}
 	if snap.last {
@@ -203,18 +203,18 @@ func (s *source) committedAs(snap *snapshot, err error) (again bool) {
 	return false
 }
 
-func (s *source) refusedLocked(snap *snapshot, err error) (again bool) {
+func (s *source) commitRefusedLocked(snap *snapshot, err error) (again bool) {
 	switch {
-	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && !s.care.blind:
-		s.care.blind = true
-		s.care.post(func() { s.care.giveUp(err) })
+	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && !s.crashes.unwritable:
+		s.crashes.unwritable = true
+		s.crashes.post(func() { s.crashes.giveUp(err) })
 		return true
-	case refusesNote(err):
+	case isPermanentRefusal(err):
 		s.urgent = false
-		s.care.post(func() { s.care.giveUp(err) })
+		s.crashes.post(func() { s.crashes.giveUp(err) })
 		s.stopWaitingLocked()
 		return false
-	case snap.last && (thrownOut(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
+	case snap.last && (isFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
 		s.stopWaitingLocked()
 		return false
 	default: // the group rebalances, or its coordinator moves
@@ -222,28 +222,28 @@ func (s *source) refusedLocked(snap *snapshot, err error) (again bool) {
 	}
 }
 
-// stopWaitingLocked has commitLast return.
+// stopWaitingLocked makes commitLast return.
 func (s *source) stopWaitingLocked() {
-	if s.standing != nil {
-		close(s.standing)
-		s.standing = nil
+	if s.lastCommit != nil {
+		close(s.lastCommit)
+		s.lastCommit = nil
 	}
 }
 
-// commitLast commits how the source stands at its end, and reports what runs again where that was not taken: its
-// partition's next owner knows nothing of it.
+// commitLast commits the final state of the source. If that fails, it reports which messages run again, because the
+// next owner of the partition does not know that they are settled.
 func (s *source) commitLast(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true
-	if !s.dirty && !s.flying {
+	if !s.dirty && !s.inFlight {
 		s.mu.Unlock()
 		return
 	}
 	standing := make(chan struct{})
-	s.standing, s.dirty, s.urgent = standing, true, true
+	s.lastCommit, s.dirty, s.urgent = standing, true, true
 	s.mu.Unlock()
-	s.commits.now()
-	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	s.commits.commitNow()
+	ctx, cancel := context.WithTimeout(ctx, lastCommitTimeout)
 	defer cancel()
 	late := false
 	select {
@@ -252,16 +252,16 @@ func (s *source) commitLast(ctx context.Context) {
 		late = true
 	}
 	s.mu.Lock()
-	n, mark, err := s.settled-s.stands, s.mark(), s.answer
-	s.standing, s.dirty = nil, false
+	n, mark, err := s.settled-s.settledAtCommit, s.commitMark(), s.commitErr
+	s.lastCommit, s.dirty = nil, false
 	s.mu.Unlock()
 	if n == 0 {
 		return
 	}
 	if late {
-		err = errors.Join(fmt.Errorf("kafka: the last commit of %s/%d was not taken within %s", s.topic, s.partition, leaveWait), err)
+		err = errors.Join(fmt.Errorf("kafka: the broker did not accept the last commit of %s/%d within %s", s.topic, s.partition, lastCommitTimeout), err)
 	}
-	s.r.tell(changeRunAgain, fmt.Sprintf("%s/%d: up to %d of them, because the last commit, of offset %d, was not taken. "+
-		"If that is so at every rebalance, look whether members have CPU enough for their heartbeats, and DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
+	s.r.report(changeRunAgain, fmt.Sprintf("%s/%d: up to %d messages, because the last commit, of offset %d, failed. "+
+		"If that happens at every rebalance, check that members have enough CPU for their heartbeats, and that DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
 		s.topic, s.partition, n, mark), err)
 }

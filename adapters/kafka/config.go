@@ -23,8 +23,7 @@ const (
 	defaultDrainTimeout  = 10 * time.Second
 	defaultDialTimeout   = 10 * time.Second
 
-	// maxOwnPartitions bounds the partitions of one topic of ours, where
-	// Config.RetryPartitions does not say otherwise.
+	// maxOwnPartitions bounds the partitions of each of our topics, unless Config.RetryPartitions is set.
 	maxOwnPartitions = 8
 )
 
@@ -40,8 +39,7 @@ type Config struct {
 	Policy redeliver.Policy
 	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at
-	// once. Default 100.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. Default 100.
 	MaxInFlight int
 	// MaxRetriesInFlight bounds how many retries run at once beside them. Retries have slots of
 	// their own, so that neither starves the other. Default MaxInFlight.
@@ -93,8 +91,7 @@ type Config struct {
 	DLQ deadletter.Config
 	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
-	// Marshaler turns records into Watermill messages and back. Default:
-	// DefaultMarshaler.
+	// Marshaler turns records into Watermill messages and back. Default: DefaultMarshaler.
 	Marshaler Marshaler
 	// Sink receives the events. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
@@ -104,7 +101,7 @@ type Config struct {
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
 	// values that suit it, except Offsets.Initial. sarama's default for that is Newest, with which
 	// a new group does not read messages that were written before it; partitions that are added to
-	// an origin are read from their beginning all the same. Values that you set stay, and are
+	// an origin are read from their beginning anyway. Values that you set stay, and are
 	// refused if they cannot work. The exception is Metadata.Full: members and producers ask only
 	// for their own topics. Default: sarama.NewConfig() with Offsets.Initial Oldest.
 	//
@@ -136,7 +133,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// policy is the policy of a topic, with its defaults.
+// policy returns the policy of a topic, with its defaults.
 func (c Config) policy(topic string) redeliver.Policy {
 	if p, ok := c.Topics[topic]; ok {
 		return p.WithDefaults()
@@ -159,10 +156,10 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// orders is what a policy's Order may be.
+// orders are the values of a policy's Order.
 var orders = []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
 
-// check notes what is wrong, whatever the cluster and the client's configuration are.
+// check adds problems that do not depend on the cluster or the client's configuration.
 func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	checkGroup(ps, "Group", c.Group)
 	ps.Policy("Policy", c.Policy)
@@ -188,8 +185,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	ps.Count("MaxParked", c.MaxParked, 1, 0)
 }
 
-// checkGroupConfig notes what of the client's configuration a member of the group
-// cannot have.
+// checkGroupConfig adds problems of the client's configuration for a member of the group.
 func (c Config) checkGroupConfig(ps *redeliver.Problems) {
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
 		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the group removes the member while it drains", rebalance))

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
+func TestABadConfigIsRefusedWithAllItsProblems(t *testing.T) {
 	_, err := kafka.Open(t.Context(), kafka.Config{
 		Brokers: []string{"nowhere", "host:99999"}, MaxInFlight: -1, DrainTimeout: time.Hour, RetryPartitions: -2,
 		Policy: redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
@@ -34,7 +34,7 @@ func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
 	})
 	var bad *redeliver.ConfigError
 	if !errors.As(err, &bad) {
-		t.Fatalf("%v is no ConfigError", err)
+		t.Fatalf("%v is not a ConfigError", err)
 	}
 	for _, field := range []string{
 		"Brokers[0]", "Brokers[1]", "Group", "Policy.Levels[1]", `Topics["no spaces"]`, `Topics["no spaces"].MaxRetries`, "MaxInFlight",
@@ -54,7 +54,7 @@ func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
 }
 
 func TestSingleBadFieldsAreNamed(t *testing.T) {
-	for field, spoil := range map[string]func(*kafka.Config){
+	for field, breakField := range map[string]func(*kafka.Config){
 		"Brokers":             func(c *kafka.Config) { c.Brokers = nil },
 		"Group":               func(c *kafka.Config) { c.Group = strings.Repeat("g", 256) },
 		"MaxRetriesInFlight":  func(c *kafka.Config) { c.MaxRetriesInFlight = -1 },
@@ -68,7 +68,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: []string{"127.0.0.1:1"}, Group: "billing"}
-			spoil(&cfg)
+			breakField(&cfg)
 			_, err := kafka.Open(t.Context(), cfg)
 			var bad *redeliver.ConfigError
 			if !errors.As(err, &bad) || !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool { return p.Field == field }) {
@@ -80,7 +80,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 
 func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: []string{addr}, Group: "billing", Sarama: sarama.NewConfig()}
 			cfg.Sarama.Net.DialTimeout = time.Second
-			cfg.Sarama.Net.ReadTimeout = time.Minute // it is not that which ends it
+			cfg.Sarama.Net.ReadTimeout = time.Minute // the dial timeout must end it, not this one
 			cfg.Sarama.Metadata.Retry.Max = 0
 			begin := time.Now()
 			_, err := kafka.Open(t.Context(), cfg)
@@ -103,7 +103,7 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 	}
 }
 
-func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
+func TestOurTopicsAreCreatedWithExplicitSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	adm := kadm.NewClient(independent(t, addrs))
@@ -116,11 +116,11 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 		t.Fatal(err)
 	}
 	topics := []string{"orders.billing.retry.100ms", "orders.billing.retry", "orders.billing.dlq"}
-	there, err := adm.ListTopics(t.Context())
+	existing, err := adm.ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := there.Names(); len(got) != 4 {
+	if got := existing.Names(); len(got) != 4 {
 		t.Errorf("topics %v, want orders and %v", got, topics)
 	}
 	configs, err := adm.DescribeTopicConfigs(t.Context(), topics...)
@@ -132,7 +132,7 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 		"min.insync.replicas": "1", "unclean.leader.election.enable": "false",
 	}
 	for _, topic := range topics {
-		if n := len(there[topic].Partitions); n != 8 {
+		if n := len(existing[topic].Partitions); n != 8 {
 			t.Errorf("%s has %d partitions, want 8", topic, n)
 		}
 		explicit := make(map[string]string)
@@ -177,8 +177,8 @@ func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
 			refused(t, err, "topic "+topic+" "+setting, value)
 			_, err = c.Plan(t.Context(), "orders")
 			refused(t, err, "topic "+topic+" "+setting, value)
-			there, err := adm.ListTopics(t.Context())
-			if err != nil || there.Has("orders.billing.dlq") {
+			existing, err := adm.ListTopics(t.Context())
+			if err != nil || existing.Has("orders.billing.dlq") {
 				t.Errorf("topics were created before the others were checked (%v)", err)
 			}
 		})
@@ -189,10 +189,10 @@ func refused(t *testing.T, err error, field, value string) {
 	t.Helper()
 	var bad *redeliver.ConfigError
 	if !errors.As(err, &bad) {
-		t.Fatalf("%v is no ConfigError", err)
+		t.Fatalf("%v is not a ConfigError", err)
 	}
 	if len(bad.Problems) != 1 || bad.Problems[0].Field != field || bad.Problems[0].Value != value {
-		t.Errorf("refused with %v, want %s = %s alone", bad.Problems, field, value)
+		t.Errorf("refused with %v, want only %s = %s", bad.Problems, field, value)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
 	}
 }
 
-func TestManyPartitionsNeedConsent(t *testing.T) {
+func TestManyPartitionsNeedMaxPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), RetryPartitions: 70}
@@ -226,6 +226,6 @@ func TestManyPartitionsNeedConsent(t *testing.T) {
 	cfg.MaxPartitions = 210
 	c, _ = open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
-		t.Errorf("with consent: %v", err)
+		t.Errorf("with a larger MaxPartitions: %v", err)
 	}
 }

@@ -39,14 +39,13 @@ type Handler func(ctx context.Context, rec *sarama.ConsumerMessage) error
 // returns an error when it cannot begin, with all problems of the call and of config in one
 // redeliver.ConfigError. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler Handler) error {
-	config, ps := config.behind(client, topics, handler == nil)
+	config, ps := config.withClient(client, topics, handler == nil)
 	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 }
 
-// consume reads topics until ctx ends. opt says who handles their records. It
-// returns what is wrong with the call before it begins anything.
+// consume reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
 func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
-	c.checkBehind(&ps, topics, orders)
+	c.checkWithClient(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
@@ -65,7 +64,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	return errors.Join(err, client.Close(ctx))
 }
 
-// consumers makes a reader for each topic. With an error there is none.
+// consumers makes a reader for each topic. If it returns an error, it returns no reader.
 func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, error) {
 	var readers []*reader
 	var errs []error
@@ -81,19 +80,19 @@ func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, err
 		return readers, nil
 	}
 	for _, r := range readers {
-		_ = r.group.Close() // nobody has joined
+		_ = r.group.Close() // no reader has joined
 	}
-	return nil, oneError(errs)
+	return nil, joinErrors(errs)
 }
 
-// oneError joins the errors of topics: what is wrong with any configuration is in one
+// joinErrors joins the errors of several topics. It puts the configuration problems of all of them into one
 // redeliver.ConfigError.
-func oneError(errs []error) error {
+func joinErrors(errs []error) error {
 	var ps redeliver.Problems
 	var others []error
 	for _, err := range errs {
-		if bad, ok := errors.AsType[*redeliver.ConfigError](err); ok {
-			ps = append(ps, bad.Problems...)
+		if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+			ps = append(ps, refused.Problems...)
 		} else {
 			others = append(others, err)
 		}
@@ -104,9 +103,9 @@ func oneError(errs []error) error {
 	return errors.Join(others...)
 }
 
-// behind is the configuration with what client says, and all that is wrong with a
-// call of Consume, ConsumeBatch or Wrap, but for what checkBehind looks at.
-func (c Config) behind(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
+// withClient adds the client's brokers and settings to the configuration of Consume, ConsumeBatch or Wrap. It also
+// returns the problems of the call that checkWithClient does not find.
+func (c Config) withClient(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
 	if len(c.Brokers) > 0 {
 		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
 	}
@@ -150,23 +149,23 @@ func (c Config) behind(client sarama.Client, topics []string, handlerMissing boo
 	return c, ps
 }
 
-// checkBehind notes what is wrong with the configuration that such a call has, so that
-// all is told at once. Where behind has no client, nothing is said of its configuration.
-func (c Config) checkBehind(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
-	known := c.Sarama != nil
+// checkWithClient adds the problems of the configuration that withClient returned, so that one error lists all
+// problems. It cannot check the settings of a client that is missing.
+func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
+	hasClient := c.Sarama != nil
 	c = c.withDefaults()
 	c.check(ps, allowed)
-	if known {
+	if hasClient {
 		c.checkGroupConfig(ps)
 	}
-	if known && slices.Contains(allowed, redeliver.PerKey) {
+	if hasClient && slices.Contains(allowed, redeliver.PerKey) {
 		c.checkPerKey(ps)
 	}
 	for i, topic := range topics {
-		var bad redeliver.Problems // told of already
-		checkTopic(&bad, "", topic)
-		checkGroup(&bad, "", c.Group)
-		if bad == nil && !slices.Contains(topics[:i], topic) {
+		var reported redeliver.Problems // withClient has reported these
+		checkTopic(&reported, "", topic)
+		checkGroup(&reported, "", c.Group)
+		if reported == nil && !slices.Contains(topics[:i], topic) {
 			c.Names.check(ps, topic, c.Group)
 		}
 	}

@@ -20,10 +20,10 @@ import (
 
 type recordHandler = func(context.Context, *sarama.ConsumerMessage) error
 
-// native is the caller's own client, as a service has one that knows nothing of redeliver.
-func native(t *testing.T, addrs []string) sarama.Client {
+// saramaClient returns a service's own client, without redeliver's settings.
+func saramaClient(t *testing.T, addrs []string) sarama.Client {
 	t.Helper()
-	client, err := sarama.NewClient(addrs, unhurried(nil))
+	client, err := sarama.NewClient(addrs, withLongTimeouts(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,14 +36,14 @@ func native(t *testing.T, addrs []string) sarama.Client {
 	return client
 }
 
-// consume calls h for the topic's records until stop is called, or the test ends.
-func consume(t *testing.T, p place, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
+// consume calls h for the topic's records until stop is called or the test ends.
+func consume(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	client := native(t, p.addrs)
+	client := saramaClient(t, p.addrs)
 	go func() { done <- kafka.Consume(ctx, client, cfg, []string{p.topic}, h) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -52,13 +52,12 @@ func consume(t *testing.T, p place, cfg kafka.Config, h recordHandler) (ev *even
 		}
 	})
 	t.Cleanup(stop)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return ev, stop
 }
 
-// Every answer of a handler of records, and what becomes of the record then. Each
-// attempt sees it as it stood in its topic.
-func TestOnKafkaConsume(t *testing.T) {
+// Each answer of a handler leads to the right end, and each attempt sees the record as it was in its topic.
+func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	policy := quick(3)
@@ -72,7 +71,7 @@ func TestOnKafkaConsume(t *testing.T) {
 	ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, ok := redeliver.FromContext(ctx)
 		if !ok || kafka.RecordFromContext(ctx) != rec {
-			t.Errorf("%s: its context knows of %+v, %v", rec.Key, st, kafka.RecordFromContext(ctx))
+			t.Errorf("%s: its context has %+v, %v", rec.Key, st, kafka.RecordFromContext(ctx))
 		}
 		mu.Lock()
 		runs[string(rec.Key)] = append(runs[string(rec.Key)], seen{st.Attempt(), *rec})
@@ -119,7 +118,7 @@ func TestOnKafkaConsume(t *testing.T) {
 		var attempts, all []int
 		for i, s := range runs[id] {
 			attempts, all = append(attempts, s.attempt), append(all, i+1)
-			if a, b := whole(&runs[id][0].rec), whole(&s.rec); a != b {
+			if a, b := recordText(&runs[id][0].rec), recordText(&s.rec); a != b {
 				t.Errorf("%s: attempt %d sees %s, the first saw %s", id, s.attempt, b, a)
 			}
 		}
@@ -132,7 +131,7 @@ func TestOnKafkaConsume(t *testing.T) {
 		dead[d.State.ID] = d.State
 	}
 	for _, rec := range read(t, p.addrs, p.ours("dlq"), 4) {
-		users, block := block(rec.Headers)
+		users, block := splitBlock(rec.Headers)
 		id := string(rec.Key)
 		if w := want[id]; block[redeliver.HeaderReason] != string(w.reason) || block[redeliver.HeaderAttempt] != fmt.Sprint(w.attempts) {
 			t.Errorf("%s is in the DLQ with %v, want %+v", id, block, w)
@@ -149,10 +148,10 @@ func TestOnKafkaConsume(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// A retry at once does not leave the process, and counts.
-func TestConsumeRetriesInPlace(t *testing.T) {
+// An immediate retry is held in the process, and counts as an attempt.
+func TestConsumeHoldsAnImmediateRetry(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	policy := quick(2)
 	policy.Immediate = 1
 	attempts := make(chan int, 3)
@@ -176,7 +175,7 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 	}
 }
 
-func whole(m *sarama.ConsumerMessage) string {
+func recordText(m *sarama.ConsumerMessage) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%s/%d/%d %s %q=%q", m.Topic, m.Partition, m.Offset, m.Timestamp.UTC(), m.Key, m.Value)
 	for _, h := range m.Headers {
@@ -185,10 +184,9 @@ func whole(m *sarama.ConsumerMessage) string {
 	return b.String()
 }
 
-// A handler that does not finish within the drain timeout has made no attempt;
-// one that does has.
-func TestOnKafkaConsumeEnds(t *testing.T) {
-	t.Parallel() // it waits until the drain timeout is over
+// A handler that does not finish within the drain timeout has made no attempt. One that does has.
+func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
+	t.Parallel() // it waits for the drain timeout
 	p := onKafka(t)
 	entered := make(chan string)
 	leave := make(chan struct{})
@@ -215,14 +213,18 @@ func TestOnKafkaConsumeEnds(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); stop() }()
 	select {
-	case leave <- struct{}{}: // one of them
+	case leave <- struct{}{}:
 	case <-ended:
 		t.Fatal("both were cut off")
 	}
 	<-ended
-	done := all[redeliver.Committed](ev)
-	if len(done) != 1 || len(cause) != 1 {
-		t.Fatalf("%d were committed and %d were cut off, want one of each", len(done), len(cause))
+	eventually(t, "the other handler is cut off", func() bool { // Consume does not wait for it
+		mu.Lock()
+		defer mu.Unlock()
+		return len(cause) == 1
+	})
+	if done := all[redeliver.Committed](ev); len(done) != 1 {
+		t.Fatalf("%d were committed, want one", len(done))
 	}
 	if n := len(all[redeliver.Abandoned](ev)); n != 1 {
 		t.Errorf("%d were abandoned", n)
@@ -238,13 +240,13 @@ func TestOnKafkaConsumeEnds(t *testing.T) {
 	second.await(t, 1, is[redeliver.Committed])
 	for id := range cause {
 		if got := <-again; got != id || len(again) > 0 {
-			t.Errorf("%s came back (and %d others), want %s alone", got, len(again), id)
+			t.Errorf("%s came back (and %d others), want only %s", got, len(again), id)
 		}
 	}
 }
 
-// Members come and go while a key's records must run one after another, once.
-func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
+// Members join and leave while the records of a key must run once, one after another.
+func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	const keys, each = 40, 50
@@ -280,7 +282,7 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 		mu.Unlock()
 		return nil
 	}
-	cfg := kafka.Config{Policy: quick(1), DrainTimeout: drains}
+	cfg := kafka.Config{Policy: quick(1), DrainTimeout: longDrain}
 	ev, _ := consume(t, p, cfg, handle)
 	evs := []*events{ev}
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
@@ -303,19 +305,19 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 		defer mu.Unlock()
 		return done >= len(recs)
 	})
-	excused := excuses(t, keys*each/10, evs...)
+	excused := countRepeats(t, keys*each/10, evs...)
 	mu.Lock()
 	defer mu.Unlock()
 	if repeats > excused {
-		t.Errorf("%d records ran again and %d were told of", repeats, excused)
+		t.Errorf("%d records ran again and %d were reported", repeats, excused)
 	}
 }
 
-// All that is wrong with a call is said at once, and nothing is begun.
-func TestConsumeRefuses(t *testing.T) {
+// An error lists all problems of a call, and nothing is begun.
+func TestConsumeRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	client := native(t, cluster.ListenAddrs())
+	client := saramaClient(t, cluster.ListenAddrs())
 	closed := sarama.NewConfig()
 	gone, err := sarama.NewClient(cluster.ListenAddrs(), closed)
 	if err != nil {
@@ -372,7 +374,7 @@ func TestConsumeRefuses(t *testing.T) {
 			"orders.billing.dlq", "refunds.billing.dlq"); err != nil {
 			t.Fatal(err)
 		}
-		err := kafka.Consume(t.Context(), native(t, addrs), kafka.Config{Group: "billing"}, []string{"orders", "refunds", "nowhere"}, handle)
+		err := kafka.Consume(t.Context(), saramaClient(t, addrs), kafka.Config{Group: "billing"}, []string{"orders", "refunds", "nowhere"}, handle)
 		bad, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok || !strings.Contains(err.Error(), "nowhere does not exist") {
 			t.Fatalf("%v", err)

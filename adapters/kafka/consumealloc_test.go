@@ -13,9 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// still is a partition and its session, with records that are there already. They
-// end when all are marked.
-type still struct {
+// staticClaim is a partition and its session with a fixed number of records. It ends when all are marked.
+type staticClaim struct {
 	sarama.ConsumerGroupSession
 	messages chan *sarama.ConsumerMessage
 	ctx      context.Context
@@ -24,46 +23,46 @@ type still struct {
 	all      chan struct{}
 }
 
-func (s *still) Topic() string                            { return "orders" }
-func (s *still) Partition() int32                         { return 0 }
-func (s *still) InitialOffset() int64                     { return 0 }
-func (s *still) HighWaterMarkOffset() int64               { return s.upTo }
-func (s *still) Messages() <-chan *sarama.ConsumerMessage { return s.messages }
-func (s *still) Context() context.Context                 { return s.ctx }
-func (s *still) Claims() map[string][]int32               { return nil }
-func (s *still) ResetOffset(string, int32, int64, string) {}
-func (s *still) MarkOffset(_ string, _ int32, n int64, _ string) {
+func (s *staticClaim) Topic() string                            { return "orders" }
+func (s *staticClaim) Partition() int32                         { return 0 }
+func (s *staticClaim) InitialOffset() int64                     { return 0 }
+func (s *staticClaim) HighWaterMarkOffset() int64               { return s.upTo }
+func (s *staticClaim) Messages() <-chan *sarama.ConsumerMessage { return s.messages }
+func (s *staticClaim) Context() context.Context                 { return s.ctx }
+func (s *staticClaim) Claims() map[string][]int32               { return nil }
+func (s *staticClaim) ResetOffset(string, int32, int64, string) {}
+func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 	if n == s.upTo {
 		select {
 		case s.all <- struct{}{}:
-		default: // a lane that ends marks once more
+		default: // an ending lane marks once more
 		}
 	}
 }
 
-// run reads the partition, of which nothing is suspect, in a group that commits what is marked.
-func (s *still) run(r *reader) {
+// run reads the partition without suspects. Marked offsets count as committed.
+func (s *staticClaim) run(r *reader) {
 	commits := newCommitter(r, true)
 	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
-	src.care = newCaution(src, src.from, note{})
-	src.care.free = true
+	src.crashes = newCrashGate(src, src.from, commitMeta{})
+	src.crashes.unrestricted = true
 	src.run()
 	commits.stop(context.Background())
 }
 
-// restless is a group that does not pause.
-type restless struct{ sarama.ConsumerGroup }
+// noPauseGroup is a group that does not pause.
+type noPauseGroup struct{ sarama.ConsumerGroup }
 
-func (restless) Pause(map[string][]int32)  {}
-func (restless) Resume(map[string][]int32) {}
+func (noPauseGroup) Pause(map[string][]int32)  {}
+func (noPauseGroup) Resume(map[string][]int32) {}
 
-// laneOf reads n records of a partition with a handler that succeeds.
+// laneOf returns a function that reads n records of a partition with a successful handler.
 func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerMessage) error) (run func()) {
 	tb.Helper()
 	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
 	c := &Client{cfg: cfg, turn: engine.NewTurn()}
-	r := newReader(context.Background(), c, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+	r := newReader(context.Background(), c, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, noPauseGroup{})
 	r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
 	tb.Cleanup(r.engine.Close)
 	var next int64
@@ -72,7 +71,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 		all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
 	}
 	return func() {
-		s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + int64(n), all: make(chan struct{}, 1)}
+		s := &staticClaim{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + int64(n), all: make(chan struct{}, 1)}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -89,9 +88,8 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 	}
 }
 
-// The way of a record from the claim through lane, worker and handler to the mark
-// allocates nothing of its own: what a lane makes for many at once, and once for
-// itself, is less than an allocation for twenty of them.
+// A record makes no allocations of its own between claim and mark. Allocations that a lane shares are fewer than one
+// per twenty records.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
@@ -101,7 +99,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 			return nil
 		})
 		per := 1.
-		for range 3 { // the runtime's own allocations come and go
+		for range 3 { // the runtime's own allocations vary
 			per = min(per, testing.AllocsPerRun(1, func() {
 				run()
 				for range n {

@@ -24,7 +24,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many records at once: up to batch.Size of one topic,
 // each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each record of a batch by itself, which takes effect at once. When the
+// The handler may answer each record of a batch separately, which takes effect at once. When the
 // handler returns, the other records are done after nil, and have failed with the error after an
 // error or a panic. Each record has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
@@ -40,7 +40,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // of each key. A batch.Size above MaxInFlight is refused. When ctx ends or the partition moves, a
 // partial batch is handled without waiting for more.
 func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
-	config, ps := config.behind(client, topics, handler == nil)
+	config, ps := config.withClient(client, topics, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
@@ -55,10 +55,9 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in the order of their arrival. The slice is the handler's own.
 	Messages []*BatchMessage
-	// Origin and Group name the subscription: the topic, and who reads it.
+	// Origin and Group name the subscription: the topic and the group that reads it.
 	Origin, Group string
 
 	batch *engine.Batch

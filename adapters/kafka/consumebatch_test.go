@@ -18,14 +18,14 @@ import (
 
 type batchHandler = func(context.Context, *kafka.Batch) error
 
-// consumeBatch calls h for the topic's records until stop is called, or the test ends.
-func consumeBatch(t *testing.T, p place, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
+// consumeBatch calls h for the topic's records until stop is called or the test ends.
+func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), tracerKey{}, "a tracer"))
 	done := make(chan error, 1)
-	client := native(t, p.addrs)
+	client := saramaClient(t, p.addrs)
 	go func() { done <- kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, bc, h) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -34,15 +34,15 @@ func consumeBatch(t *testing.T, p place, cfg kafka.Config, bc kafka.BatchConfig,
 		}
 	})
 	t.Cleanup(stop)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return ev, stop
 }
 
 type tracerKey struct{}
 
-// Records in batches: each with its own answer, attempts and end, and in every attempt as it stood in its topic. What
-// has gathered when the service ends is handled before.
-func TestOnKafkaConsumeBatch(t *testing.T) {
+// Each record of a batch has its own answer, attempts and end, and is the same in every attempt. A partial batch is
+// handled when the service ends.
+func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -60,13 +60,13 @@ func TestOnKafkaConsumeBatch(t *testing.T) {
 			id, st := string(m.Key), m.State()
 			in, ok := redeliver.FromContext(m.Context())
 			if !ok || in.Attempt() != st.Attempt() || kafka.RecordFromContext(m.Context()) != m.ConsumerMessage {
-				t.Errorf("%s: its context knows of %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
+				t.Errorf("%s: its context has %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
 			}
 			runs[id] = append(runs[id], st.Attempt())
-			if was := seen[id]; was != "" && was != whole(m.ConsumerMessage) {
-				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), whole(m.ConsumerMessage), was)
+			if was := seen[id]; was != "" && was != recordText(m.ConsumerMessage) {
+				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), recordText(m.ConsumerMessage), was)
 			}
-			seen[id] = whole(m.ConsumerMessage)
+			seen[id] = recordText(m.ConsumerMessage)
 			switch {
 			case id == "acks":
 				m.Ack()
@@ -117,16 +117,16 @@ func TestOnKafkaConsumeBatch(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// All that is wrong with a call is said at once, and nothing is begun.
-func TestConsumeBatchRefuses(t *testing.T) {
+// An error lists all problems of a call, and nothing is begun.
+func TestConsumeBatchRefusesABadCall(t *testing.T) {
 	t.Parallel()
-	client := native(t, fake(t, "orders").ListenAddrs())
+	client := saramaClient(t, fake(t, "orders").ListenAddrs())
 	fine := func(context.Context, *kafka.Batch) error { return nil }
 	for want, call := range map[string]func() error{
 		"handler BatchConfig.Size BatchConfig.Bytes BatchConfig.Concurrency BatchConfig.Timeout": func() error {
 			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: -1, Bytes: -1, Concurrency: -1, Timeout: -5}, nil)
 		},
-		"BatchConfig.Size": func() error { // more than the default can have in flight
+		"BatchConfig.Size": func() error { // above the default MaxInFlight
 			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: kafka.DefaultMaxInFlight + 1}, fine)
 		},
 		"topics BatchConfig.Size": func() error {

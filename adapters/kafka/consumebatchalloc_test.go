@@ -13,21 +13,20 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// The way of a record through lane and batch to the mark allocates nothing of its
-// own either: what a batch of a hundred needs is less than an allocation for three.
-// The clock stands still meanwhile: what has waited for its batch for long is watched,
-// and that allocates.
-func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
+// A record makes no allocations of its own between lane, batch and mark. Allocations of a batch of a hundred are fewer
+// than one per three records. The clock is stopped, because records that wait long for their batch are watched, which
+// allocates.
+func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
 		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, noPauseGroup{})
 		handled, batches := 0, 0
 		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			nb := newBatch(b, all)
 			for i, m := range nb.Messages {
-				if i%2 == 0 && !m.Ack() { // the rest is done at the end
+				if i%2 == 0 && !m.Ack() { // the others are done at the end
 					t.Error("an ack does not count")
 				}
 			}
@@ -42,7 +41,7 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 			all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i), Value: []byte("order")})
 		}
 		per := testing.AllocsPerRun(1, func() {
-			s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
+			s := &staticClaim{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -60,8 +59,8 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 		if per > 1./3 {
 			t.Errorf("%.3f allocations for a record", per)
 		}
-		// Each record has a key of its own, so every batch is full. A worker that the scheduler holds up would hold up the later
-		// records of its key, and they would be in batches of their own.
+		// Each record has its own key, so every batch is full. With shared keys a slow worker would delay later records
+		// of its key, which would then be in other batches.
 		if handled != 2*n || batches != 2*n/size {
 			t.Errorf("%d records in %d batches", handled, batches)
 		}

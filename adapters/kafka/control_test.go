@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// release and cancel are commands by ann.
+// release and cancel make commands by ann.
 func release(levels ...string) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
 }
@@ -29,8 +29,8 @@ func cancel(f deadletter.Filter) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
 }
 
-// waiting opens what waits, with a client of its own.
-func (p place) waiting(t *testing.T) *kafka.Waiting {
+// waiting opens the waiting messages with its own client.
+func (p fixture) waiting(t *testing.T) *kafka.Waiting {
 	t.Helper()
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "ann's"})
 	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
@@ -41,8 +41,8 @@ func (p place) waiting(t *testing.T) *kafka.Waiting {
 	return w
 }
 
-// provision creates the topics of a subscription, before a member of it lives.
-func (p place) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
+// provision creates the topics of a subscription without starting a member.
+func (p fixture) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 	t.Helper()
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
 	c, _ := open(t, cfg)
@@ -52,7 +52,7 @@ func (p place) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 	return cfg
 }
 
-func give(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Command {
+func sendCommand(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Command {
 	t.Helper()
 	given, err := w.Command(t.Context(), c)
 	if err != nil {
@@ -61,14 +61,15 @@ func give(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Comma
 	return given
 }
 
-// forge writes a record to the control topic that no command of ours has written.
-func (p place) forge(t *testing.T, key string, value any) {
+// writeControl writes a record to the control topic that is not a command of ours.
+func (p fixture) writeControl(t *testing.T, key string, value any) {
 	t.Helper()
-	p.forgeAt(t, time.Now(), key, value)
+	p.writeControlAt(t, time.Now(), key, value)
 }
 
-// forgeAt is forge by a clock that shows this time. The fake does not know LogAppendTime, so there the time is right.
-func (p place) forgeAt(t *testing.T, at time.Time, key string, value any) {
+// writeControlAt is writeControl at a time. The in-process Kafka does not support LogAppendTime, so there the record
+// has the right time already.
+func (p fixture) writeControlAt(t *testing.T, at time.Time, key string, value any) {
 	t.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -82,8 +83,8 @@ func (p place) forgeAt(t *testing.T, at time.Time, key string, value any) {
 	put(t, p.addrs, &kgo.Record{Topic: p.ours("control"), Key: []byte(key), Value: text, Timestamp: at})
 }
 
-// depth is how many messages wait on all levels.
-func depth(t *testing.T, w *kafka.Waiting) (n int64) {
+// waitingCount returns the number of messages that wait on all levels.
+func waitingCount(t *testing.T, w *kafka.Waiting) (n int64) {
 	t.Helper()
 	levels, err := w.Levels(t.Context())
 	if err != nil {
@@ -95,13 +96,13 @@ func depth(t *testing.T, w *kafka.Waiting) (n int64) {
 	return n
 }
 
-// waitsFor is a policy whose first retry comes after d.
-func waitsFor(d time.Duration) redeliver.Policy {
+// retryAfter returns a policy whose first retry comes after d.
+func retryAfter(d time.Duration) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
 }
 
-// clerk fails every message once: of two causes, by the number at the end of its id.
-func clerk(msg *message.Message) error {
+// failOnce fails every message once. The number at the end of its id chooses one of two causes.
+func failOnce(msg *message.Message) error {
 	if st, _ := redeliver.FromContext(msg.Context()); st.Attempts > 0 {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (e *events) count(what func(redeliver.Event) bool) (n int) {
 	return n
 }
 
-// cause is the fingerprint of the messages that wait and whose ids end in an odd digit.
+// cause returns the fingerprint of waiting messages whose ids end in an odd digit.
 func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 	t.Helper()
 	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
@@ -137,32 +138,31 @@ func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 	return odd
 }
 
-// A thousand messages wait for an hour, of two causes. One cause is canceled, then all is
-// released, and the consumer is killed three times while it works through them. Each
-// message of the one cause rests in the DLQ and did not run, each of the other ran, and
-// nothing waits any more.
-func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
+// A thousand messages wait for an hour, with two causes. One cause is cancelled, then everything is released. The
+// consumer is killed three times meanwhile. All messages of the one cause end in the DLQ without another attempt, all
+// of the other run, and none waits any more.
+func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const n, kills = 1000, 3
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	p := onKafka(t)
-	ev := newEvents() // of all that live here
+	ev := newEvents() // of all consumers
 	live := func() (kill func()) {
 		sc, kill := kafkatest.KillableConfig(t, p.addrs, p.group)
 		own := newEvents()
 		c, _ := open(t, kafka.Config{
-			Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour), Sarama: sc, Sink: redeliver.Sinks(ev, own),
+			Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour), Sarama: sc, Sink: redeliver.Sinks(ev, own),
 			DrainTimeout: time.Second, SendTimeout: 2 * time.Second, MaxInFlight: 20, MaxRetriesInFlight: 5,
 		})
 		route(t, c, p.topic, func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); st.Attempts > 0 {
 				<-time.After(10 * time.Millisecond) // of work
 			}
-			return clerk(msg)
+			return failOnce(msg)
 		})
-		own.joined(t, 1)
+		own.awaitJoined(t, 1)
 		return kill
 	}
 	kill := live()
@@ -170,8 +170,8 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 	write(t, p.addrs, recs...)
 	ev.await(t, n, is[redeliver.RetryScheduled])
 	w := p.waiting(t)
-	eventually(t, "all wait", func() bool { return depth(t, w) == n })
-	// Until then a kill has them fail once more, after the release.
+	eventually(t, "all wait", func() bool { return waitingCount(t, w) == n })
+	// Before the commit, a kill would make them fail again after the release.
 	eventually(t, "the origin is committed", func() bool {
 		var done int64
 		for partition := range int32(4) {
@@ -179,10 +179,10 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 		}
 		return done == n
 	})
-	canceled := give(t, w, cancel(deadletter.Filter{Fingerprints: []string{cause(t, w)}}))
-	give(t, w, release()) // on a slow machine some wait on the retry topic
+	canceled := sendCommand(t, w, cancel(deadletter.Filter{Fingerprints: []string{cause(t, w)}}))
+	sendCommand(t, w, release()) // on a slow machine some wait on the retry topic
 	for i := range kills {
-		// Of both causes some more, and then at any moment.
+		// First some of both causes, then at any moment.
 		ev.await(t, 40*(i+1)+random.IntN(60), is[redeliver.Committed])
 		ev.await(t, 40*(i+1)+random.IntN(60), is[redeliver.DeadLettered])
 		<-time.After(time.Duration(random.IntN(100)) * time.Millisecond)
@@ -199,30 +199,30 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 			t.Logf("%T %+v", e, e)
 		}
 	})
-	eventually(t, "nothing waits", func() bool { return depth(t, w) == 0 })
+	eventually(t, "nothing waits", func() bool { return waitingCount(t, w) == 0 })
 	ran, dead := make(map[string]int), make(map[string]int)
 	for _, e := range all[redeliver.Committed](ev) {
 		ran[e.State.ID]++
 	}
 	for _, r := range read(t, p.addrs, p.ours("dlq"), int(count(t, p.addrs, p.ours("dlq")))) { // as an independent client sees them
-		_, ours := block(r.Headers)
+		_, ours := splitBlock(r.Headers)
 		dead[ours[redeliver.HeaderID]]++
 		if ours[redeliver.HeaderReason] != string(redeliver.ReasonInvalidated) || ours[redeliver.HeaderAttempt] != "1" || !strings.Contains(ours[redeliver.HeaderError], canceled.ID) {
-			t.Errorf("%s lies in the DLQ with %v", ours[redeliver.HeaderID], ours)
+			t.Errorf("%s is in the DLQ with %v", ours[redeliver.HeaderID], ours)
 		}
 	}
 	twice := 0
 	for i, id := range ids {
 		if i%2 == 0 && (ran[id] == 0 || dead[id] > 0) || i%2 == 1 && (ran[id] > 0 || dead[id] == 0) {
-			t.Errorf("%s ran %d times and lies %d times in the DLQ", id, ran[id], dead[id])
+			t.Errorf("%s ran %d times and is in the DLQ %d times", id, ran[id], dead[id])
 		}
 		twice += ran[id] + dead[id] - 1
 	}
 	t.Logf("report: %d kills, %d duplicates", kills, twice)
 }
 
-// A release takes the levels that it names, wherever a message stands on them: behind more
-// than a lane holds, and where it would hop. Messages on other levels keep their due times.
+// A release takes whole levels: messages beyond what a lane holds, and messages that would hop. Messages on other
+// levels keep their due times.
 func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	t.Parallel()
 	const n = 6000
@@ -238,20 +238,20 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 		if i%2 == 0 {
 			wait += 30 * time.Minute // it would hop to the level of ten minutes
 		}
-		recs, ids = append(recs, left(p, time.Hour, id, id, int64(i), 1, wait, now)), append(ids, id)
+		recs, ids = append(recs, leftOnLevel(p, time.Hour, id, id, int64(i), 1, wait, now)), append(ids, id)
 	}
-	recs = append(recs, left(p, 10*time.Minute, "other", "other", n, 1, 10*time.Minute, now))
+	recs = append(recs, leftOnLevel(p, 10*time.Minute, "other", "other", n, 1, 10*time.Minute, now))
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
-	ev.joined(t, 1)
+	route(t, c, p.topic, failOnce)
+	ev.awaitJoined(t, 1)
 	if _, err := w.Command(t.Context(), release("7m")); err == nil || !strings.Contains(err.Error(), "10m, 1h") {
 		t.Errorf("a level that does not exist: %v", err)
 	}
-	give(t, w, release("1h"))
+	sendCommand(t, w, release("1h"))
 	ev.awaitEnds(t, ids...)
-	eventually(t, "one message waits", func() bool { return depth(t, w) == 1 })
+	eventually(t, "one message waits", func() bool { return waitingCount(t, w) == 1 })
 	for id, times := range ev.attempts() {
 		if times != 1 || id == "other" {
 			t.Errorf("%s ran %d times", id, times)
@@ -260,16 +260,16 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	if hops := ev.count(is[redeliver.Hopped]); hops > 0 {
 		t.Errorf("%d messages hopped", hops)
 	}
-	give(t, w, release())
+	sendCommand(t, w, release())
 	ev.awaitEnds(t, "other")
 }
 
-// A release counts by the broker's clock: one whose sender's clock is ten minutes ahead
-// does not release what fails after it, and a restarted member does not either.
-func TestOnKafkaAReleaseFromAClockThatIsAheadTakesNothingThatFailsLater(t *testing.T) {
+// A release counts by the broker's clock. If the sender's clock is ten minutes ahead, it does not release later
+// failures, even for a member that restarts.
+func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	policy := waitsFor(time.Hour)
+	policy := retryAfter(time.Hour)
 	policy.MaxRetries = 3
 	cfg := p.provision(t, policy)
 	handler := func(msg *message.Message) error {
@@ -278,35 +278,34 @@ func TestOnKafkaAReleaseFromAClockThatIsAheadTakesNothingThatFailsLater(t *testi
 		}
 		return errDeclined
 	}
-	// Behind all that waits in each partition a message is due: when it has run, the lanes
-	// have read the others.
+	// In each partition a message behind all waiting ones is due. When it has run, the lanes have read the others.
 	readAll := func(c *kafka.Client, ev *events, round int) {
 		t.Helper()
 		var recs []*kgo.Record
 		var ids []string
 		for i := range 4 {
 			id := fmt.Sprintf("due-%d-%d", round, i)
-			rec := left(p, time.Hour, id, id, int64(1000+i), 1, 0, time.Now())
+			rec := leftOnLevel(p, time.Hour, id, id, int64(1000+i), 1, 0, time.Now())
 			rec.Partition = int32(i)
 			recs, ids = append(recs, rec), append(ids, id)
 		}
 		put(t, p.addrs, recs...)
 		ev.awaitEnds(t, ids...)
-		if err := c.Close(t.Context()); err != nil { // and what runs beside them has ended
+		if err := c.Close(t.Context()); err != nil { // and handlers have returned
 			t.Fatal(err)
 		}
 	}
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, handler)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	recs, ids := orders(p.topic, 8)
 	write(t, p.addrs, recs...)
 	ev.await(t, len(ids), is[redeliver.RetryScheduled])
 	w := p.waiting(t)
-	eventually(t, "all wait", func() bool { return depth(t, w) == int64(len(ids)) })
+	eventually(t, "all wait", func() bool { return waitingCount(t, w) == int64(len(ids)) })
 	ahead := release()
 	ahead.ID, ahead.Created, ahead.Expires = "ahead", time.Now().Add(10*time.Minute), time.Now().Add(24*time.Hour)
-	p.forgeAt(t, ahead.Created, "command/ahead", ahead)
+	p.writeControlAt(t, ahead.Created, "command/ahead", ahead)
 	ev.await(t, 2*len(ids), is[redeliver.RetryScheduled]) // all were released, and failed again
 	write(t, p.addrs, order(p.topic, "late"))
 	ev.await(t, 2*len(ids)+1, is[redeliver.RetryScheduled])
@@ -323,30 +322,30 @@ func TestOnKafkaAReleaseFromAClockThatIsAheadTakesNothingThatFailsLater(t *testi
 		if id == "late" {
 			want = 1
 		}
-		if n != want && !strings.HasPrefix(id, "due") { // which stand above what waits, so they run again
+		if n != want && !strings.HasPrefix(id, "due") { // they are above waiting ones, so they run again
 			t.Errorf("%s ran %d times, want %d", id, n, want)
 		}
 	}
 }
 
-// Whoever may write to the control topic cannot make messages vanish: older versions noted
-// there which records are settled, and such a note has no effect.
-func TestOnKafkaAForgedNoteInTheControlTopicSettlesNothing(t *testing.T) {
+// A program that may write to the control topic cannot make messages vanish. Older versions wrote there which records
+// are settled; such a record has no effect.
+func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := p.provision(t, waitsFor(2*time.Second))
+	cfg := p.provision(t, retryAfter(2*time.Second))
 	bits := make([]byte, 1024)
 	for i := range bits {
 		bits[i] = 0xff
 	}
 	for i := range 4 {
 		for _, session := range []string{"", "/anybody"} {
-			p.forge(t, fmt.Sprintf("settled/2s/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
-			p.forge(t, fmt.Sprintf("settled/retry/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
+			p.writeControl(t, fmt.Sprintf("settled/2s/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
+			p.writeControl(t, fmt.Sprintf("settled/retry/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
 		}
 	}
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
+	route(t, c, p.topic, failOnce)
 	recs, ids := orders(p.topic, 40)
 	write(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
@@ -357,26 +356,26 @@ func TestOnKafkaAForgedNoteInTheControlTopicSettlesNothing(t *testing.T) {
 	}
 }
 
-// A message that is canceled does not run when it comes due, also when the command is older
-// than the consumer. What fails after the command runs.
-func TestWhatIsCancelledDoesNotRunWhenItComesDue(t *testing.T) {
+// A cancelled message does not run when it is due, even if the command is older than the consumer. Messages that fail
+// after the command do run.
+func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	const n, wait = 40, 2 * time.Second
 	p := onKafka(t)
-	cfg := p.provision(t, waitsFor(wait))
+	cfg := p.provision(t, retryAfter(wait))
 	var recs []*kgo.Record
 	var ids []string
 	for i := range n {
 		id := fmt.Sprintf("order-%04d", i)
-		rec := left(p, wait, id, id, int64(i), 1, wait, time.Now())
+		rec := leftOnLevel(p, wait, id, id, int64(i), 1, wait, time.Now())
 		rec.Partition = int32(i % 4)
 		recs, ids = append(recs, rec), append(ids, id)
 	}
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
-	give(t, w, cancel(deadletter.Filter{}))
+	sendCommand(t, w, cancel(deadletter.Filter{}))
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
+	route(t, c, p.topic, failOnce)
 	write(t, p.addrs, order(p.topic, "later-0000"))
 	ev.awaitEnds(t, append(ids, "later-0000")...)
 	if dead := all[redeliver.DeadLettered](ev); len(dead) != n {
@@ -392,21 +391,20 @@ func TestWhatIsCancelledDoesNotRunWhenItComesDue(t *testing.T) {
 	}
 }
 
-// A cancel that is withdrawn does nothing any more, and one that has expired does not either.
-func TestACancelIsWithdrawnAndExpires(t *testing.T) {
+func TestAWithdrawnOrExpiredCancelHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, p.provision(t, waitsFor(time.Hour)))
-	route(t, c, p.topic, clerk)
-	ev.joined(t, 1)
+	c, ev := open(t, p.provision(t, retryAfter(time.Hour)))
+	route(t, c, p.topic, failOnce)
+	ev.awaitJoined(t, 1)
 	recs, ids := orders(p.topic, 20)
 	write(t, p.addrs, recs...)
 	ev.await(t, len(ids), is[redeliver.RetryScheduled])
 	w := p.waiting(t)
-	brief := cancel(deadletter.Filter{})
-	brief.Expires = time.Now().Add(time.Second)
-	brief = give(t, w, brief)
-	all := give(t, w, cancel(deadletter.Filter{}))
+	shortLived := cancel(deadletter.Filter{})
+	shortLived.Expires = time.Now().Add(time.Second)
+	shortLived = sendCommand(t, w, shortLived)
+	all := sendCommand(t, w, cancel(deadletter.Filter{}))
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		change, ok := e.(redeliver.SubscriptionChanged)
 		return ok && change.Change == redeliver.ChangeCancelled && change.Detail == all.ID+" by ann: test"
@@ -417,11 +415,11 @@ func TestACancelIsWithdrawnAndExpires(t *testing.T) {
 	if err := w.Withdraw(t.Context(), all.ID); err == nil || !strings.Contains(err.Error(), all.ID) {
 		t.Errorf("withdrawn twice: %v", err)
 	}
-	if left, err := w.Commands(t.Context()); err != nil || len(left) != 1 || left[0].ID != brief.ID {
+	if left, err := w.Commands(t.Context()); err != nil || len(left) != 1 || left[0].ID != shortLived.ID {
 		t.Errorf("%v, %v", left, err)
 	}
-	eventually(t, "the other has expired", func() bool { return time.Now().After(brief.Expires) })
-	give(t, w, release("1h"))
+	eventually(t, "the other has expired", func() bool { return time.Now().After(shortLived.Expires) })
+	sendCommand(t, w, release("1h"))
 	ev.awaitEnds(t, ids...)
 	if dead := ev.count(is[redeliver.DeadLettered]); dead > 0 {
 		t.Errorf("%d are dead", dead)

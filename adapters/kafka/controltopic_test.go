@@ -18,25 +18,25 @@ import (
 
 const control = "orders.billing.control"
 
-// changed reports whether an event is a change of the subscription, with an error that has the text.
-func changed(change, text string) func(redeliver.Event) bool {
+// isChangeWithError matches a change of the subscription whose error contains the text.
+func isChangeWithError(change, text string) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
 		return ok && string(c.Change) == change && c.Err != nil && strings.Contains(c.Err.Error(), text)
 	}
 }
 
-var notRead = changed("commands are not read", "")
+var notRead = isChangeWithError("commands are not read", "")
 
-// faulty is a place on a Kafka whose faults the test makes, with its topics.
-func faulty(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, place, kafka.Config) {
+// onFaultyKafka returns a fixture on a Kafka whose faults the test injects, with its topics.
+func onFaultyKafka(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, fixture, kafka.Config) {
 	t.Helper()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	return cluster, p, p.provision(t, policy)
 }
 
-func set(t *testing.T, p place, name, value string) {
+func setConfig(t *testing.T, p fixture, name, value string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, p.ours("control")); err != nil {
@@ -49,13 +49,13 @@ func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	p := onKafka(t)
 	p.provision(t, quick(1))
 	if slices.Contains(p.topics(t), "control") {
-		t.Error("it was created before there was a command")
+		t.Error("it was created before the first command")
 	}
-	give(t, p.waiting(t), cancel(deadletter.Filter{}))
+	sendCommand(t, p.waiting(t), cancel(deadletter.Filter{}))
 	adm, topic := kadm.NewClient(independent(t, p.addrs)), p.ours("control")
-	there, err := adm.ListTopics(t.Context(), topic)
-	if err != nil || len(there[topic].Partitions) != 1 {
-		t.Errorf("%v, %v", there, err)
+	existing, err := adm.ListTopics(t.Context(), topic)
+	if err != nil || len(existing[topic].Partitions) != 1 {
+		t.Errorf("%v, %v", existing, err)
 	}
 	configs, err := adm.DescribeTopicConfigs(t.Context(), topic)
 	if err != nil {
@@ -79,13 +79,13 @@ func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	}
 }
 
-// Without a control topic everything else goes on. Where it may not be created, whoever gives a command gets an error.
-func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
+// Without a control topic messages run. If it cannot be created, the sender of a command gets an error.
+func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	t.Parallel()
-	cluster, p, cfg := faulty(t, quick(1))
+	cluster, p, cfg := onFaultyKafka(t, quick(1))
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
+		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
 	c, ev := open(t, cfg)
 	route(t, c, "orders", failFirst(1))
@@ -93,7 +93,7 @@ func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 	write(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	if n := ev.count(notRead); n > 0 {
-		t.Errorf("told %d times that commands are not read", n)
+		t.Errorf("reported %d times that commands are not read", n)
 	}
 	w := p.waiting(t)
 	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
@@ -115,83 +115,80 @@ func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 	}
 }
 
-// A command is refused where the topic would not keep it, or where the broker's clock would
-// not count.
-func TestOnKafkaAControlTopicThatWillNotDoIsRefused(t *testing.T) {
+// A command is refused if the topic would not keep it, or if the broker's clock would not count.
+func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	p.provision(t, quick(1))
 	w := p.waiting(t)
-	give(t, w, cancel(deadletter.Filter{}))
-	set(t, p, "cleanup.policy", "delete")
-	set(t, p, "message.timestamp.type", "CreateTime")
-	eventually(t, "both are refused", func() bool { // brokers learn of settings one after another
+	sendCommand(t, w, cancel(deadletter.Filter{}))
+	setConfig(t, p, "cleanup.policy", "delete")
+	setConfig(t, p, "message.timestamp.type", "CreateTime")
+	eventually(t, "both are refused", func() bool { // brokers learn of settings at different times
 		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
 	})
 	was := count(t, p.addrs, p.ours("control"))
 	if _, err := w.Command(t.Context(), release()); err == nil {
-		t.Error("another command was taken")
+		t.Error("another command was accepted")
 	}
 	if n := count(t, p.addrs, p.ours("control")); n > was {
 		t.Errorf("%d records were written", n-was)
 	}
 }
 
-// The control topic cannot be read for a while: the lanes go on without it, and the commands
-// are obeyed when it is back.
-func TestCommandsAreReadWhenTheControlTopicIsBack(t *testing.T) {
+// While the control topic cannot be read the lanes go on, and later they obey the commands.
+func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	t.Parallel()
-	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
+	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))
 	id := "order-0001"
-	put(t, p.addrs, left(p, time.Hour, id, id, 1, 1, time.Hour, time.Now()), left(p, time.Hour, "due", "due", 2, 1, 0, time.Now()))
-	give(t, p.waiting(t), release())
+	put(t, p.addrs, leftOnLevel(p, time.Hour, id, id, 1, 1, time.Hour, time.Now()), leftOnLevel(p, time.Hour, "due", "due", 2, 1, 0, time.Now()))
+	sendCommand(t, p.waiting(t), release())
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: control, Err: kerr.UnknownServerError, Count: -1})
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
+	route(t, c, p.topic, failOnce)
 	ev.awaitEnds(t, "due")
 	ev.await(t, 1, notRead)
 	fault.Remove()
 	ev.awaitEnds(t, id)
 }
 
-// Members that run find the control topic that the first command creates.
-func TestOnKafkaTheFirstCommandReachesMembersThatRun(t *testing.T) {
+// Running members find the control topic that the first command creates.
+func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour)})
-	route(t, c, p.topic, clerk)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour)})
+	route(t, c, p.topic, failOnce)
 	put(t, p.addrs, order(p.topic, "order-0001"))
 	ev.await(t, 1, is[redeliver.RetryScheduled])
-	give(t, p.waiting(t), release())
+	sendCommand(t, p.waiting(t), release())
 	ev.awaitEnds(t, "order-0001")
 }
 
-// Where keys wait for their failures nothing is released: the command is refused, and the
-// members do not obey one that is there all the same. What is canceled goes to the DLQ when it
-// is due, and what stands behind it goes on.
-func TestOnKafkaWhereKeysWaitForTheirFailures(t *testing.T) {
+// With the order PerKey a release is refused, and members ignore one that exists. A cancelled message goes to the DLQ
+// when it is due, and the messages behind it run.
+func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	const wait = 4 * time.Second
-	policy := waitsFor(wait)
+	policy := retryAfter(wait)
 	policy.Order = redeliver.PerKey
 	cfg := p.provision(t, policy)
 	w := p.waiting(t)
 	forged := release()
 	forged.ID, forged.Created, forged.Expires = "forged", time.Now().Add(time.Minute), time.Now().Add(time.Hour)
-	began := time.Now().Truncate(time.Millisecond) // as headers have it
-	put(t, p.addrs, left(p, wait, "k", "key-0", 0, 1, wait, began), left(p, wait, "k", "key-1", 1, 0, wait, began))
-	p.forge(t, "command/forged", forged)
-	give(t, w, cancel(deadletter.Filter{IDs: []string{"key-0"}}))
+	began := time.Now().Truncate(time.Millisecond) // headers have milliseconds
+	put(t, p.addrs, leftOnLevel(p, wait, "k", "key-0", 0, 1, wait, began), leftOnLevel(p, wait, "k", "key-1", 1, 0, wait, began))
+	p.writeControl(t, "command/forged", forged)
+	sendCommand(t, w, cancel(deadletter.Filter{IDs: []string{"key-0"}}))
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
-	ev.joined(t, 1)
+	route(t, c, p.topic, failOnce)
+	ev.awaitJoined(t, 1)
 	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "PerKey") {
 		t.Errorf("a release was answered with %v", err)
 	}
 	ev.awaitEnds(t, "key-0", "key-1")
-	ev.await(t, 1, changed("command not obeyed", "PerKey"))
+	ev.await(t, 1, isChangeWithError("command not obeyed", "PerKey"))
 	for _, d := range all[redeliver.DeadLettered](ev) {
 		if d.State.ID != "key-0" || d.State.Reason != redeliver.ReasonInvalidated {
 			t.Errorf("%s is dead for %s", d.State.ID, d.State.Reason)
@@ -207,17 +204,17 @@ func TestOnKafkaWhereKeysWaitForTheirFailures(t *testing.T) {
 	}
 }
 
-// A member that may not read a delay topic is in the group and does the rest: nothing
-// else says that what is there waits for ever.
-func TestAPartitionThatMayNotBeReadIsTold(t *testing.T) {
+// A member without the right to read a delay topic stays in the group and reads the others. Nothing else shows that the
+// messages there wait.
+func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	t.Parallel()
-	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
-	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))
+	level := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
-	told, ok := ev.await(t, 1, changed("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
-	if !ok || !strings.Contains(told.Detail, level+"/") || !strings.Contains(told.Detail, "grant Read") {
-		t.Errorf("%+v", told)
+	route(t, c, p.topic, failOnce)
+	reported, ok := ev.await(t, 1, isChangeWithError("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
+	if !ok || !strings.Contains(reported.Detail, level+"/") || !strings.Contains(reported.Detail, "grant Read") {
+		t.Errorf("%+v", reported)
 	}
 }

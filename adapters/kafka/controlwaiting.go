@@ -34,8 +34,8 @@ type Waiting struct {
 	control      logReader
 	levels       []waitingTopic
 
-	mu   sync.Mutex
-	book book
+	mu  sync.Mutex
+	log commandLog
 }
 
 // waitingTopic is a topic on which messages wait.
@@ -56,13 +56,13 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	there, err := c.admin.topics()
+	existing, err := c.admin.topics()
 	if err != nil {
 		return nil, err
 	}
 	names := c.cfg.Names
 	back := names.retry(cfg.Topic, cfg.Group)
-	if there[back] == nil {
+	if existing[back] == nil {
 		return nil, fmt.Errorf("kafka: %s does not exist: group %s has never subscribed to %s, or its Names differ", back, cfg.Group, cfg.Topic)
 	}
 	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
@@ -70,7 +70,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 		return nil, err
 	}
 	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, back: back}
-	for name, t := range there {
+	for name, t := range existing {
 		level, ok := names.level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
 			w.levels = append(w.levels, waitingTopic{logReader{client: client, topic: name}, level, int32(len(t.Partitions))})
@@ -78,7 +78,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	}
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
 	w.control = logReader{client: client, topic: names.control(cfg.Topic, cfg.Group)}
-	if there[w.control.topic] == nil {
+	if existing[w.control.topic] == nil {
 		w.control.client = nil // there are no commands
 	}
 	return w, nil
@@ -87,32 +87,32 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 // Close closes the connections.
 func (w *Waiting) Close() error {
 	if err := w.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
-		return fmt.Errorf("kafka: closing the reader of what waits for %s: %w", w.topic, err)
+		return fmt.Errorf("kafka: closing the reader of messages that wait for %s: %w", w.topic, err)
 	}
 	return nil
 }
 
-// stretch is what waits on a partition: from the committed offset to the end.
-type stretch struct {
+// offsetRange has the waiting messages of a partition: from the committed offset to the end.
+type offsetRange struct {
 	partition  int32
 	start, end int64
 }
 
-func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, error) {
+func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetRange, error) {
 	partitions := make([]int32, t.partitions)
 	for p := range t.partitions {
 		partitions[p] = p
 	}
-	committed, err := w.c.admin.committed(w.group, map[string][]int32{t.log.topic: partitions})
-	nobody := errors.Is(err, sarama.ErrGroupIDNotFound) // nobody is in it, and it has committed nothing
-	if err != nil && !nobody {
+	committed, err := w.c.admin.groupOffsets(w.group, map[string][]int32{t.log.topic: partitions})
+	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // it has no members and has committed nothing
+	if err != nil && !unknownGroup {
 		return nil, err
 	}
-	all := make([]stretch, 0, len(partitions))
+	all := make([]offsetRange, 0, len(partitions))
 	for _, p := range partitions {
 		next := int64(-1)
-		if !nobody {
-			if next, err = committed.of(t.log.topic, p); err != nil {
+		if !unknownGroup {
+			if next, err = committed.offset(t.log.topic, p); err != nil {
 				return nil, err
 			}
 		}
@@ -123,7 +123,7 @@ func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, er
 		if next < start || next > end { // as a member begins
 			next = start
 		}
-		all = append(all, stretch{p, next, end})
+		all = append(all, offsetRange{p, next, end})
 	}
 	return all, nil
 }
@@ -135,7 +135,7 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	for i := range w.levels {
 		t := &w.levels[i]
 		row := deadletter.WaitingLevel{Level: t.level, Place: t.log.topic, Exact: true}
-		parts, err := w.stretches(ctx, t)
+		parts, err := w.waitingRanges(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 			if row.Depth += n; n == 0 {
 				continue
 			}
-			err := w.each(ctx, t, s, func(m *deadletter.Message) bool {
+			err := w.eachWaiting(ctx, t, s, func(m *deadletter.Message) bool {
 				row.Oldest, row.Due = earlier(row.Oldest, m.Time), earlier(row.Due, m.State.Due)
 				return false
 			})
@@ -164,8 +164,8 @@ func earlier(x, y time.Time) time.Time {
 	return x
 }
 
-// each yields what waits on a partition, until yield returns false.
-func (w *Waiting) each(ctx context.Context, t *waitingTopic, s stretch, yield func(*deadletter.Message) bool) error {
+// eachWaiting yields the waiting messages of a partition, until yield returns false.
+func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRange, yield func(*deadletter.Message) bool) error {
 	for next := s.start; next < s.end; {
 		p, err := t.log.read(ctx, s.partition, next)
 		if err != nil {
@@ -181,29 +181,29 @@ func (w *Waiting) each(ctx context.Context, t *waitingTopic, s stretch, yield fu
 			}
 		}
 		if p.end && p.next <= next {
-			return nil // somebody's transaction is open
+			return nil // a transaction is open
 		}
 		next = p.next
 	}
 	return nil
 }
 
-// message is a record that waits, as its headers have it.
-func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadletter.Message {
-	users, ours := split(rec.headers)
+// message makes the message of a waiting record from its headers.
+func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) *deadletter.Message {
+	users, ours := splitHeaders(rec.headers)
 	var room [20]redeliver.Header
 	st, findings := redeliver.ParseHeaders(w.group, appendTexts(room[:0], ours))
 	var names deadNames
-	m := own(&deadletter.Message{
+	m := copyMessage(&deadletter.Message{
 		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
 		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
 	})
-	if m.State.Due.IsZero() { // as its consumer takes it
+	if m.State.Due.IsZero() { // as its consumer does
 		m.State.Due = limits.CeilMilli(rec.at.Add(t.level).UTC())
 	}
 	m.State.Origin = w.topic
 	if m.ID = st.ID; m.ID == "" {
-		m.ID = uuidOf(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
+		m.ID = recordID(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
 	}
 	return m
 }
@@ -218,12 +218,12 @@ func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit 
 	found, more := 0, true
 	for i := range w.levels {
 		t := &w.levels[i]
-		parts, err := w.stretches(ctx, t)
+		parts, err := w.waitingRanges(ctx, t)
 		if err != nil {
 			return err
 		}
 		for _, s := range parts {
-			err := w.each(ctx, t, s, func(m *deadletter.Message) bool {
+			err := w.eachWaiting(ctx, t, s, func(m *deadletter.Message) bool {
 				if err := ctx.Err(); err != nil {
 					return false
 				}

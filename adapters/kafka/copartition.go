@@ -10,10 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// copartitioned is the balance strategy of groups in which a key waits for its
-// failures: who has a partition of such an origin has the same one of all topics on
-// which its messages wait. sarama's own do not promise that where members know
-// different levels. Eager: a partition and its levels move at the same moment.
+// copartitioned is the balance strategy of groups with the order PerKey. The owner of a partition of the origin also
+// gets that partition of all topics on which the origin's messages wait. sarama's strategies do not do that if members
+// know different levels. It is eager: a partition and its levels move at the same moment.
 type copartitioned struct{ cfg *Config }
 
 // Name implements [sarama.BalanceStrategy].
@@ -24,10 +23,9 @@ func (copartitioned) AssignmentData(string, map[string][]int32, int32) ([]byte, 
 	return nil, nil
 }
 
-// Plan implements [sarama.BalanceStrategy]. Each topic is dealt out in ranges, but
-// one on which messages of such an origin wait. Where the owner of the origin's
-// partition does not read that yet it is nobody's: the owner will find it when its
-// session begins, and join anew.
+// Plan implements [sarama.BalanceStrategy]. It assigns origins in ranges. A partition of a level goes to the owner of
+// the origin's partition. If that member does not read the level yet, nobody gets it: the member will find the level
+// when its session begins, and join again.
 func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadata, topics map[string][]int32) (sarama.BalanceStrategyPlan, error) {
 	plan := make(sarama.BalanceStrategyPlan, len(members))
 	readers := make(map[string][]string)
@@ -38,14 +36,14 @@ func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadat
 	}
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		origin := s.origin(topic, topics)
-		dealt := slices.Sorted(slices.Values(topics[origin]))
+		originPartitions := slices.Sorted(slices.Values(topics[origin]))
 		for _, p := range topics[topic] {
 			owners := readers[origin]
-			i, ok := slices.BinarySearch(dealt, p)
+			i, ok := slices.BinarySearch(originPartitions, p)
 			if !ok || len(owners) == 0 {
-				continue // refused when the session begins
+				continue // it is refused when the session begins
 			}
-			owner := owners[i*len(owners)/len(dealt)]
+			owner := owners[i*len(owners)/len(originPartitions)]
 			if slices.Contains(readers[topic], owner) {
 				plan.Add(owner, topic, p)
 			}
@@ -54,8 +52,7 @@ func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadat
 	return plan, nil
 }
 
-// origin is the topic whose assignment a topic shares: itself, or the origin whose
-// messages wait there.
+// origin returns the origin whose messages wait on a topic, or the topic itself.
 func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	for origin := range topics {
 		if s.cfg.policy(origin).Order != redeliver.PerKey || origin == topic {
@@ -68,8 +65,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	return topic
 }
 
-// perKey reports whether a policy of the group has the order PerKey: all members of
-// a group must balance in one way.
+// perKey reports whether a policy of the group has the order PerKey. All members of a group must balance in one way.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.PerKey {
 		return true
@@ -82,7 +78,7 @@ func (c Config) perKey() bool {
 	return false
 }
 
-// checkPerKey refuses what the order PerKey cannot be kept with.
+// checkPerKey refuses settings that the order PerKey does not allow.
 func (c Config) checkPerKey(ps *redeliver.Problems) {
 	if !c.perKey() {
 		return
@@ -103,62 +99,60 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 
 func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
 
-// together looks at the beginning of a session whether the order of keys can be
-// kept: all topics on which messages wait are read, they have as many partitions as
-// the origin, and what this member has of them is what it has of the origin.
-func (r *reader) together(sess sarama.ConsumerGroupSession) error {
-	there, err := r.look()
-	if err != nil || sess.Context().Err() != nil { // it is to begin anew
+// checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. All topics on which
+// messages wait must have as many partitions as the origin, and this member must own the same ones of all of them.
+func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
+	existing, err := r.checkTopics()
+	if err != nil || sess.Context().Err() != nil { // the session is about to end
 		return err
 	}
 	claims := sess.Claims()
 	origin := slices.Sorted(slices.Values(claims[r.layout.origin]))
 	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
-		n, want := 0, len(there[r.layout.origin].Partitions)
-		if t := there[topic]; t != nil {
+		n, want := 0, len(existing[r.layout.origin].Partitions)
+		if t := existing[topic]; t != nil {
 			n = len(t.Partitions)
 		}
 		if n != want {
-			return unequal(topic, n, r.layout.origin, want)
+			return unequalPartitions(topic, n, r.layout.origin, want)
 		}
 		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
-			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the group balances otherwise than the order PerKey needs; all its members must come from a configuration with PerKey",
+			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the order PerKey needs another balance strategy; all members of the group must be configured with PerKey",
 				r.layout.group, origin, r.layout.origin, own, topic)
 		}
 	}
 	return nil
 }
 
-func unequal(topic string, n int, origin string, want int) error {
+func unequalPartitions(topic string, n int, origin string, want int) error {
 	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers; give %s %d (kafka-topics --alter --partitions), or delete it when it is empty",
 		topic, n, origin, want, topic, want)
 }
 
-// line returns the lines of a claim's partition when all that waits in it is known.
-// It is nil when the session is over before.
-func (s *session) line(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *lines {
+// keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends before.
+func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *keyQueues {
 	r, partition := s.reader, claim.Partition()
 	s.mu.Lock()
-	ls := s.lines[partition]
-	if ls == nil {
-		if s.lines == nil {
-			s.lines = make(map[int32]*lines)
+	queues := s.queues[partition]
+	if queues == nil {
+		if s.queues == nil {
+			s.queues = make(map[int32]*keyQueues)
 		}
-		ls = newLines(&s.behind)
-		s.lines[partition] = ls
+		queues = newKeyQueues(&s.onLevels)
+		s.queues[partition] = queues
 	}
 	s.mu.Unlock()
-	// What was fetched ahead must not hold up the fetches of others.
+	// Records that were fetched must not hold up the fetches of other partitions.
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
 	if claim.Topic() == r.layout.origin {
-		ls.begin(from)
-		if r.load(sess.Context(), ls, partition) != nil {
+		queues.startAt(from)
+		if r.loadQueues(sess.Context(), queues, partition) != nil {
 			return nil
 		}
 	}
 	select {
-	case <-ls.ready:
-		return ls
+	case <-queues.ready:
+		return queues
 	case <-sess.Context().Done():
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Who has a partition of the origin has it of every topic behind it, whatever the
-// members know, and nothing is dealt out twice or, where somebody may have it, left.
+// The owner of an origin partition owns it in all of the origin's topics, whatever the members know. No partition is
+// assigned twice, and none is left out if somebody may have it.
 func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 	cfg := Config{Group: "billing", Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}
 	topics := map[string][]int32{"orders": {0, 1, 2, 3, 4}, "refunds": {0, 1, 2}, "refunds.billing.retry": {0, 1}}
@@ -28,7 +28,7 @@ func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 			all := make(map[string]sarama.ConsumerGroupMemberMetadata)
 			for i := range members {
 				read := append([]string{"orders"}, behind...)
-				if i%3 == 1 { // it has another policy, and does not know the last level
+				if i%3 == 1 { // a member with another policy, which does not know the last level
 					read = read[:len(read)-1]
 				}
 				all[fmt.Sprint("member-", i)] = sarama.ConsumerGroupMemberMetadata{Topics: read}
@@ -60,19 +60,19 @@ func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 					t.Errorf("of %s, %v have an owner", topic, owner[topic])
 				}
 			}
-			most, least := 0, 5
+			maxOwned, minOwned := 0, 5
 			for i := range members {
 				n := len(plan[fmt.Sprint("member-", i)]["orders"])
-				most, least = max(most, n), min(least, n)
+				maxOwned, minOwned = max(maxOwned, n), min(minOwned, n)
 			}
-			if most-least > 1 {
-				t.Errorf("one member has %d partitions and another %d", most, least)
+			if maxOwned-minOwned > 1 {
+				t.Errorf("one member has %d partitions and another %d", maxOwned, minOwned)
 			}
 			for _, topic := range behind {
 				for p := range int32(5) {
 					want := owner["orders"][p]
 					if !slices.Contains(all[want].Topics, topic) {
-						want = "" // it will find out
+						want = "" // it will find the level later
 					}
 					if got := owner[topic][p]; got != want {
 						t.Errorf("%s/%d is %q's, and its origin %q's", topic, p, got, owner["orders"][p])

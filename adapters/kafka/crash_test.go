@@ -19,19 +19,18 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// leave commits, as the last owner of a partition of orders that died, offset 0 and
-// a note.
-func leave(t *testing.T, addrs []string, partition int32, note string) {
+// commitAsDeadOwner commits offset 0 with the metadata of an owner that died.
+func commitAsDeadOwner(t *testing.T, addrs []string, partition int32, metadata string) {
 	t.Helper()
 	var offsets kadm.Offsets
-	offsets.Add(kadm.Offset{Topic: "orders", Partition: partition, At: 0, LeaderEpoch: -1, Metadata: note})
+	offsets.Add(kadm.Offset{Topic: "orders", Partition: partition, At: 0, LeaderEpoch: -1, Metadata: metadata})
 	if err := kadm.NewClient(independent(t, addrs)).CommitAllOffsets(t.Context(), "billing", offsets); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// noted is what stands beside the group's offset of a partition of orders.
-func noted(t *testing.T, addrs []string, partition int32) string {
+// committedMeta returns the metadata of the group's offset of a partition of orders.
+func committedMeta(t *testing.T, addrs []string, partition int32) string {
 	t.Helper()
 	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), "billing")
 	if err != nil {
@@ -41,9 +40,8 @@ func noted(t *testing.T, addrs []string, partition int32) string {
 	return o.Metadata
 }
 
-// fill writes n records to each of some partitions of orders; p0-0 is the first of
-// partition 0.
-func fill(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
+// fillPartitions writes n records to each of some partitions of orders. p0-0 is the first of partition 0.
+func fillPartitions(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
 	for i := range n {
@@ -57,19 +55,19 @@ func fill(t *testing.T, addrs []string, n int, partitions ...int32) (ids []strin
 	return ids
 }
 
-// company sees which messages run side by side.
-type company struct {
+// overlapRecorder records which messages run at the same time.
+type overlapRecorder struct {
 	mu     sync.Mutex
 	runs   []string
-	beside map[string][]string // who ran while it did
+	beside map[string][]string // the messages that ran at the same time
 	now    map[string]bool
 }
 
-func newCompany() *company {
-	return &company{beside: make(map[string][]string), now: make(map[string]bool)}
+func newOverlapRecorder() *overlapRecorder {
+	return &overlapRecorder{beside: make(map[string][]string), now: make(map[string]bool)}
 }
 
-func (c *company) enter(id string) {
+func (c *overlapRecorder) begin(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs = append(c.runs, id)
@@ -80,13 +78,13 @@ func (c *company) enter(id string) {
 	c.now[id] = true
 }
 
-func (c *company) leave(id string) {
+func (c *overlapRecorder) end(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.now, id)
 }
 
-func (c *company) ran(id string) (n int) {
+func (c *overlapRecorder) ran(id string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.runs {
@@ -97,23 +95,23 @@ func (c *company) ran(id string) (n int) {
 	return n
 }
 
-// What stood in the window that a process died in runs alone, in no company of its own
-// partition, of others, or of other subscriptions of its client.
+// Suspects from the window of a dead process run alone: no message of their partition, of other partitions or of other
+// subscriptions of the client runs beside them.
 func TestSuspectsRunAlone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "refunds")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 30, 0, 1)
+	ids := fillPartitions(t, addrs, 30, 0, 1)
 	refunds, others := orders("refunds", 60)
 	write(t, addrs, refunds...)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
-	leave(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
+	commitAsDeadOwner(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
 	suspects := []string{"p0-0", "p0-1", "p0-2", "p0-3", "p0-4", "p0-7", "p1-2"}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-	with := newCompany()
+	with := newOverlapRecorder()
 	work := func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		<-time.After(10 * time.Millisecond) // for others to begin beside it
 		return nil
 	}
@@ -128,26 +126,26 @@ func TestSuspectsRunAlone(t *testing.T) {
 		}
 	}
 	if len(with.beside) == 0 {
-		t.Error("nobody had company; the test proves nothing")
+		t.Error("no two messages ran at the same time; the test proves nothing")
 	}
 	if n := len(with.runs); n != len(ids)+len(others) {
 		t.Errorf("%d runs of %d messages", n, len(ids)+len(others))
 	}
 }
 
-// The one that was alone when the process died is charged, and no other; charged too
-// often it is buried with its bytes, unrun.
-func TestOneThatWasAloneTooOftenIsBuried(t *testing.T) {
+// Only the suspect that was alone when the process died is charged. After too many crashes it is dead-lettered
+// unchanged and without another attempt.
+func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 5, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
+	ids := fillPartitions(t, addrs, 5, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-	with := newCompany()
+	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		return nil
 	})
 	ev.awaitEnds(t, ids...)
@@ -163,23 +161,22 @@ func TestOneThatWasAloneTooOftenIsBuried(t *testing.T) {
 	}
 }
 
-// A process that is alive was not killed: a suspect whose session is lost, again and
-// again, is charged nothing.
+// A live process was not killed: a suspect that loses its session repeatedly is not charged.
 func TestALostSessionChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const losses = 3
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	fill(t, addrs, 1, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
+	fillPartitions(t, addrs, 1, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
 	p := quick(1)
 	p.MaxCrashes = 1
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p, DrainTimeout: 100 * time.Millisecond})
 	entered := make(chan struct{}, losses+1)
-	with := newCompany()
+	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
 		entered <- struct{}{}
 		if with.ran("p0-0") <= losses {
 			<-msg.Context().Done()
@@ -189,7 +186,7 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	})
 	for range losses {
 		<-entered
-		// Its commits are refused, too: the last word is that it runs.
+		// Its commits are refused, too, so the last metadata says that it runs.
 		refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.UnknownMemberID, Count: -1})
 		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1})
 		if err := refused.Wait(t.Context(), 1); err != nil {
@@ -203,14 +200,13 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// The handler of a suspect that does not end in time, because the subscriber closes,
-// is not taken for a crash.
-func TestASuspectThatIsCutShortIsNotCharged(t *testing.T) {
+// If the subscriber closes before a suspect's handler ends, that counts as no crash.
+func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	fill(t, addrs, 10, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
+	fillPartitions(t, addrs, 10, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
 	for range 3 {
 		c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
 		entered := make(chan struct{}, 1)
@@ -220,51 +216,51 @@ func TestASuspectThatIsCutShortIsNotCharged(t *testing.T) {
 			return msg.Context().Err()
 		})
 		<-entered
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
-			t.Errorf("while it runs its partition has the note %q", got)
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
+			t.Errorf("while it runs its partition has the metadata %q", got)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
-			t.Errorf("its partition is left with the note %q", got)
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
+			t.Errorf("its partition is left with the metadata %q", got)
 		}
 	}
 }
 
-// A subscriber that ends in order leaves no doubt, and metadata of others is no note.
-func TestWhoEndsInOrderIsNotTakenForDead(t *testing.T) {
+// An orderly end leaves no suspects, and metadata of other programs is ignored.
+func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	leave(t, addrs, 0, "consumed by the batch job")
+	commitAsDeadOwner(t, addrs, 0, "consumed by the batch job")
 	for i := range 3 {
 		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 		route(t, c, "orders", func(*message.Message) error { return nil })
-		ev.awaitEnds(t, fill(t, addrs, 20, 0)...)
+		ev.awaitEnds(t, fillPartitions(t, addrs, 20, 0)...)
 		if i == 0 {
-			eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
-			if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
-				t.Errorf("at work its partition has the note %q", got)
+			eventually(t, "the handled messages are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
+			if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
+				t.Errorf("at work its partition has the metadata %q", got)
 			}
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
-			t.Errorf("its partition is left with the note %q", got)
+		if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
+			t.Errorf("its partition is left with the metadata %q", got)
 		}
 		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
 			if ch.Change == redeliver.ChangeRunsSuspects {
-				t.Errorf("took the one before for dead: %s", ch.Detail)
+				t.Errorf("took the last owner for dead: %s", ch.Detail)
 			}
 		}
 	}
 }
 
-// A broker that takes no metadata stops nobody: crashes are not counted then, which is
-// told once, and offsets are committed all the same.
-func TestNotesThatCannotBeWritten(t *testing.T) {
+// If the broker refuses metadata, messages run. Crashes are not counted then, which is reported once, and offsets are
+// committed.
+func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -279,40 +275,39 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	})
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", func(*message.Message) error { return nil })
-	ev.awaitEnds(t, fill(t, addrs, 50, 0, 1)...)
+	ev.awaitEnds(t, fillPartitions(t, addrs, 50, 0, 1)...)
 	for _, p := range []int32{0, 1} {
-		eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
+		eventually(t, "the handled messages are committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
 	}
 	if refused.Hits() == 0 {
 		t.Error("nothing was refused; the test proves nothing")
 	}
-	told := 0
+	reported := 0
 	for _, ch := range all[redeliver.SubscriptionChanged](ev) {
 		if ch.Change == redeliver.ChangeCrashesUncounted {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times that crashes are not counted", told)
+	if reported != 1 {
+		t.Errorf("reported %d times that crashes are not counted", reported)
 	}
 }
 
-// Where a message that has failed keeps its place and is waited for, a suspect runs
-// alone each time, and holds up nobody while it waits.
-func TestASuspectThatWaitsInItsPlaceHoldsUpNobody(t *testing.T) {
+// With Blocking, a failed suspect runs alone in each attempt, and holds up no other partition while it waits.
+func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	ids := fill(t, addrs, 3, 0)
-	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
+	ids := fillPartitions(t, addrs, 3, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
 	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
-	with := newCompany()
+	with := newOverlapRecorder()
 	failed, between := make(chan struct{}, 10), make(chan struct{})
 	route(t, c, "orders", func(msg *message.Message) error {
-		with.enter(msg.UUID)
-		defer with.leave(msg.UUID)
-		if msg.UUID == "p1-0" { // while the suspect waits in its place
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
+		if msg.UUID == "p1-0" { // while the suspect waits
 			close(between)
 		}
 		if msg.UUID != "p0-0" {
@@ -326,11 +321,11 @@ func TestASuspectThatWaitsInItsPlaceHoldsUpNobody(t *testing.T) {
 		case <-between:
 			return nil
 		default:
-			return errDeclined // once more: nobody had a chance
+			return errDeclined // fail once more: no other message has run yet
 		}
 	})
 	<-failed
-	fill(t, addrs, 1, 1)
+	fillPartitions(t, addrs, 1, 1)
 	ev.awaitEnds(t, append(ids, "p1-0")...)
 	with.mu.Lock()
 	defer with.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// defaultLease is how long the claim of a dead runner keeps out the next one.
+// defaultLease is how long the claim of a dead runner excludes the next one.
 const defaultLease = 30 * time.Second
 
-// stateSuffix makes the name of a DLQ's companion topic.
+// stateSuffix ends the name of a DLQ's companion topic.
 const stateSuffix = ".state"
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -67,9 +67,9 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.Own, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	elsewhere := cfg.Back != "" && cfg.Back != info.Back
-	checkElsewhere(&ps, cfg, foreign, info.DLQ)
-	if elsewhere {
+	foreignBack := cfg.Back != "" && cfg.Back != info.Back
+	checkForeign(&ps, cfg, foreign, info.DLQ)
+	if foreignBack {
 		info.Back = cfg.Back
 	}
 	info.ReadBy = cfg.ReadBy
@@ -78,30 +78,29 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	// A client of its own: fetches of megabytes hold up what else goes over their
-	// connection.
+	// A client of its own: fetches of megabytes hold up other requests of their connection.
 	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
 	if err != nil {
 		return nil, err
 	}
 	q := &deadQueue{
-		c: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, elsewhere: elsewhere, lease: cfg.Lease, client: client, ledger: newLedger(),
+		client: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, foreignBack: foreignBack, lease: cfg.Lease, conn: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
-	there, err := q.look(ctx)
+	existing, err := q.findTopics(ctx)
 	if err != nil {
 		_ = client.Close()
 		return nil, err
 	}
-	q.found(there)
-	if err := q.checkRead(ctx); err != nil {
+	q.setTopicsLocked(existing)
+	if err := q.checkReadBy(ctx); err != nil {
 		_ = client.Close()
 		return nil, err
 	}
 	return deadletter.New(q), nil
 }
 
-// deadInfo says where the dead letters of a topic and a group are.
+// deadInfo returns where the dead letters of a topic and a group are.
 func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
 		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
@@ -111,45 +110,45 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 
 // deadQueue is the DLQ of one subscription. It implements driver.DLQ.
 type deadQueue struct {
-	c       *Client
+	client  *Client
 	info    deadletter.Info
 	foreign bool
-	// elsewhere is set where a replay goes to a topic that redeliver does not write.
-	elsewhere bool
-	lease     time.Duration
-	client    sarama.Client
-	log       logReader
-	state     logReader
+	// foreignBack is set if a replay goes to a topic that redeliver does not write.
+	foreignBack bool
+	lease       time.Duration
+	conn        sarama.Client
+	log         logReader
+	state       logReader
 
 	mu         sync.Mutex
-	partitions int32 // how many the DLQ had when it was looked at last
+	partitions int32 // at the last look
 	hasState   bool
 	ledger     *ledger
 	sessions   map[*deadSession]bool
 }
 
-// look asks which of its topics there are; the DLQ is one of them.
-func (q *deadQueue) look(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
+// findTopics looks for the DLQ, its state and the way back. It returns an error if the DLQ does not exist.
+func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	there, err := q.c.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
+	existing, err := q.client.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
 	if err != nil {
 		return nil, err
 	}
-	if there[q.info.DLQ] == nil {
+	if existing[q.info.DLQ] == nil {
 		return nil, fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.info.DLQ, q.info.Group, q.info.Origin)
 	}
-	return there, nil
+	return existing, nil
 }
 
-// found notes what look has found. The caller holds mu, unless nobody has q yet.
-func (q *deadQueue) found(there map[string]*sarama.TopicMetadata) {
-	q.partitions, q.hasState = int32(len(there[q.info.DLQ].Partitions)), there[q.state.topic] != nil
+// setTopicsLocked stores the result of findTopics.
+func (q *deadQueue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
+	q.partitions, q.hasState = int32(len(existing[q.info.DLQ].Partitions)), existing[q.state.topic] != nil
 }
 
-// width is how many partitions the DLQ has.
-func (q *deadQueue) width() int32 {
+// partitionCount returns the number of partitions of the DLQ.
+func (q *deadQueue) partitionCount() int32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.partitions
@@ -158,8 +157,7 @@ func (q *deadQueue) width() int32 {
 // Info implements [driver.DLQ].
 func (q *deadQueue) Info() deadletter.Info { return q.info }
 
-// Close implements [driver.DLQ]. A lock that was not given back is renewed no more, and runs
-// out.
+// Close implements [driver.DLQ]. A lock that was not released is no longer renewed, and expires.
 func (q *deadQueue) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
@@ -167,28 +165,27 @@ func (q *deadQueue) Close() error {
 	q.mu.Unlock()
 	for s := range sessions {
 		s.leases.End()
-		s.out.end()
+		s.writer.close()
 	}
-	if err := q.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+	if err := q.conn.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of %s: %w", q.info.DLQ, err)
 	}
 	return nil
 }
 
-// Count implements [driver.DLQ]. Where transactions or compaction left holes
-// in the log, they count as messages.
+// Count implements [driver.DLQ]. Gaps in the log, which transactions and compaction leave, count as messages.
 func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return 0, false, err
 	}
-	for p := range q.width() {
+	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return 0, false, err
 		}
 		n += end - start
 		q.mu.Lock()
-		for _, s := range q.ledger.out[p] {
+		for _, s := range q.ledger.removed[p] {
 			n -= max(0, min(s.Through+1, end)-max(s.From, start))
 		}
 		q.mu.Unlock()
@@ -220,10 +217,10 @@ func (q *deadQueue) Load(ctx context.Context) (driver.State, error) {
 // Append implements [driver.DLQ].
 func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 	q.mu.Lock()
-	there := q.hasState
+	hasState := q.hasState
 	q.mu.Unlock()
-	if !there {
-		topics, err := q.look(ctx)
+	if !hasState {
+		topics, err := q.findTopics(ctx)
 		if err != nil {
 			return err
 		}
@@ -231,7 +228,7 @@ func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 			return err
 		}
 	}
-	return q.c.note(ctx, q.state.topic, stateEntries(entries)...)
+	return q.client.writeEntries(ctx, q.state.topic, stateEntries(entries)...)
 }
 
 func stateEntries(entries []driver.Entry) []stateEntry {

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// lease outlives a broker that stands still for seconds, or a runner that lives loses the DLQ.
-// A runner that is killed is waited for so long, beside other tests.
+// lease is longer than a slow broker takes, or a live runner would lose the DLQ. Tests wait that long for a killed
+// runner.
 const lease = 12 * time.Second
 
 func TestOnKafkaDeadLetterQueue(t *testing.T) {

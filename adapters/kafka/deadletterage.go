@@ -10,30 +10,28 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// headBytes is how much is fetched to see one record. A broker answers with a whole
-// batch all the same.
-const headBytes = 1 << 10
+// headFetchBytes is how much is fetched to see one record. A broker answers with a whole batch in any case.
+const headFetchBytes = 1 << 10
 
-// Oldest implements [driver.DLQ]: the earliest of the records that come first in
-// their partitions and are not settled.
+// Oldest implements [driver.DLQ]. It looks at the first unsettled record of each partition.
 func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return at, false, err
 	}
-	for p := range q.width() {
-		head, there, err := q.head(ctx, p)
+	for p := range q.partitionCount() {
+		head, found, err := q.oldestIn(ctx, p)
 		if err != nil {
 			return at, false, err
 		}
-		if there && (!ok || head.Before(at)) {
+		if found && (!ok || head.Before(at)) {
 			at, ok = head, true
 		}
 	}
 	return at, ok, nil
 }
 
-// head is when the first record of a partition that is not settled was written.
-func (q *deadQueue) head(ctx context.Context, partition int32) (at time.Time, there bool, err error) {
+// oldestIn returns the time of the first unsettled record of a partition.
+func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time, found bool, err error) {
 	next, end, err := q.bounds(ctx, partition)
 	if err != nil {
 		return at, false, err
@@ -45,26 +43,26 @@ func (q *deadQueue) head(ctx context.Context, partition int32) (at time.Time, th
 		if next >= end {
 			return at, false, nil
 		}
-		p, err := q.log.readUpTo(ctx, partition, next, headBytes)
+		p, err := q.log.readUpTo(ctx, partition, next, headFetchBytes)
 		if err != nil {
 			return at, false, err
 		}
 		for _, rec := range p.records {
 			q.mu.Lock()
-			out := q.ledger.settled(partition, rec.offset, rec.at)
+			out := q.ledger.isRemoved(partition, rec.offset, rec.at)
 			q.mu.Unlock()
 			if !out {
 				return rec.at.UTC(), true, nil
 			}
 		}
 		if p.end || p.next <= next {
-			return at, false, nil // nothing that is committed
+			return at, false, nil // no committed record
 		}
 		next = p.next
 	}
 }
 
-// Retention implements [driver.DLQ]: the topic's retention.ms.
+// Retention implements [driver.DLQ]. It returns retention.ms of the topic.
 func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
@@ -74,17 +72,17 @@ func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.info.DLQ, settings["retention.ms"])
-	case ms < 0 || ms > int64(forEver/time.Millisecond):
+	case ms < 0 || ms > int64(maxRetention/time.Millisecond):
 		return 0, nil
 	default:
 		return max(time.Millisecond, time.Duration(ms)*time.Millisecond), nil
 	}
 }
 
-// forEver is what a retention beyond which is none.
-const forEver = 100 * 365 * 24 * time.Hour
+// maxRetention is the retention above which records count as kept forever.
+const maxRetention = 100 * 365 * 24 * time.Hour
 
-// DropLimit implements [driver.DLQ]: retention.bytes, and compaction.
+// DropLimit implements [driver.DLQ]. It returns retention.bytes and compaction.
 func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
@@ -101,8 +99,8 @@ func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 	return strings.Join(bounds, ", "), nil
 }
 
-// settings are those of the DLQ's topic.
+// settings returns the settings of the DLQ's topic.
 func (q *deadQueue) settings(ctx context.Context) (map[string]string, error) {
-	all, err := until(ctx, aside, func() (map[string]map[string]string, error) { return q.c.admin.settings(q.info.DLQ) }, nil)
+	all, err := callWithContext(ctx, inGoroutine, func() (map[string]map[string]string, error) { return q.client.admin.settings(q.info.DLQ) }, nil)
 	return all[q.info.DLQ], err
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// How long a DLQ keeps its records, what else drops them, and how old the oldest is:
-// by the topic as it is now, and of what is not settled.
-func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
+// The reported retention is that of the topic now, and the oldest record is the oldest unsettled one.
+func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
+	m := newFailingGroup(t, onKafka(t))
 	began := time.Now().Add(-time.Second)
-	ids := m.kill(t, 20)
+	ids := m.deadLetter(t, 20)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	oldest := func() time.Time {
 		t.Helper()
@@ -35,7 +34,7 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Holes, and whole partitions of nothing but holes.
+	// Gaps in the log, and whole partitions of gaps.
 	purge(deadletter.PurgeOptions{Filter: deadletter.Filter{IDs: ids[:19]}})
 	if last := oldest(); last.Before(first) {
 		t.Errorf("the last is of %s, the first of %s", last, first)
@@ -47,10 +46,10 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 
 	keeps, err := q.Retention(t.Context())
 	if err != nil || keeps != 0 {
-		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
+		t.Errorf("our DLQ keeps its records for %s: %v", keeps, err)
 	}
 	if drops, err := q.DropLimit(t.Context()); err != nil || drops != "" {
-		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
+		t.Errorf("our DLQ has the bound %q: %v", drops, err)
 	}
 	var settings []kadm.AlterConfig
 	for name, value := range map[string]string{"retention.ms": "7200000", "retention.bytes": "123456789", "cleanup.policy": "compact,delete"} {

@@ -16,33 +16,32 @@ const (
 	fetchPause = 250 * time.Millisecond
 )
 
-// logReader reads a topic's partitions from offset to offset, outside of any
-// group. sarama's consumer does not say that it has come to an end which is no
-// record (a marker of a transaction), and would be waited for there.
+// logReader reads a topic's partitions by offset, outside of any group. sarama's consumer cannot be used, because it
+// would wait forever at an end that is a marker of a transaction and not a record.
 type logReader struct {
 	client sarama.Client
 	topic  string
 }
 
-// fetched is a record that was read.
-type fetched struct {
+// fetchedRecord is a record that was read.
+type fetchedRecord struct {
 	offset  int64
 	at      time.Time
-	key     []byte // this and the others alias the response
+	key     []byte // key, value and headers alias the response
 	value   []byte
 	headers []*sarama.RecordHeader
 }
 
-// page is what one request has read.
+// page is the result of one request.
 type page struct {
-	records []fetched
-	next    int64 // the offset behind them
-	end     bool  // there is nothing behind them that is committed
+	records []fetchedRecord
+	next    int64 // the offset behind the records
+	end     bool  // no committed record follows
 }
 
-// bounds are the first offset of a partition and the one behind its last.
+// bounds returns the first offset of a partition and the one behind its last.
 func (l *logReader) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	both, err := persist(ctx, l, partition, func() (both [2]int64, err error) {
+	both, err := retryFetch(ctx, l, partition, func() (both [2]int64, err error) {
 		if both[0], err = l.client.GetOffset(l.topic, partition, sarama.OffsetOldest); err != nil {
 			return both, err
 		}
@@ -52,14 +51,14 @@ func (l *logReader) bounds(ctx context.Context, partition int32) (start, end int
 	return both[0], max(both[0], both[1]), err
 }
 
-// read returns what stands from an offset on. What was deleted meanwhile is passed over.
+// read returns records from an offset on. It skips records that were deleted meanwhile.
 func (l *logReader) read(ctx context.Context, partition int32, offset int64) (page, error) {
 	return l.readUpTo(ctx, partition, offset, fetchBytes)
 }
 
-// readUpTo is read for about so many bytes, a batch at least.
+// readUpTo is read for about that many bytes, but at least a batch.
 func (l *logReader) readUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (page, error) {
-	return persist(ctx, l, partition, func() (page, error) {
+	return retryFetch(ctx, l, partition, func() (page, error) {
 		p, err := l.fetch(partition, offset, bytes)
 		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			return p, err
@@ -69,20 +68,20 @@ func (l *logReader) readUpTo(ctx context.Context, partition int32, offset int64,
 			return page{}, err
 		}
 		if start <= offset {
-			return page{next: offset, end: true}, nil // made anew, and shorter
+			return page{next: offset, end: true}, nil // it was created again, and is shorter
 		}
 		return page{next: start}, nil
 	})
 }
 
-// persist tries again what a leader that moves, or a connection that was idle for
-// long, makes fail. The context is obeyed even where sarama has none.
-func persist[T any](ctx context.Context, l *logReader, partition int32, do func() (T, error)) (T, error) {
+// retryFetch retries errors of moving leaders and of connections that were idle for long. It returns when ctx ends,
+// even if sarama's function takes no context.
+func retryFetch[T any](ctx context.Context, l *logReader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
 	for try := range fetchTries {
 		var found T
-		if found, err = until(ctx, aside, do, nil); err == nil {
+		if found, err = callWithContext(ctx, inGoroutine, call, nil); err == nil {
 			return found, nil
 		}
 		if ctx.Err() != nil {
@@ -94,8 +93,8 @@ func persist[T any](ctx context.Context, l *logReader, partition int32, do func(
 		if errors.Is(err, sarama.ErrClosedClient) {
 			break
 		}
-		if leader, lerr := l.client.Leader(l.topic, partition); lerr == nil && !isAnswer(err) {
-			_ = leader.Close() // so that the next try connects anew
+		if leader, lerr := l.client.Leader(l.topic, partition); lerr == nil && !isBrokerError(err) {
+			_ = leader.Close() // the next try connects again
 		}
 		pause := time.NewTimer(min(fetchPause, time.Duration(try)*20*time.Millisecond))
 		select {
@@ -104,13 +103,13 @@ func persist[T any](ctx context.Context, l *logReader, partition int32, do func(
 			pause.Stop()
 			return none, fmt.Errorf("kafka: reading %s: %w", l.topic, ctx.Err())
 		}
-		_ = l.client.RefreshMetadata(l.topic) // the next try says what is wrong
+		_ = l.client.RefreshMetadata(l.topic) // the next try returns the error
 	}
-	return none, fmt.Errorf("kafka: reading %s/%d: %w; see whether its leader answers", l.topic, partition, err)
+	return none, fmt.Errorf("kafka: reading %s/%d: %w; check whether its leader answers", l.topic, partition, err)
 }
 
-// isAnswer tells an error that a broker sent from a connection that failed.
-func isAnswer(err error) bool {
+// isBrokerError reports whether a broker sent the error. Otherwise the connection failed.
+func isBrokerError(err error) bool {
 	var k sarama.KError
 	return errors.As(err, &k)
 }
@@ -120,7 +119,7 @@ func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, err
 	if err != nil {
 		return page{}, err
 	}
-	// The oldest version that any broker of today speaks; zstd needs the tenth.
+	// 4 is the oldest version that all current brokers support; zstd needs 10.
 	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: bytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
 	if l.client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
 		req.Version, req.SessionEpoch = 10, -1 // no session
@@ -138,17 +137,16 @@ func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, err
 		return page{}, block.Err
 	}
 	p := page{next: offset}
-	if err := p.take(block, offset); err != nil {
+	if err := p.addRecords(block, offset); err != nil {
 		return page{}, fmt.Errorf("at offset %d: %w", p.next, err)
 	}
 	p.end = p.next >= block.LastStableOffset
 	return p, nil
 }
 
-// take adds the records of a response, but for those of transactions that were
-// aborted.
-func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
-	begun := make(map[int64]bool) // transactions to be left out, by producer
+// addRecords adds the records of a response, without those of aborted transactions.
+func (p *page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
+	begun := make(map[int64]bool) // aborted transactions, by producer
 	aborted := block.AbortedTransactions
 	n := 0
 	for _, set := range block.RecordsSet {
@@ -156,7 +154,7 @@ func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 			n += len(set.RecordBatch.Records)
 		}
 	}
-	p.records = make([]fetched, 0, n)
+	p.records = make([]fetchedRecord, 0, n)
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
 		if b == nil {
@@ -168,13 +166,13 @@ func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 		for _, t := range aborted {
 			if t.FirstOffset >= b.FirstOffset && t.FirstOffset <= b.LastOffset() || t.FirstOffset < b.FirstOffset && !begun[t.ProducerID] && t.FirstOffset >= 0 {
 				begun[t.ProducerID] = true
-				t.FirstOffset = -1 // begins once
+				t.FirstOffset = -1 // it begins only once
 			}
 		}
 		switch {
 		case b.Control:
 			if len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0 {
-				delete(begun, b.ProducerID) // the aborted one is over
+				delete(begun, b.ProducerID) // the end of an aborted transaction
 			}
 		case b.IsTransactional && begun[b.ProducerID]:
 		default:
@@ -184,7 +182,7 @@ func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 					if b.LogAppendTime {
 						at = b.MaxTimestamp
 					}
-					p.records = append(p.records, fetched{offset, at, r.Key, r.Value, r.Headers})
+					p.records = append(p.records, fetchedRecord{offset, at, r.Key, r.Value, r.Headers})
 				}
 			}
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// Spring carries a producer's headers along. So a producer could choose the error of a dead
-// letter, keep it from every replay, and hide all headers behind its own.
-func TestOnKafkaADLQOfOthersBelievesNoForgedHeaders(t *testing.T) {
+// Spring copies a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
+// replay, and hide all headers behind its own.
+func TestOnKafkaForgedHeadersInAForeignDLQAreNotBelieved(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
+	m := newFailingGroup(t, onKafka(t))
 	m.mended.Store(true)
 	dlt := m.topic + "-dlt"
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)

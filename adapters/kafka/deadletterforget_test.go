@@ -12,12 +12,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// What was marked of records that the broker has dropped by itself is forgotten, though
-// nothing is left that a runner could give back.
-func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
+// Marks of records that the broker has deleted are forgotten, even if there is nothing left to delete.
+func TestOnKafkaMarksOfDeletedRecordsAreForgotten(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 12)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 12)
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)}})
 	if err != nil || task.Counts.Quarantined != 12 {

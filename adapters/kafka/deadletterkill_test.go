@@ -19,11 +19,9 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// A replay of 2,000 dead letters whose runner is killed again and again, wherever
-// it is: its connections are cut, and nothing is released. Every message ends
-// committed, none is left in the DLQ or anywhere between, and the kills have left
-// no more duplicates than a window each.
-func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
+// The runner of a replay of 2,000 dead letters is killed repeatedly at random: its connections are cut, and its lease
+// is not released. Every message is committed in the end, and each kill causes at most a window of duplicates.
+func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, window, kills = 2000, 25, 6
 	seed := rand.Uint64()
@@ -32,25 +30,25 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
-	var mended atomic.Bool
+	var fixed atomic.Bool
 	route(t, c, p.topic, func(*message.Message) error {
-		if mended.Load() {
+		if fixed.Load() {
 			return nil
 		}
 		return errDeclined
 	})
 	recs, ids := orders(p.topic, n)
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	write(t, addrs, recs...)
 	ev.awaitEnds(t, ids...)
-	mended.Store(true)
+	fixed.Store(true)
 
 	started, killed := kafkatest.DeadLetters(addrs, time.Second), 0
-	ended := 0 // in the middle: killed, or without a broker for longer than the lease
+	ended := 0 // killed in the middle, or without a broker for longer than the lease
 	var task string
 	for done := false; !done; {
 		q, kill := started(t, p.topic, p.group)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		left := 1 + random.IntN(5) // windows until the kill
 		pause := time.Duration(random.IntN(5000)) * time.Microsecond
 		progress := func(tk deadletter.Task) {
@@ -73,7 +71,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 		done = err == nil && got.Status == deadletter.StatusDone
 		switch {
 		case errors.Is(err, deadletter.ErrHeld):
-			<-time.After(50 * time.Millisecond) // until the claim of the one before runs out
+			<-time.After(50 * time.Millisecond) // until the last claim expires
 		case !done:
 			ended++
 		}
@@ -97,7 +95,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	eventually(t, "all are committed", func() bool { return len(replayed()) == n })
 	q, _ := started(t, p.topic, p.group)
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
-		t.Errorf("%s still lies in the DLQ", m.ID)
+		t.Errorf("%s is still in the DLQ", m.ID)
 		return false
 	}); err != nil {
 		t.Fatal(err)
@@ -116,7 +114,7 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 }
 
 // A runner is killed between any two calls of its driver.
-func TestOnKafkaDeadLetterKills(t *testing.T) {
+func TestOnKafkaAKilledRunnerLosesNothing(t *testing.T) {
 	t.Parallel()
 	addrs := onKafka(t).addrs
 	adaptertest.RunDeadLetterKills(t, kafkatest.New(t, addrs, nil), kafkatest.DeadLetters(addrs, 2*time.Second))

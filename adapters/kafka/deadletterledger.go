@@ -13,33 +13,32 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// A DLQ's companion topic, "<dlq>.state", is the state that package deadletter keeps, and
-// says what became of the DLQ's records, which a log cannot lose from its middle. It has
-// one partition, so that everybody reads the same order, and is compacted. The keys of the
-// records that are out are "<partition>/<offset>"; all others are package deadletter's.
+// The companion topic of a DLQ, "<dlq>.state", has the state of package deadletter, and the outcomes of the DLQ's
+// records, because a log cannot delete records from its middle. It has one partition, so that all readers see the same
+// order, and is compacted. The keys of removed records are "<partition>/<offset>". All other keys are package
+// deadletter's.
 
-// span is neighbours in a partition of the DLQ of which the same became. The
-// times tell it from a span of an earlier topic of the same name, which was
-// deleted: no record that was written later lies between them.
-type span struct {
+// removedSpan is a run of neighbours in a partition of the DLQ with the same outcome. Its times distinguish it from a
+// span of an earlier topic of the same name: records of the new topic have later times.
+type removedSpan struct {
 	From    int64              `json:"-"` // in the key
 	Through int64              `json:"through"`
-	First   int64              `json:"first"` // the earliest timestamp, in Unix milliseconds
+	First   int64              `json:"first"` // earliest timestamp, in Unix milliseconds
 	Last    int64              `json:"last"`
 	Outcome deadletter.Outcome `json:"outcome"`
 }
 
-func (s *span) holds(offset int64, at time.Time) bool {
+func (s *removedSpan) contains(offset int64, at time.Time) bool {
 	ms := at.UnixMilli()
 	return offset >= s.From && offset <= s.Through && ms >= s.First && ms <= s.Last
 }
 
-// spans of one partition, by offset. They do not overlap.
-type spans []span
+// removedSpans are the spans of one partition, by offset. They do not overlap.
+type removedSpans []removedSpan
 
-// find is the span in which an offset lies, or -1.
-func (ss spans) find(offset int64) int {
-	i, found := slices.BinarySearchFunc(ss, offset, func(s span, o int64) int {
+// find returns the index of the span that contains an offset, or -1.
+func (ss removedSpans) find(offset int64) int {
+	i, found := slices.BinarySearchFunc(ss, offset, func(s removedSpan, o int64) int {
 		switch {
 		case o < s.From:
 			return 1
@@ -55,9 +54,9 @@ func (ss spans) find(offset int64) int {
 	return i
 }
 
-// put adds a span in place of the one that begins where it does.
-func (ss spans) put(s span) spans {
-	i, found := slices.BinarySearchFunc(ss, s.From, func(x span, from int64) int { return int(min(1, max(-1, x.From-from))) })
+// put adds a span, and replaces one that begins at the same offset.
+func (ss removedSpans) put(s removedSpan) removedSpans {
+	i, found := slices.BinarySearchFunc(ss, s.From, func(x removedSpan, from int64) int { return int(min(1, max(-1, x.From-from))) })
 	if found {
 		ss[i] = s
 		return ss
@@ -65,77 +64,75 @@ func (ss spans) put(s span) spans {
 	return slices.Insert(ss, i, s)
 }
 
-func (ss spans) drop(from int64) spans {
-	return slices.DeleteFunc(ss, func(s span) bool { return s.From == from })
+func (ss removedSpans) drop(from int64) removedSpans {
+	return slices.DeleteFunc(ss, func(s removedSpan) bool { return s.From == from })
 }
 
-// ledger is what the state topic says up to an offset. It has no lock of its own.
+// ledger has the contents of the state topic up to an offset. It has no lock of its own.
 type ledger struct {
-	next  int64 // of the state topic
-	out   map[int32]spans
-	state driver.State
-	// strange counts records that nobody here can have written.
-	strange int
+	next    int64 // offset in the state topic
+	removed map[int32]removedSpans
+	state   driver.State
+	// unreadable counts records that redeliver cannot have written.
+	unreadable int
 }
 
 func newLedger() *ledger {
-	return &ledger{out: make(map[int32]spans), state: make(driver.State)}
+	return &ledger{removed: make(map[int32]removedSpans), state: make(driver.State)}
 }
 
-// apply reads one record of the state topic. What is garbage is passed over: a
-// record that says nothing settles nothing.
+// apply reads one record of the state topic. It skips garbage, which settles nothing.
 func (l *ledger) apply(key, value []byte) {
 	partition, offset, err := parsePlace(string(key))
 	switch {
 	case err == nil:
-		err = l.span(partition, offset, value)
+		err = l.applySpan(partition, offset, value)
 	case value == nil || json.Valid(value) && strings.Contains(string(key), "/"):
 		l.state.Put(driver.Entry{Key: string(key), Value: value})
 		err = nil
 	}
 	if err != nil {
-		l.strange++
+		l.unreadable++
 	}
 }
 
-func (l *ledger) span(partition int32, offset int64, value []byte) error {
+func (l *ledger) applySpan(partition int32, offset int64, value []byte) error {
 	if value == nil {
-		l.out[partition] = l.out[partition].drop(offset)
+		l.removed[partition] = l.removed[partition].drop(offset)
 		return nil
 	}
-	s := span{From: offset}
+	s := removedSpan{From: offset}
 	if err := json.Unmarshal(value, &s); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // behind each there is another
+	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // there is always a next offset
 		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, s.Through, s.Outcome)
 	}
-	l.out[partition] = l.out[partition].put(s)
+	l.removed[partition] = l.removed[partition].put(s)
 	return nil
 }
 
-// settled reports whether a record is out; a span that cannot be about it, because
-// the topic was made anew, is forgotten.
-func (l *ledger) settled(partition int32, offset int64, at time.Time) bool {
-	i := l.out[partition].find(offset)
+// isRemoved reports whether a record is removed. It forgets a span of an earlier topic of the same name.
+func (l *ledger) isRemoved(partition int32, offset int64, at time.Time) bool {
+	i := l.removed[partition].find(offset)
 	if i < 0 {
 		return false
 	}
-	if s := l.out[partition][i]; !s.holds(offset, at) {
-		l.out[partition] = l.out[partition].drop(s.From)
+	if s := l.removed[partition][i]; !s.contains(offset, at) {
+		l.removed[partition] = l.removed[partition].drop(s.From)
 		return false
 	}
 	return true
 }
 
-// prefix is the offset up to which all from start on is out.
+// prefix returns the first offset from start on that is not removed.
 func (l *ledger) prefix(partition int32, start int64) int64 {
 	for {
-		i := l.out[partition].find(start)
+		i := l.removed[partition].find(start)
 		if i < 0 {
 			return start
 		}
-		start = l.out[partition][i].Through + 1
+		start = l.removed[partition][i].Through + 1
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestALedgerKnowsWhatIsSettled(t *testing.T) {
+func TestLedgerKnowsRemovedRecords(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
 	at := time.UnixMilli(5000)
@@ -21,25 +21,25 @@ func TestALedgerKnowsWhatIsSettled(t *testing.T) {
 	} {
 		l.apply([]byte(key), []byte(value))
 	}
-	if l.strange != 5 {
-		t.Errorf("%d records are strange, want 5", l.strange)
+	if l.unreadable != 5 {
+		t.Errorf("%d records are unreadable, want 5", l.unreadable)
 	}
 	for offset := range int64(100) {
-		if got, want := l.settled(1, offset, at), offset >= 10 && offset <= 20; got != want {
+		if got, want := l.isRemoved(1, offset, at), offset >= 10 && offset <= 20; got != want {
 			t.Errorf("%d is settled: %v", offset, got)
 		}
 	}
 	if got := l.prefix(1, 10); got != 21 {
-		t.Errorf("all is settled up to %d, want 21", got)
+		t.Errorf("everything is settled up to %d, want 21", got)
 	}
 	if got := l.prefix(1, 9); got != 9 {
-		t.Errorf("from 9 on all is settled up to %d, want none", got)
+		t.Errorf("from 9 on everything is settled up to %d, want none", got)
 	}
-	if l.settled(1, 12, time.UnixMilli(6001)) || l.settled(1, 13, at) {
-		t.Error("a record that is later than the span is of another life of the topic, in which it settles nothing")
+	if l.isRemoved(1, 12, time.UnixMilli(6001)) || l.isRemoved(1, 13, at) {
+		t.Error("a span settles a later record, which belongs to a new topic of the same name")
 	}
 	l.apply([]byte("1/20"), nil)
-	if l.settled(1, 20, at) {
-		t.Error("a tombstone is not obeyed")
+	if l.isRemoved(1, 20, at) {
+		t.Error("a tombstone is ignored")
 	}
 }

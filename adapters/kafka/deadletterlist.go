@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// dlqSuffix ends the name of every DLQ of ours.
+// dlqSuffix ends the names of redeliver's DLQs.
 const dlqSuffix = ".dlq"
 
 // DeadLetterQueues lists the DLQs of the cluster, of all groups, by name: the topics that end in
@@ -22,20 +22,19 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
 	}
-	there, err := c.admin.topics()
+	existing, err := c.admin.topics()
 	if err != nil {
 		return nil, err
 	}
 	var found []deadletter.Info
-	for name := range there {
+	for name := range existing {
 		if !strings.HasSuffix(name, dlqSuffix) {
 			continue
 		}
 		info := deadletter.Info{Broker: "kafka", DLQ: name, Look: deadletter.FreeLook}
-		// Somebody's "payments.eu.dlq" reads like one of ours. What has no way back
-		// never had a subscription.
+		// A user's topic "payments.eu.dlq" looks like one of ours. Without a way back, it never had a subscription.
 		if topic, group, ok := subscriptionOf(name); ok {
-			if ours := c.deadInfo(topic, group); ours.DLQ == name && there[ours.Back] != nil {
+			if ours := c.deadInfo(topic, group); ours.DLQ == name && existing[ours.Back] != nil {
 				info = ours
 			}
 		}
@@ -45,8 +44,8 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	return found, nil
 }
 
-// subscriptionOf reads topic and group back from the name of a DLQ. A group is
-// written without dots, so the last one parts the two.
+// subscriptionOf returns topic and group of a DLQ's name. An escaped group has no dots, so the last one separates the
+// two.
 func subscriptionOf(dlq string) (topic, group string, ok bool) {
 	name := strings.TrimSuffix(dlq, dlqSuffix)
 	dot := strings.LastIndexByte(name, '.')
@@ -54,5 +53,5 @@ func subscriptionOf(dlq string) (topic, group string, ok bool) {
 		return "", "", false
 	}
 	topic, group = name[:dot], unescapeGroup(name[dot+1:])
-	return topic, group, base(topic, group) == name
+	return topic, group, baseName(topic, group) == name
 }

@@ -2,9 +2,9 @@ package kafka
 
 import "testing"
 
-// A name that is ours is read back, whatever dots and underscores are in it; one
-// that is cut, or somebody else's, is not.
-func TestTheNameOfADLQIsReadBack(t *testing.T) {
+// Topic and group are read from a name of ours, with any dots and underscores. They are not read from a name that was
+// cut or is not ours.
+func TestSubscriptionsAreReadFromDLQNames(t *testing.T) {
 	t.Parallel()
 	for _, s := range [][2]string{{"orders", "billing"}, {"shop.eu.orders", "billing.v2"}, {"a_b", "c_2e"}, {"dlq", "dlq"}, {"o", "grün & blau"}} {
 		if topic, group, ok := subscriptionOf(Names{}.dlq(s[0], s[1])); !ok || topic != s[0] || group != s[1] {

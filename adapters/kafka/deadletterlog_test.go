@@ -21,19 +21,19 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// mortuary is a group whose handler fails everything until it is mended.
-type mortuary struct {
-	place
+// failingGroup is a group whose handler fails every message until it is fixed.
+type failingGroup struct {
+	fixture
 	c      *kafka.Client
 	ev     *events
 	mended atomic.Bool
 	mu     sync.Mutex
-	seen   []*message.Message // by the mended handler
+	seen   []*message.Message // by the fixed handler
 }
 
-func newMortuary(t *testing.T, p place) *mortuary {
+func newFailingGroup(t *testing.T, p fixture) *failingGroup {
 	t.Helper()
-	m := &mortuary{place: p}
+	m := &failingGroup{fixture: p}
 	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
 		if !m.mended.Load() {
@@ -44,11 +44,11 @@ func newMortuary(t *testing.T, p place) *mortuary {
 		m.seen = append(m.seen, msg)
 		return nil
 	})
-	m.ev.joined(t, 1)
+	m.ev.awaitJoined(t, 1)
 	return m
 }
 
-func (m *mortuary) kill(t *testing.T, n int) (ids []string) {
+func (m *failingGroup) deadLetter(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	recs, ids := orders(m.topic, n)
 	write(t, m.addrs, recs...)
@@ -57,26 +57,26 @@ func (m *mortuary) kill(t *testing.T, n int) (ids []string) {
 	return ids
 }
 
-func (m *mortuary) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
+func (m *failingGroup) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
 	t.Helper()
 	cfg.Topic = m.topic
 	q, err := m.c.DeadLetters(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = q.Close() }) // perhaps before
+	t.Cleanup(func() { _ = q.Close() }) // it may be closed already
 	return q
 }
 
-func (m *mortuary) handled() int {
+func (m *failingGroup) handled() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.seen)
 }
 
-func lying(t *testing.T, q deadletter.Queue) (ids []string) {
+func remainingIDs(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	if err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		ids = append(ids, m.ID)
@@ -98,12 +98,12 @@ func replayAll(t *testing.T, q deadletter.Queue, r deadletter.Replay) deadletter
 	return task
 }
 
-func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
+func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 60)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 60)
 	q := m.queue(t, kafka.DeadLetterConfig{})
-	// The first message of each partition stays: nothing may be deleted.
+	// The first message of each partition stays, so nothing may be deleted.
 	kept := ann
 	first := make(map[byte]bool)
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(msg *deadletter.Message) bool {
@@ -131,15 +131,15 @@ func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
 	if from, _ := begin(); from != 0 {
 		t.Errorf("%d dead letters were deleted although one before each is not settled", from)
 	}
-	if got := lying(t, q); len(got) != len(first) {
-		t.Errorf("%q lie in the DLQ, want the first of %d partitions", got, len(first))
+	if got := remainingIDs(t, q); len(got) != len(first) {
+		t.Errorf("%q are in the DLQ, want the first of %d partitions", got, len(first))
 	}
 	replayAll(t, q, ann)
 	if from, end := begin(); from != 60 || end != 60 {
 		t.Errorf("the DLQ begins at %d of %d after all is settled", from, end)
 	}
 	eventually(t, "all are handled", func() bool { return m.handled() == 60 })
-	// What became of records that are gone is forgotten.
+	// Outcomes of deleted records are forgotten.
 	latest := make(map[string][]byte)
 	state := m.ours("dlq") + ".state"
 	for _, r := range read(t, m.addrs, state, int(count(t, m.addrs, state))) {
@@ -155,14 +155,13 @@ func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
 	}
 }
 
-// A DLQ was deleted and made anew: what its companion says of the offsets of the
-// old one must settle nothing, and let nothing be deleted.
-func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
+// A DLQ was deleted and created again. The outcomes of the old one must settle nothing, and delete nothing.
+func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 40)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 40)
 	q := m.queue(t, kafka.DeadLetterConfig{})
-	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // makes the companion
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // it creates the state topic
 	if err = errors.Join(err, c.Release(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -173,22 +172,22 @@ func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
 			Value: fmt.Appendf(nil, `{"through":5000,"first":%d,"last":%d,"outcome":"replayed"}`, old-1000, old),
 		})
 	}
-	if got := lying(t, q); len(got) != 40 {
+	if got := remainingIDs(t, q); len(got) != 40 {
 		t.Errorf("%d of 40 dead letters are seen", len(got))
 	}
 	none := ann
 	none.Filter.IDs = []string{"no such id"}
 	replayAll(t, m.queue(t, kafka.DeadLetterConfig{}), none)
-	if got := lying(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
+	if got := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
 		t.Errorf("%d of 40 dead letters are left", len(got))
 	}
 }
 
-// Spring Kafka fills a DLQ, in transactions one of which is aborted. Its markers
-// are no messages, and the log ends with one.
-func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
+// Spring Kafka fills a DLQ in transactions, one of which is aborted. Markers of transactions are no messages, and the
+// log ends with one.
+func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
+	m := newFailingGroup(t, onKafka(t))
 	m.mended.Store(true)
 	dlt := m.topic + "-dlt"
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
@@ -226,14 +225,14 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	transact(kgo.TryAbort, "never")
 	transact(kgo.TryCommit, "c")
 	transact(kgo.TryAbort, "never either")
-	if err := cl.BeginTransaction(); err != nil { // one is still open: nobody reads past it
+	if err := cl.BeginTransaction(); err != nil { // one is still open: readers stop before it
 		t.Fatal(err)
 	}
 	if err := cl.ProduceSync(t.Context(), spring("undecided")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
-	if got := fmt.Sprint(lying(t, q)); got != "[a b c]" {
+	if got := fmt.Sprint(remainingIDs(t, q)); got != "[a b c]" {
 		t.Fatalf("the DLQ has %s, want a, b and c", got)
 	}
 	if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
@@ -245,29 +244,29 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	}
 	if st := one.State; one.Writer != deadletter.WriterSpring || st.Error != "Read timed out" || st.ErrorType != "java.net.SocketTimeoutException" ||
 		!st.Source.Known || st.Source.Partition != 2 || st.Source.Offset != 77 || st.Source.Timestamp.Unix() != 1_700_000_000 || one.Mismatch != "" || len(one.Foreign) != 8 {
-		t.Errorf("a dead letter of Spring's says %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
+		t.Errorf("a dead letter of Spring's has %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
 	}
 	replayAll(t, q, ann)
 	eventually(t, "all are handled", func() bool { return m.handled() == 3 })
 	msg := m.seen[0]
 	if fmt.Sprint(msg.Metadata) != "map[tenant:acme]" {
-		t.Errorf("the handler got the headers %v, want the user's alone", msg.Metadata)
+		t.Errorf("the handler got the headers %v, want only the user's", msg.Metadata)
 	}
-	if got := lying(t, q); len(got) > 0 {
-		t.Errorf("%q still lie in the DLQ", got)
+	if got := remainingIDs(t, q); len(got) > 0 {
+		t.Errorf("%q are still in the DLQ", got)
 	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
-		t.Error("records of somebody else's DLQ were deleted")
+		t.Error("records of a foreign DLQ were deleted")
 	}
 }
 
-func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
+func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	t.Parallel()
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 1)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 1)
 	const n = 8
 	opened := kafkatest.DeadLetters(m.addrs, time.Minute)
-	var had atomic.Int32
+	var winners atomic.Int32
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	m.queue(t, kafka.DeadLetterConfig{})
@@ -278,26 +277,25 @@ func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
 			_, err := q.Claim(t.Context(), deadletter.Holder{Who: fmt.Sprint("runner ", i), Task: "t"})
 			switch {
 			case err == nil:
-				had.Add(1)
+				winners.Add(1)
 			case !errors.Is(err, deadletter.ErrHeld):
 				t.Error(err)
 			}
 		})
-		t.Cleanup(func() { _ = q.Close() }) // the claim runs out
+		t.Cleanup(func() { _ = q.Close() }) // the claim expires
 	}
 	close(begin)
 	all.Wait()
-	if had.Load() != 1 {
-		t.Errorf("%d of %d have the claim, want one", had.Load(), n)
+	if winners.Load() != 1 {
+		t.Errorf("%d of %d have the claim, want one", winners.Load(), n)
 	}
 }
 
-// A runner that was stopped for longer than its lease finds the DLQ in other hands,
-// and may write nothing more, however long it lives.
-func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
+// A runner that was stopped for longer than its lease loses the DLQ to another one, and can never write again.
+func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	t.Parallel() // it waits until the lease is renewed
-	m := newMortuary(t, onKafka(t))
-	m.kill(t, 2)
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 2)
 	q := m.queue(t, kafka.DeadLetterConfig{Lease: lease})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
@@ -320,7 +318,7 @@ func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 		return errors.Is(err, deadletter.ErrLost)
 	})
 	if !strings.Contains(err.Error(), "ben") {
-		t.Errorf("it does not know to whom: %v", err)
+		t.Errorf("its error does not name the new owner: %v", err)
 	}
 	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrLost) {
 		t.Errorf("it sends: %v", errs[0])
@@ -334,7 +332,7 @@ func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 	if h, ok, err := q.Holder(t.Context()); err != nil || !ok || h.Who != "ben" {
 		t.Errorf("the DLQ is held by %+v, %v: %v", h, ok, err)
 	}
-	if got := lying(t, q); len(got) != 2 {
-		t.Errorf("%q lie in the DLQ, want both", got)
+	if got := remainingIDs(t, q); len(got) != 2 {
+		t.Errorf("%q are in the DLQ, want both", got)
 	}
 }

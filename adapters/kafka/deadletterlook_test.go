@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// grave is a DLQ of four partitions, with so many records on each.
-func grave(t *testing.T, p place, each int) (deadletter.Queue, *events) {
+// filledDLQ makes a DLQ of four partitions with records on each.
+func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	t.Helper()
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -35,11 +35,11 @@ func grave(t *testing.T, p place, each int) (deadletter.Queue, *events) {
 	return q, ev
 }
 
-// The list of the cluster's topics, which may be long, was asked for three times. Its own are three.
-func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
+// The cluster's topics, of which there may be many, used to be listed three times. A claim needs only three topics.
+func TestAClaimListsTopicsOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
+	q, _ := filledDLQ(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
 	claim := func() {
 		c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann"})
 		if err != nil {
@@ -49,7 +49,7 @@ func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	claim() // it makes the companion
+	claim() // it creates the state topic
 	var lists, looks atomic.Int64
 	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -67,12 +67,11 @@ func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 	}
 }
 
-// What is known of the DLQ's partitions was thrown away while it was asked anew: who
-// counted at that moment missed some of them.
-func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
+// A refresh used to drop the known partitions for a moment, so that a concurrent Count missed some of them.
+func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	const each, looks = 5, 60
-	q, _ := grave(t, place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
+	q, _ := filledDLQ(t, fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -89,7 +88,7 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n != 4*each {
-			t.Fatalf("%d lie in the DLQ, want %d", n, 4*each)
+			t.Fatalf("%d are in the DLQ, want %d", n, 4*each)
 		}
 		select {
 		case <-done:
@@ -99,23 +98,22 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 	}
 }
 
-// Records of the companion that nobody here can have written are passed over, and each
-// is told of once.
-func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
+// Records of the state topic that redeliver cannot have written are skipped, and each is reported once.
+func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	q, ev := grave(t, p, 1)
-	if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil { // it makes the companion
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	q, ev := filledDLQ(t, p, 1)
+	if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil { // it creates the state topic
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")
-	told := func(detail string) func(redeliver.Event) bool {
+	reported := func(detail string) func(redeliver.Event) bool {
 		return func(e redeliver.Event) bool {
 			c, ok := e.(redeliver.SubscriptionChanged)
 			return ok && c.Change == redeliver.ChangeDLQStateGarbage && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
 		}
 	}
-	const rest = " records of orders.billing.dlq.state are passed over; see who else writes to it"
+	const rest = " records of orders.billing.dlq.state are skipped; check which other programs write to it"
 	for i, n := range []int{1, 2} {
 		for range n {
 			put(t, p.addrs, rec)
@@ -125,9 +123,9 @@ func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ev.await(t, 1, told(fmt.Sprint(n)+rest))
+		ev.await(t, 1, reported(fmt.Sprint(n)+rest))
 		if all := len(all[redeliver.SubscriptionChanged](ev)); all != i+1 {
-			t.Errorf("told %d times, want %d", all, i+1)
+			t.Errorf("reported %d times, want %d", all, i+1)
 		}
 	}
 }

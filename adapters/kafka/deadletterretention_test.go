@@ -12,14 +12,14 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// A DLQ that keeps its messages for 4 days was refused.
-func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
+// A DLQ with a retention of 4 days used to be refused.
+func TestAnyRetentionOfADLQIsAccepted(t *testing.T) {
 	t.Parallel()
 	const fourDays = 96 * time.Hour
 	for name, c := range map[string]struct {
-		exists  string // the retention.ms of a DLQ that is there
+		exists  string // retention.ms of the existing DLQ
 		asked   time.Duration
-		want    string // the retention.ms in the end
+		want    string // retention.ms in the end
 		refused bool
 	}{
 		"made as asked":           {asked: fourDays, want: "345600000"},

@@ -11,29 +11,29 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// place is where a dead letter stands. The records before it, down to from, are no
-// messages: markers of transactions, or what compaction left out.
+// deadPlace is the place of a dead letter. The offsets before it, down to from, have no records: they are markers of
+// transactions or were compacted.
 type deadPlace struct {
 	partition    int32
 	offset, from int64
-	at           int64 // its timestamp, in Unix milliseconds
+	at           int64 // timestamp in Unix milliseconds
 }
 
 // deadReader reads the DLQ, one partition after another. It implements [driver.Reader].
 type deadReader struct {
-	q     *deadQueue
-	claim *deadSession // nil where nothing is to be removed
-	parts []deadPart
-	at    int       // of parts
-	page  []fetched // read, and not yet looked at
-	ahead deadAhead
-	sieve deadSieve
+	q        *deadQueue
+	session  *deadSession // nil if nothing is to be removed
+	parts    []deadPart
+	at       int             // index into parts
+	page     []fetchedRecord // records that were not processed yet
+	prefetch pagePrefetcher
+	buffer   scanBuffer
 }
 
 type deadPart struct {
 	partition int32
-	seen      int64 // the offset behind the latest record that was looked at
-	next, end int64 // to be read
+	seen      int64 // the offset behind the last processed record
+	next, end int64 // the range to read
 }
 
 // Open implements [driver.Session].
@@ -45,17 +45,17 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadReader{q: q, ahead: deadAhead{log: &q.log}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
-	if from == deadletter.Start && c.claims { // what begins elsewhere does not see all there is
-		s.claim = c
+	s := &deadReader{q: q, prefetch: pagePrefetcher{log: &q.log}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
+	if from == deadletter.Start && c.claims { // a scan that begins elsewhere does not see all records
+		s.session = c
 	}
-	for p := range q.width() {
+	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if s.claim != nil {
-			c.begin(p, start)
+		if s.session != nil {
+			c.startPartition(p, start)
 		}
 		if from == deadletter.End {
 			start = end
@@ -65,21 +65,21 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 	return s, nil
 }
 
-// turn reads the next page; io.EOF when there is none.
-func (s *deadReader) turn(ctx context.Context) error {
+// nextPage reads the next page. It returns io.EOF at the end.
+func (s *deadReader) nextPage(ctx context.Context) error {
 	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
 		s.at++
 	}
 	if s.at == len(s.parts) {
-		return s.again(ctx)
+		return s.extendEnds(ctx)
 	}
 	part := &s.parts[s.at]
-	p, err := s.ahead.read(ctx, part)
+	p, err := s.prefetch.read(ctx, part)
 	if err != nil {
 		return err
 	}
 	s.page = p.records
-	for i, rec := range s.page { // what came after the scan began is not its own
+	for i, rec := range s.page { // records that were written after the scan began are left out
 		if rec.offset >= part.end {
 			s.page = s.page[:i]
 			p.next = part.end
@@ -93,8 +93,8 @@ func (s *deadReader) turn(ctx context.Context) error {
 	return nil
 }
 
-// again says that the end is reached, and looks how far it has moved meanwhile.
-func (s *deadReader) again(ctx context.Context) error {
+// extendEnds returns io.EOF at the end of a scan, and moves the ends to the present ends of the log.
+func (s *deadReader) extendEnds(ctx context.Context) error {
 	if err := s.q.refresh(ctx); err != nil {
 		return err
 	}
@@ -111,11 +111,11 @@ func (s *deadReader) again(ctx context.Context) error {
 
 // Close implements [driver.Reader].
 func (s *deadReader) Close(context.Context) error {
-	s.ahead.close()
+	s.prefetch.close()
 	return nil
 }
 
-// idOf is the id of a message whose headers say none: as it was in its origin.
+// idOf returns the id of a message without an id header, as it was in its origin.
 func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
 	for _, h := range m.Headers {
 		if h.Name == UUIDHeader && len(h.Value) > 0 {

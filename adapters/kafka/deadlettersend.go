@@ -15,52 +15,51 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// deadOut is what a session writes with. But for end it belongs to the session's goroutine.
-type deadOut struct {
-	state redeliver.State   // of the message that is written
-	names map[string][]byte // of users' headers, see deadNames
-	waits []*confirm
+// deadWriter is what a session needs to write. Only the session's goroutine uses it, except close.
+type deadWriter struct {
+	state   redeliver.State   // of the message that is written
+	names   map[string][]byte // of users' headers, see deadNames
+	pending []*pendingWrite
 
-	own   atomic.Pointer[producer] // gathers what it is handed; nil before the first large window
-	tried bool                     // to have one
+	producer      atomic.Pointer[producer] // batches records; nil before the first large window
+	triedProducer bool
 }
 
 const (
-	// gatherFrom is how many messages are worth a producer of their own.
-	gatherFrom = 64
-	// gatherTime is how long that producer gathers. A window of the default size is sent
-	// as soon as it is whole.
-	gatherTime = time.Millisecond
+	// minGathered is the number of messages for which a session makes its own producer.
+	minGathered = 64
+	// gatherLinger is how long that producer waits for more records. It sends a window of the default size as soon as
+	// it is complete.
+	gatherLinger = time.Millisecond
 )
 
-// by is the producer for n messages. The client's sends the first at once, and looks with
-// each that follows whether it may go, too: that suits messages that come one by one. A
-// window is handed over as a whole, and what becomes of it is two notes at a time.
-func (c *deadSession) by(ctx context.Context, n int) *producer {
-	if own := c.out.own.Load(); own != nil {
+// producerFor returns the producer for n messages. The client's producer sends the first record at once, which is good
+// for messages that come one by one. A window is handed over as a whole, so its producer batches.
+func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
+	if own := c.writer.producer.Load(); own != nil {
 		return own
 	}
-	if n < gatherFrom || c.out.tried {
-		return c.q.c.producer
+	if n < minGathered || c.writer.triedProducer {
+		return c.q.client.producer
 	}
-	c.out.tried = true
-	cfg := c.q.c.cfg.producerConfig()
-	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // else it is what the caller wants
-		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherTime
+	c.writer.triedProducer = true
+	cfg := c.q.client.cfg.producerConfig()
+	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // otherwise the caller's settings stay
+		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
-	brokers := c.q.c.cfg.Brokers
-	own, err := inDialTime(ctx, brokers, cfg, func() (*producer, error) { return newProducer(brokers, cfg) }, (*producer).close)
+	brokers := c.q.client.cfg.Brokers
+	own, err := withinDialTimeout(ctx, brokers, cfg, func() (*producer, error) { return newProducer(brokers, cfg) }, (*producer).close)
 	if err != nil {
-		return c.q.c.producer // which has its connections, or says what is wrong
+		return c.q.client.producer // it is connected, or returns the error
 	}
-	c.out.own.Store(own)
+	c.writer.producer.Store(own)
 	return own
 }
 
-// end lets go of what was needed to write.
-func (o *deadOut) end() {
-	if own := o.own.Swap(nil); own != nil {
-		go own.close() // it waits for answers, and without a broker there are none for long
+// close releases the session's producer.
+func (o *deadWriter) close() {
+	if own := o.producer.Swap(nil); own != nil {
+		go own.close() // in the background: without a broker it waits long for answers
 	}
 }
 
@@ -68,42 +67,42 @@ func (o *deadOut) end() {
 func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
 	if to == driver.Back {
 		return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
-			if c.q.elsewhere {
-				c.out.headers(rec, deadletter.ToElsewhere(m, c.q.info))
+			if c.q.foreignBack {
+				c.writer.addHeaders(rec, deadletter.ToElsewhere(m, c.q.info))
 				return
 			}
-			c.out.headers(rec, m.Headers)
-			c.out.state = deadletter.NewState(m, c.q.info)
-			appendState(rec, &c.out.state)
+			c.writer.addHeaders(rec, m.Headers)
+			c.writer.state = deadletter.NewState(m, c.q.info)
+			appendState(rec, &c.writer.state)
 		})
 	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
-		c.out.headers(rec, m.Headers)
+		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			appendState(rec, &m.State)
-			if c.q.c.cfg.SpringHeaders {
+			if c.q.client.cfg.SpringHeaders {
 				appendHeaders(rec, foreign.AppendSpring(nil, &m.State))
 			}
 		} else {
-			c.out.headers(rec, m.Foreign)
+			c.writer.addHeaders(rec, m.Foreign)
 		}
 	})
 }
 
-// write produces messages with the headers that head gives them, on the partition that
-// belongs to their place in the origin, as the subscriber does.
+// write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
+// subscriber.
 func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *sarama.ProducerMessage)) []error {
 	if err := c.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
 	errs := make([]error, len(msgs))
-	by := c.by(ctx, len(msgs))
-	timeout := c.q.c.cfg.SendTimeout
+	writer := c.producerFor(ctx, len(msgs))
+	timeout := c.q.client.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	c.out.waits = c.out.waits[:0]
+	c.writer.pending = c.writer.pending[:0]
 	for i, m := range msgs {
-		w := confirms.Get().(*confirm) //nolint:forcetypeassert // nothing else is in there
+		w := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
 		rec := &w.room
 		*rec = sarama.ProducerMessage{Topic: topic, Headers: rec.Headers[:0]}
 		if m.Key != nil {
@@ -117,37 +116,37 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition
 		}
-		if topic == c.q.info.Origin && m.Key != nil && c.q.lies(partition) {
+		if topic == c.q.info.Origin && m.Key != nil && c.q.isOutsideOrigin(partition) {
 			partition = anyPartition
 		}
-		errs[i] = by.write(ctx, w, rec, partition)
-		c.out.waits = append(c.out.waits, w)
+		errs[i] = writer.write(ctx, w, rec, partition)
+		c.writer.pending = append(c.writer.pending, w)
 	}
-	for i, w := range c.out.waits {
+	for i, w := range c.writer.pending {
 		if errs[i] != nil {
 			continue
 		}
 		if errs[i] = w.wait(ctx); errs[i] == nil {
-			w.idle()
+			w.recycle()
 		}
 	}
-	clear(c.out.waits) // what nobody answered must not stay in memory
+	clear(c.writer.pending) // do not keep unanswered writes in memory
 	return errs
 }
 
-// headers appends a user's headers to a record.
-func (o *deadOut) headers(rec *sarama.ProducerMessage, headers []deadletter.Header) {
+// addHeaders adds a user's headers to a record.
+func (o *deadWriter) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
 	for _, h := range headers {
 		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: o.name(h.Name), Value: h.Value})
 	}
 }
 
-func (o *deadOut) name(name string) []byte {
+func (o *deadWriter) name(name string) []byte {
 	if b, ok := o.names[name]; ok {
 		return b
 	}
 	b := []byte(name)
-	if len(name) <= keptName && len(o.names) < keptNames {
+	if len(name) <= maxKeptName && len(o.names) < maxKeptNames {
 		if o.names == nil {
 			o.names = make(map[string][]byte)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// producers counts the producers that begin on a cluster; with refused they are refused.
-func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
+// countProducers counts the producers that begin on a cluster. If refused, they get an error.
+func countProducers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	var n atomic.Int64
 	cluster.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -26,9 +26,9 @@ func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	return &n
 }
 
-// Many messages are handed to a producer that gathers them, which is made once in a claim.
-// Few are not worth it, and where it cannot be made they all go as few do.
-func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
+// A large replay has a producer that batches, made once in a claim. A small replay uses the client's. So does a large
+// one if that producer cannot be made.
+func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -43,8 +43,8 @@ func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
-			n := producers(cluster, c.refused)
+			q, _ := filledDLQ(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
+			n := countProducers(cluster, c.refused)
 			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 80})
 			if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != int64(4*c.each) {
 				t.Fatalf("the replay ended as %+v: %v", task, err)
@@ -54,7 +54,7 @@ func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
 			}
 			left, exact, err := q.Count(t.Context())
 			if err != nil || !exact || left != 0 {
-				t.Errorf("%d lie in the DLQ (exactly: %v): %v", left, exact, err)
+				t.Errorf("%d are in the DLQ (exactly: %v): %v", left, exact, err)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ type deadSession struct {
 	leases *driver.Leases
 	claims bool // it may write
 
-	reach   map[int32]reach // what of the DLQ was seen, for what may be deleted
-	trimmed time.Time
-	out     deadOut
+	seen     map[int32]seenRange // by partition; only records that were seen may be deleted
+	lastTrim time.Time
+	writer   deadWriter
 }
 
 // Begin implements [driver.DLQ].
@@ -29,7 +29,7 @@ func (q *deadQueue) Begin(context.Context) (driver.Session, error) {
 	if q.sessions == nil {
 		return nil, errClosed
 	}
-	s := &deadSession{q: q, reach: make(map[int32]reach), trimmed: time.Now(), leases: driver.NewLeases(q, q.lease, driver.LeaseOptions{})}
+	s := &deadSession{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), leases: driver.NewLeases(q, q.lease, driver.LeaseOptions{})}
 	q.sessions[s] = true
 	return s, nil
 }
@@ -37,17 +37,17 @@ func (q *deadQueue) Begin(context.Context) (driver.Session, error) {
 // Lock implements [driver.Session].
 func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	q := c.q
-	there, err := q.look(ctx)
+	existing, err := q.findTopics(ctx)
 	if err != nil {
 		return err
 	}
-	if q.elsewhere && there[q.info.Back] == nil {
-		return fmt.Errorf("kafka: topic %s does not exist, to which the messages of %s are to go back: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
+	if q.foreignBack && existing[q.info.Back] == nil {
+		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
 	}
-	if there[q.info.Back] == nil { // nobody would read it
+	if existing[q.info.Back] == nil { // nobody would read the replayed messages
 		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
 	}
-	if err := q.provisionState(there); err != nil {
+	if err := q.provisionState(existing); err != nil {
 		return err
 	}
 	if err := c.leases.Take(ctx, lock, h); err != nil {
@@ -57,7 +57,7 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	return nil
 }
 
-// Remove implements [driver.Session]. Neighbours that are out are one record.
+// Remove implements [driver.Session]. Removed neighbours share one record.
 func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if err := c.leases.Check(); err != nil {
 		return err
@@ -66,43 +66,43 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	if err != nil {
 		return err
 	}
-	notes := stateEntries(entries)
+	records := stateEntries(entries)
 	for _, s := range all {
-		e, err := jsonEntry(placeKey(s.partition, s.From), s.span)
+		e, err := jsonEntry(placeKey(s.partition, s.From), s.removedSpan)
 		if err != nil {
 			return err
 		}
-		notes = append(notes, e)
+		records = append(records, e)
 	}
-	if err := c.note(ctx, notes); err != nil {
+	if err := c.writeState(ctx, records); err != nil {
 		return err
 	}
 	c.q.mu.Lock()
-	for _, s := range all { // they will be read again, to the same end
-		c.q.ledger.out[s.partition] = c.q.ledger.out[s.partition].put(s.span)
+	for _, s := range all { // the state topic will confirm this
+		c.q.ledger.removed[s.partition] = c.q.ledger.removed[s.partition].put(s.removedSpan)
 	}
 	c.q.mu.Unlock()
-	if time.Since(c.trimmed) > trimEvery {
+	if time.Since(c.lastTrim) > trimInterval {
 		c.trim(ctx)
 	}
 	return nil
 }
 
-// note writes records to the state topic, in order, and returns when all are confirmed.
-func (c *deadSession) note(ctx context.Context, notes []stateEntry) error {
-	if len(notes) == 0 {
+// writeState writes records to the state topic, in order, and returns when all are confirmed.
+func (c *deadSession) writeState(ctx context.Context, records []stateEntry) error {
+	if len(records) == 0 {
 		return nil
 	}
-	return c.q.c.noteBy(ctx, c.by(ctx, 0), c.q.state.topic, notes...)
+	return c.q.client.writeEntriesWith(ctx, c.producerFor(ctx, 0), c.q.state.topic, records...)
 }
 
-// spanOf is a span of one partition.
-type spanOf struct {
+// partitionSpan is a span of one partition.
+type partitionSpan struct {
 	partition int32
-	span
+	removedSpan
 }
 
-func spansOf(msgs []*deadletter.Message) (all []spanOf, err error) {
+func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 	places := make([]deadPlace, len(msgs))
 	for i, m := range msgs {
 		p, ok := m.Native.(deadPlace)
@@ -123,14 +123,14 @@ func spansOf(msgs []*deadletter.Message) (all []spanOf, err error) {
 				continue
 			}
 		}
-		all = append(all, spanOf{p.partition, span{From: p.from, Through: p.offset, First: p.at, Last: p.at, Outcome: deadletter.Replayed}})
+		all = append(all, partitionSpan{p.partition, removedSpan{From: p.from, Through: p.offset, First: p.at, Last: p.at, Outcome: deadletter.Replayed}})
 	}
 	return all, nil
 }
 
-// Close implements [driver.Session]. It gives back what is out, too.
+// Close implements [driver.Session]. It also trims the DLQ.
 func (c *deadSession) Close(ctx context.Context) error {
-	defer c.out.end()
+	defer c.writer.close()
 	c.q.mu.Lock()
 	delete(c.q.sessions, c)
 	c.q.mu.Unlock()

@@ -12,29 +12,28 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// refresh reads the state topic to its end, and tells of what nobody here can have
-// written.
+// refresh reads the state topic to its end, and reports records that redeliver cannot have written.
 func (q *deadQueue) refresh(ctx context.Context) error {
-	strange, err := q.readState(ctx)
-	if strange > 0 {
-		q.c.cfg.Sink.Event(redeliver.SubscriptionChanged{
+	unreadable, err := q.readState(ctx)
+	if unreadable > 0 {
+		q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
 			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateGarbage,
-			Detail: fmt.Sprintf("%d records of %s are passed over; see who else writes to it", strange, q.state.topic),
+			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.topic),
 		})
 	}
 	return err
 }
 
-// readState returns how many records it could not read.
-func (q *deadQueue) readState(ctx context.Context) (strange int, err error) {
+// readState reads the state topic to its end. It returns how many records it could not read.
+func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.hasState {
-		there, err := q.look(ctx)
+		existing, err := q.findTopics(ctx)
 		if err != nil {
 			return 0, err
 		}
-		if q.found(there); !q.hasState {
+		if q.setTopicsLocked(existing); !q.hasState {
 			return 0, nil
 		}
 	}
@@ -42,51 +41,51 @@ func (q *deadQueue) readState(ctx context.Context) (strange int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if end < q.ledger.next { // it was deleted and made anew
+	if end < q.ledger.next { // the topic was deleted and created again
 		q.ledger = newLedger()
 	}
-	before := q.ledger.strange
+	before := q.ledger.unreadable
 	q.ledger.next = max(q.ledger.next, start)
 	for q.ledger.next < end {
 		p, err := q.state.read(ctx, 0, q.ledger.next)
 		if err != nil {
-			return q.ledger.strange - before, err
+			return q.ledger.unreadable - before, err
 		}
 		for _, r := range p.records {
 			q.ledger.apply(r.key, r.value)
 		}
 		q.ledger.next = p.next
 		if p.end && p.next < end {
-			return q.ledger.strange - before, fmt.Errorf("kafka: %s could be read to offset %d of %d only: somebody writes to it in transactions", q.state.topic, p.next, end)
+			return q.ledger.unreadable - before, fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", q.state.topic, p.next, end)
 		}
 	}
-	return q.ledger.strange - before, nil
+	return q.ledger.unreadable - before, nil
 }
 
-// entry is a record for the state topic; a nil value is a tombstone.
+// stateEntry is a record for the state topic. A nil value is a tombstone.
 type stateEntry struct {
 	key   string
 	value []byte
 }
 
-// tombstoneOf takes a key away.
+// tombstoneOf returns the record that deletes a key.
 func tombstoneOf(key string) stateEntry { return stateEntry{key: key} }
 
-// note writes records to a compacted topic and returns when all are confirmed.
-func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) error {
-	return c.noteBy(ctx, c.producer, topic, entries...)
+// writeEntries writes records to a compacted topic and returns when all are confirmed.
+func (c *Client) writeEntries(ctx context.Context, topic string, entries ...stateEntry) error {
+	return c.writeEntriesWith(ctx, c.producer, topic, entries...)
 }
 
-func (c *Client) noteBy(ctx context.Context, by *producer, topic string, entries ...stateEntry) error {
+func (c *Client) writeEntriesWith(ctx context.Context, writer *producer, topic string, entries ...stateEntry) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, fmt.Errorf("no answer within %s", c.cfg.SendTimeout))
 	defer cancel()
-	waits := make([]*confirm, 0, len(entries))
+	waits := make([]*pendingWrite, 0, len(entries))
 	for _, e := range entries {
 		m := &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(e.key)}
 		if e.value != nil {
 			m.Value = sarama.ByteEncoder(e.value)
 		}
-		one, err := by.start(ctx, m, 0)
+		one, err := writer.start(ctx, m, 0)
 		if err != nil {
 			return err
 		}
@@ -109,24 +108,23 @@ func jsonEntry(key string, v any) (stateEntry, error) {
 	return stateEntry{key, value}, nil
 }
 
-// provisionState makes the state topic, or looks whether the one there is will do.
-// there is what look has found.
-func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error {
+// provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.
+func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.found(there)
-	if state := there[q.state.topic]; state != nil {
+	q.setTopicsLocked(existing)
+	if state := existing[q.state.topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
-	if err := q.c.createCompanion(q.info.DLQ+stateSuffix, stateKind, there[q.info.DLQ]); err != nil {
+	if err := q.client.createCompanion(q.info.DLQ+stateSuffix, stateTopic, existing[q.info.DLQ]); err != nil {
 		return err
 	}
 	q.hasState = true
 	return nil
 }
 
-// createCompanion creates a companion of a topic that exists, with as many replicas.
-func (c *Client) createCompanion(name string, k kind, of *sarama.TopicMetadata) error {
+// createCompanion creates a companion of an existing topic, with as many replicas.
+func (c *Client) createCompanion(name string, k topicKind, of *sarama.TopicMetadata) error {
 	settings, err := c.admin.settings(of.Name)
 	if err != nil {
 		return err
@@ -135,24 +133,22 @@ func (c *Client) createCompanion(name string, k kind, of *sarama.TopicMetadata) 
 	if c.cfg.NoProvisioning {
 		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
 	}
-	if _, err := c.admin.create(t, 0); err != nil {
+	if _, err := c.admin.createTopic(t, 0); err != nil {
 		return err
 	}
 	return c.admin.awaitLeaders(t.name)
 }
 
-// companion is a topic of ours that keeps the latest of each key, as it is made: what
-// became of a DLQ's letters, and the commands to a group.
-func companion(name string, k kind, replicas int16, minInSync string) ownTopic {
+// companion returns a compacted topic: a DLQ's state, or the commands to a group.
+func companion(name string, k topicKind, replicas int16, minInSync string) ownTopic {
 	t := ownTopic{name: name, kind: k, partitions: 1, replicas: replicas, settings: map[string]string{
 		"cleanup.policy": "compact",
-		// A race for the claim is decided by order, which compaction must not
-		// change while anybody looks.
+		// The order of records decides a race for a claim. Compaction must not change it meanwhile.
 		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
 		"segment.bytes":                  strconv.Itoa(16 << 20),
 		"unclean.leader.election.enable": "false",
 	}}
-	if k == controlKind {
+	if k == controlTopic {
 		t.settings["message.timestamp.type"] = "LogAppendTime" // the broker's clock times commands
 	}
 	if minInSync != "" {
@@ -162,7 +158,7 @@ func companion(name string, k kind, replicas int16, minInSync string) ownTopic {
 }
 
 func (q *deadQueue) checkState(partitions int) error {
-	settings, err := q.c.admin.settings(q.state.topic)
+	settings, err := q.client.admin.settings(q.state.topic)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// With Discard there is no DLQ. What is not retried is reported, and committed.
+// With Discard there is no DLQ: a message that is not retried is reported and committed.
 func TestDiscardMakesNoDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -59,11 +59,11 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
 		t.Errorf("the plan is %+v, %v", p, err)
 	}
-	there, err := kadm.NewClient(cl).ListTopics(t.Context())
-	if err != nil || !there.Has("orders.billing.retry") {
-		t.Errorf("there are the topics %v, %v", there.Names(), err)
+	existing, err := kadm.NewClient(cl).ListTopics(t.Context())
+	if err != nil || !existing.Has("orders.billing.retry") {
+		t.Errorf("there are the topics %v, %v", existing.Names(), err)
 	}
-	for _, name := range there.Names() {
+	for _, name := range existing.Names() {
 		if strings.Contains(name, ".dlq") {
 			t.Errorf("there is the topic %s", name)
 		}

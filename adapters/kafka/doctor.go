@@ -13,13 +13,13 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// doctor looks at one subscription.
+// examination is one call of Doctor.
 type examination struct {
 	*doctor.Diagnosis
 
-	c   *Client
-	l   *layout
-	how doctor.Examination
+	client  *Client
+	layout  *layout
+	options doctor.Examination
 }
 
 // Doctor checks the client's group and the topics on which messages of a topic wait. It checks that
@@ -34,55 +34,55 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	}
 	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, how}
 	if how.AnyPolicy {
-		l.adopt()
+		l.adoptLevels()
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy of the group is not given)")
 	}
-	if err := d.settings(); err != nil {
+	if err := d.checkSettings(); err != nil {
 		return nil, err
 	}
-	g := d.group(ctx)
-	d.policies(g)
-	if err := d.waiting(ctx, g); err != nil {
+	g := d.describeGroup(ctx)
+	d.checkPolicies(g)
+	if err := d.checkWaiting(ctx, g); err != nil {
 		return nil, err
 	}
-	return d.Diagnosis, d.abandoned(ctx)
+	return d.Diagnosis, d.checkAbandoned(ctx)
 }
 
-// abandoned looks for messages that wait for groups without members, as those of a group do that was renamed.
-func (d *examination) abandoned(ctx context.Context) error {
-	there, err := d.c.admin.topics()
+// checkAbandoned looks for messages that wait for groups without members, for example after a group was renamed.
+func (d *examination) checkAbandoned(ctx context.Context) error {
+	existing, err := d.client.admin.topics()
 	if err != nil {
 		return err
 	}
-	names := d.c.cfg.Names
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		rest, ok := strings.CutPrefix(name, d.l.origin+".")
+	names := d.client.cfg.Names
+	for _, name := range slices.Sorted(maps.Keys(existing)) {
+		rest, ok := strings.CutPrefix(name, d.layout.origin+".")
 		escaped, _, level := strings.Cut(rest, ".retry")
 		group := unescapeGroup(escaped)
-		if !ok || !level || group == d.l.group {
+		if !ok || !level || group == d.layout.group {
 			continue
 		}
-		if _, level = names.level(d.l.origin, group, name); !level && name != names.retry(d.l.origin, group) {
+		if _, level = names.level(d.layout.origin, group, name); !level && name != names.retry(d.layout.origin, group) {
 			continue
 		}
-		found, err := d.c.admin.sarama.DescribeConsumerGroups([]string{group})
+		found, err := d.client.admin.sarama.DescribeConsumerGroups([]string{group})
 		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
-			continue // it has members, or nobody knows
+			continue // it has members, or that is not known
 		}
 		lags, err := d.lags(ctx, group, []string{name})
 		if err != nil {
 			return err
 		}
-		if n := lags[name].all(); n > 0 {
+		if n := lags[name].total(); n > 0 {
 			d.Add(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
 		}
 	}
-	d.Checked = append(d.Checked, "what waits for other groups of the topic that have no members")
+	d.Checked = append(d.Checked, "messages that wait for other groups of the topic without members")
 	return nil
 }
 
-// adopt takes the levels that there are for those of the policy.
-func (l *layout) adopt() {
+// adoptLevels takes the existing levels for those of the policy.
+func (l *layout) adoptLevels() {
 	l.topics = slices.DeleteFunc(l.topics, func(t ownTopic) bool { return t.kind == delayTopic && !t.exists })
 	l.ladder = nil
 	for i := range l.topics {
@@ -99,16 +99,16 @@ func (l *layout) adopt() {
 	l.policy = l.policy.WithDefaults()
 }
 
-// settings looks whether the topics are there and can hold the policy.
-func (d *examination) settings() error {
-	for _, t := range d.l.topics {
+// checkSettings checks whether the topics exist and can hold the policy.
+func (d *examination) checkSettings() error {
+	for _, t := range d.layout.topics {
 		if !t.exists && !t.rung {
-			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
+			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
-	err := d.c.verify(d.l)
-	found := slices.Concat(d.l.unfit, d.l.warnings)
+	err := d.client.verify(d.layout)
+	found := slices.Concat(d.layout.unfit, d.layout.warnings)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		found = append(refused.Problems, found...)
 	} else if err != nil {
@@ -116,7 +116,7 @@ func (d *examination) settings() error {
 	}
 	for _, p := range found {
 		name, setting, _ := strings.Cut(strings.TrimPrefix(p.Field, "topic "), " ")
-		if name == p.Field || p.Value == "missing" { // of this client's configuration, or told already
+		if name == p.Field || p.Value == "missing" { // it is about the client's configuration, or reported already
 			continue
 		}
 		kind := doctor.SymptomSettings
@@ -128,70 +128,70 @@ func (d *examination) settings() error {
 	return nil
 }
 
-// waiting looks at what lies on the topics, and who reads it.
-func (d *examination) waiting(ctx context.Context, g *groupState) error {
-	topics := []string{d.l.origin}
-	for _, t := range d.l.topics {
+// checkWaiting checks how many messages wait, who reads them, and whether they are late.
+func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
+	topics := []string{d.layout.origin}
+	for _, t := range d.layout.topics {
 		if t.waits() && t.exists {
 			topics = append(topics, t.name)
 		}
 	}
-	lags, err := d.lags(ctx, d.l.group, topics)
+	lags, err := d.lags(ctx, d.layout.group, topics)
 	if err != nil {
 		return err
 	}
-	if lags == nil { // d says why
-		d.NotChecked = append(d.NotChecked, "what waits, and what is late (offsets of the group are needed for that)")
+	if lags == nil { // lags has found no permission
+		d.NotChecked = append(d.NotChecked, "what waits, and what is late (that needs the offsets of the group)")
 		return nil
 	}
-	d.reads(g, lags)
-	for _, t := range d.l.topics {
+	d.checkReaders(g, lags)
+	for _, t := range d.layout.topics {
 		if !t.waits() || !t.exists {
 			continue
 		}
-		n := lags[t.name].all()
+		n := lags[t.name].total()
 		switch {
 		case t.old && n == 0:
 			d.Add(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
 		case t.old:
 			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
-		case g.reads(d.l.origin) && !g.reads(t.name) && n > 0:
-			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepEvery*lookEvery))
+		case g.reads(d.layout.origin) && !g.reads(t.name) && n > 0:
+			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
 		}
-		if err := d.late(ctx, t, lags[t.name]); err != nil {
+		if err := d.checkLate(ctx, t, lags[t.name]); err != nil {
 			return err
 		}
 	}
 	d.Checked = append(d.Checked, "what waits, and whether it is late")
-	if !d.how.AnyPolicy {
+	if !d.options.AnyPolicy {
 		d.Checked = append(d.Checked, "levels of older policies")
 	}
 	return nil
 }
 
-// reads looks whether somebody reads what waits.
-func (d *examination) reads(g *groupState, lags map[string]lag) {
+// checkReaders checks whether a member reads the messages that wait.
+func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 	if g == nil {
-		return // it is said already why nobody knows
+		return // describeGroup has reported why
 	}
 	var sum, retries int64
 	for topic, lag := range lags {
-		sum += lag.all()
-		if topic != d.l.origin {
-			retries += lag.all()
+		sum += lag.total()
+		if topic != d.layout.origin {
+			retries += lag.total()
 		}
 	}
-	if sum > 0 && !g.reads(d.l.origin) {
-		d.Add(doctor.SymptomConsumer, d.l.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.l.origin, sum, retries))
+	if sum > 0 && !g.reads(d.layout.origin) {
+		d.Add(doctor.SymptomConsumer, d.layout.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.origin, sum, retries))
 	}
 }
 
-// late looks at the oldest record of each partition that is not settled.
-func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
-	log := logReader{d.c.admin.client, t.name}
+// checkLate checks the oldest unsettled record of each partition.
+func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) error {
+	log := logReader{d.client.admin.client, t.name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		left := waiting[p]
-		if left.n() <= 0 {
+		if left.count() <= 0 {
 			continue
 		}
 		page, err := log.read(ctx, p, left.from)
@@ -199,24 +199,24 @@ func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
 			return err
 		}
 		if len(page.records) == 0 {
-			continue // what ends a transaction
+			continue // only markers of transactions
 		}
 		rec := page.records[0]
-		leaves := rec.at.Add(t.level)
-		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leaves)) {
-			leaves = due
+		leavesAt := rec.at.Add(t.level)
+		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leavesAt)) {
+			leavesAt = due
 		}
-		if over := time.Since(leaves); over > d.how.WithDefaults().Late {
+		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
 			d.Add(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
-				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.n()))
+				rec.offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
 		}
 	}
 	return nil
 }
 
-// dueOf reads when a record is due, where it says so.
-func dueOf(rec *fetched) (due time.Time, ok bool) {
-	_, ours := split(rec.headers)
+// dueOf returns when a record is due, if its headers say so.
+func dueOf(rec *fetchedRecord) (due time.Time, ok bool) {
+	_, ours := splitHeaders(rec.headers)
 	for _, h := range ours {
 		if h != nil && string(h.Key) == redeliver.HeaderDue {
 			due, err := time.Parse(time.RFC3339Nano, string(h.Value))

@@ -12,33 +12,33 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// patient is a group on a Kafka, and the policy that it is said to run.
-type patient struct {
-	place
+// doctorCase is a group on a Kafka, and the policy that Doctor gets.
+type doctorCase struct {
+	fixture
 	policy redeliver.Policy
 }
 
-func newPatient(t *testing.T) *patient {
+func newDoctorCase(t *testing.T) *doctorCase {
 	t.Helper()
-	return &patient{onKafka(t), redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: []time.Duration{time.Second, time.Minute}}}
+	return &doctorCase{onKafka(t), redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: []time.Duration{time.Second, time.Minute}}}
 }
 
-func (p *patient) config(policy redeliver.Policy) kafka.Config {
+func (p *doctorCase) config(policy redeliver.Policy) kafka.Config {
 	return kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
 }
 
-// member has somebody read the topic with a policy.
-func (p *patient) member(t *testing.T, policy redeliver.Policy) (*kafka.Client, *events) {
+// member starts a member of the group with a policy.
+func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*kafka.Client, *events) {
 	t.Helper()
 	c, ev := open(t, p.config(policy))
 	kafka.SweepEvery(c, time.Hour) // until then it does not look for levels again
 	route(t, c, p.topic, failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return c, ev
 }
 
-// provision makes the topics of a policy, which nobody reads.
-func (p *patient) provision(t *testing.T, policy redeliver.Policy) {
+// provision creates the topics of a policy without a member.
+func (p *doctorCase) provision(t *testing.T, policy redeliver.Policy) {
 	t.Helper()
 	c, _ := open(t, p.config(policy))
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -46,15 +46,15 @@ func (p *patient) provision(t *testing.T, policy redeliver.Policy) {
 	}
 }
 
-// waits puts a message on a level, due at a time.
-func (p *patient) waits(t *testing.T, level string, due time.Time) {
+// putWaiting writes a message to a level.
+func (p *doctorCase) putWaiting(t *testing.T, level string, due time.Time) {
 	t.Helper()
 	put(t, p.addrs, ours(p.ours("retry."+level), "waits", redeliver.State{
 		ID: "waits", Group: p.group, Origin: p.topic, Attempts: 1, Due: due, Source: redeliver.Source{Known: true},
 	}))
 }
 
-func (p *patient) examine(t *testing.T, how doctor.Examination) *doctor.Diagnosis {
+func (p *doctorCase) examine(t *testing.T, how doctor.Examination) *doctor.Diagnosis {
 	t.Helper()
 	c, _ := open(t, p.config(p.policy))
 	d, err := c.Doctor(t.Context(), p.topic, how)
@@ -67,9 +67,8 @@ func (p *patient) examine(t *testing.T, how doctor.Examination) *doctor.Diagnosi
 	return d
 }
 
-// has fails the test unless the symptoms are these and no others: each is "kind place
-// part of the text".
-func has(t *testing.T, d *doctor.Diagnosis, want ...string) {
+// wantSymptoms fails the test unless the diagnosis has exactly these symptoms, each as "kind place part of the text".
+func wantSymptoms(t *testing.T, d *doctor.Diagnosis, want ...string) {
 	t.Helper()
 	for i, s := range d.Symptoms {
 		if i < len(want) {
@@ -85,18 +84,18 @@ func has(t *testing.T, d *doctor.Diagnosis, want ...string) {
 	}
 }
 
-func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
+func TestOnKafkaDoctorFindsNothingInAHealthyGroup(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	p.member(t, p.policy)
 	p.member(t, p.policy)
 	write(t, p.addrs, order(p.topic, "a"))
-	p.waits(t, "1m", time.Now().Add(time.Minute))
+	p.putWaiting(t, "1m", time.Now().Add(time.Minute))
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		d := p.examine(t, how)
-		has(t, d)
+		wantSymptoms(t, d)
 		checked, unchecked := 6, 0
-		if how.AnyPolicy { // levels of older policies are not
+		if how.AnyPolicy { // levels of older policies are not checked
 			checked, unchecked = 5, 1
 		}
 		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
@@ -105,70 +104,70 @@ func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
 	}
 }
 
-func TestOnKafkaADoctorFindsWhatNobodyReads(t *testing.T) {
+func TestOnKafkaDoctorFindsUnreadMessages(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	d := p.examine(t, doctor.Examination{})
-	has(t, d, "missing "+p.ours("retry.1s")+" does not exist", "missing "+p.ours("retry.1m")+" does not exist", "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
-	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
+	wantSymptoms(t, d, "missing "+p.ours("retry.1s")+" does not exist", "missing "+p.ours("retry.1m")+" does not exist", "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
+	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" does not exist", "missing "+p.ours("dlq")+" does not exist")
 	p.provision(t, p.policy)
-	has(t, p.examine(t, doctor.Examination{})) // nothing waits
-	p.waits(t, "1m", time.Now().Add(time.Minute))
+	wantSymptoms(t, p.examine(t, doctor.Examination{})) // nothing waits
+	p.putWaiting(t, "1m", time.Now().Add(time.Minute))
 	write(t, p.addrs, order(p.topic, "a"))
-	has(t, p.examine(t, doctor.Examination{}), "consumer "+p.group+" about 2 messages wait, 1 of them retries")
+	wantSymptoms(t, p.examine(t, doctor.Examination{}), "consumer "+p.group+" about 2 messages wait, 1 of them retries")
 }
 
-func TestOnKafkaADoctorFindsWhatIsLate(t *testing.T) {
+func TestOnKafkaDoctorFindsLateMessages(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	p.provision(t, p.policy)
-	p.waits(t, "1m", time.Now().Add(-10*time.Minute))
-	p.waits(t, "1m", time.Now().Add(time.Minute))
-	p.waits(t, "1s", time.Now().Add(-10*time.Minute))
-	nobody := "consumer " + p.group + " 3 of them retries"
-	has(t, p.examine(t, doctor.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" from it to the end there are 2 records")
-	has(t, p.examine(t, doctor.Examination{Late: time.Hour}), nobody)
+	p.putWaiting(t, "1m", time.Now().Add(-10*time.Minute))
+	p.putWaiting(t, "1m", time.Now().Add(time.Minute))
+	p.putWaiting(t, "1s", time.Now().Add(-10*time.Minute))
+	noReader := "consumer " + p.group + " 3 of them retries"
+	wantSymptoms(t, p.examine(t, doctor.Examination{}), noReader, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" from it to the end there are 2 records")
+	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), noReader)
 }
 
-// A level that a policy has left is found, whether anything waits on it or not.
-func TestOnKafkaADoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
+// Levels of an older policy are found, whether messages wait on them or not.
+func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}})
 	p.provision(t, p.policy)
-	p.waits(t, "1h", time.Now().Add(time.Hour))
+	p.putWaiting(t, "1h", time.Now().Add(time.Hour))
 	p.member(t, p.policy)
 	empty, left := "orphan "+p.ours("retry.10m")+" and empty: delete it", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
-	has(t, p.examine(t, doctor.Examination{}), empty, left)
-	has(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot tell
-	// One that comes when the members have looked is read by nobody for a while.
+	wantSymptoms(t, p.examine(t, doctor.Examination{}), empty, left)
+	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot know
+	// A level that is created after the members' check has no reader for a while.
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Hour), Levels: []time.Duration{2 * time.Hour}})
-	p.waits(t, "2h", time.Now().Add(time.Hour))
-	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
+	p.putWaiting(t, "2h", time.Now().Add(time.Hour))
+	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
 }
 
-func TestOnKafkaADoctorFindsMembersWithDifferentPolicies(t *testing.T) {
+func TestOnKafkaDoctorFindsMembersWithDifferentPolicies(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	other := p.policy
 	other.MaxRetries = 1
 	_, first := p.member(t, p.policy)
-	has(t, p.examine(t, doctor.Examination{}))
+	wantSymptoms(t, p.examine(t, doctor.Examination{}))
 	p.member(t, other)
-	first.joined(t, 2) // after the rebalance the first one says it again
+	first.awaitJoined(t, 2) // after the rebalance it reports its assignment again
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
-		has(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
+		wantSymptoms(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
 	}
 	p.policy = redeliver.Policy{MaxRetries: 7, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: p.policy.Levels}
-	alone := newPatient(t)
+	alone := newDoctorCase(t)
 	alone.member(t, other)
-	has(t, alone.examine(t, doctor.Examination{AnyPolicy: true}))
-	has(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" a policy other than the given one")
+	wantSymptoms(t, alone.examine(t, doctor.Examination{AnyPolicy: true}))
+	wantSymptoms(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" a policy other than the given one")
 }
 
-func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
+func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	p.provision(t, p.policy)
 	adm := kadm.NewClient(independent(t, p.addrs))
 	alter := func(topic, name, value string) {
@@ -180,20 +179,20 @@ func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
 	}
 	alter(p.ours("retry.1m"), "retention.ms", "3600000")
 	alter(p.ours("dlq"), "cleanup.policy", "compact")
-	eventually(t, "the settings have come everywhere", func() bool {
+	eventually(t, "all brokers have the settings", func() bool {
 		return len(p.examine(t, doctor.Examination{}).Symptoms) == 2
 	})
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
-		has(t, p.examine(t, how), "retention "+p.ours("retry.1m")+" retention.ms is 3600000: must be -1", "settings "+p.ours("dlq")+" cleanup.policy is compact")
+		wantSymptoms(t, p.examine(t, how), "retention "+p.ours("retry.1m")+" retention.ms is 3600000: must be -1", "settings "+p.ours("dlq")+" cleanup.policy is compact")
 	}
 }
 
-// What waits for a group whose members have another name now is read by nobody, which the doctor once did not find.
-func TestADoctorFindsRetriesOfARenamedGroup(t *testing.T) {
+// Messages of a group that was renamed have no reader. Doctor once did not find them.
+func TestDoctorFindsRetriesOfARenamedGroup(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	p.provision(t, p.policy)
-	p.waits(t, "1s", time.Now().Add(-time.Hour))
+	p.putWaiting(t, "1s", time.Now().Add(-time.Hour))
 	left := p.ours("retry.1s")
 	p.group += "-renamed"
 	p.member(t, p.policy)

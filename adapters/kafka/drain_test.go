@@ -14,13 +14,12 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A retry that ends with its member may stand above others that wait: the next owner has these, and not the one that was
-// settled.
-func TestOnKafkaTheNextOwnerPassesOverWhatADrainHasSettled(t *testing.T) {
+// A retry that settles in a drain may be above others that wait. The next owner reads those, and not the settled one.
+func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	topic := p.ours("retry.1s")
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, RetryPartitions: 1, DrainTimeout: drains,
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, RetryPartitions: 1, DrainTimeout: longDrain,
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}}}
 	c, ev := open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -32,7 +31,7 @@ func TestOnKafkaTheNextOwnerPassesOverWhatADrainHasSettled(t *testing.T) {
 		<-leave
 		return nil
 	})
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	now := time.Now()
 	waiting := func(id string, wait time.Duration) *kgo.Record {
 		return ours(topic, id, redeliver.State{
@@ -40,7 +39,7 @@ func TestOnKafkaTheNextOwnerPassesOverWhatADrainHasSettled(t *testing.T) {
 		})
 	}
 	put(t, p.addrs, waiting("below", time.Hour), waiting("runs", 0), waiting("above", time.Hour))
-	closed := closing(t, c, <-entered)
+	closed := beginClose(t, c, <-entered)
 	close(leave)
 	if err := <-closed; err != nil {
 		t.Fatal(err)
@@ -53,18 +52,18 @@ func TestOnKafkaTheNextOwnerPassesOverWhatADrainHasSettled(t *testing.T) {
 	}
 	next, after := open(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
-	eventually(t, "the others wait", func() bool { return after.inHand() == redeliver.Load{Held: 2} })
+	eventually(t, "the others wait", func() bool { return after.lastLoad() == redeliver.Load{Held: 2} })
 	if ran := after.attempts(); len(ran) != 0 {
 		t.Errorf("then ran %v, want none", ran)
 	}
 }
 
-// drains is a drain timeout that does not end by itself.
-const drains = 50 * time.Second
+// longDrain is a drain timeout that no test reaches.
+const longDrain = 50 * time.Second
 
-// taken subscribes by hand to a partition with the records a0, a1, b and c, of
-// which the first two have one key, and takes all but a1, which stands behind a0.
-func taken(t *testing.T, p place, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
+// receiveThree subscribes to a partition with the records a0, a1, b and c, and receives all but a1. The first two share
+// a key, so a1 waits for a0.
+func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
 	t.Helper()
 	c, _ = open(t, cfg)
 	out, err := c.Subscriber().Subscribe(context.Background(), p.topic)
@@ -88,8 +87,8 @@ func taken(t *testing.T, p place, cfg kafka.Config) (c *kafka.Client, out <-chan
 	return c, out, msgs
 }
 
-// closing begins to close a client and returns when the drain of msg's lane has begun.
-func closing(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
+// beginClose begins to close a client, and returns when the drain of msg's lane has begun.
+func beginClose(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
 	t.Helper()
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(context.Background()) }()
@@ -98,35 +97,34 @@ func closing(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
 	return closed
 }
 
-// One that takes no more holds up nobody.
-func TestOnKafkaADrainTakesBackWhatNobodyTakes(t *testing.T) {
+// A subscriber that receives no more messages does not block the drain.
+func TestOnKafkaADrainReturnsUnreceivedMessages(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, _, msgs := taken(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains})
+	c, _, msgs := receiveThree(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: longDrain})
 	msgs["a0"].Ack()
 	begin := time.Now()
-	closed := closing(t, c, msgs["c"])
+	closed := beginClose(t, c, msgs["c"])
 	msgs["b"].Ack()
 	msgs["c"].Ack()
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took >= drains {
-		t.Errorf("waited %s for a consumer that takes no more", took)
+	if took := time.Since(begin); took >= longDrain {
+		t.Errorf("waited %s for a consumer that receives no more", took)
 	}
 	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 1 {
 		t.Errorf("committed up to %d, want 1: a1 has not run", off)
 	}
 }
 
-// What is nacked at the end comes back uncounted, and the next of its key must
-// not run before it.
-func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
+// A message that is nacked in a drain is returned without counting, and the next one of its key must not run before it.
+func TestOnKafkaADrainBeginsNoMessageBehindAReturnedOne(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains}
-	c, out, msgs := taken(t, p, cfg)
-	closed := closing(t, c, msgs["c"])
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: longDrain}
+	c, out, msgs := receiveThree(t, p, cfg)
+	closed := beginClose(t, c, msgs["c"])
 	msgs["a0"].Nack()
 	msgs["b"].Ack()
 	msgs["c"].Ack()
@@ -142,13 +140,13 @@ func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
 	}
 }
 
-// A record that waits at the end is below one that was settled without a handler, for example a copy of a record that had gone
-// further. The copy must not come again: with PerKey nothing would say that it is a copy.
-func TestOnKafkaACopyThatWasDroppedDoesNotComeAgain(t *testing.T) {
+// A record that still waits at the end is below one that was settled without a handler, such as a copy that was out of
+// date. The copy must not run again, because with PerKey nothing would show that it is a copy.
+func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Hour}
-	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(levels...), MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -156,23 +154,23 @@ func TestOnKafkaACopyThatWasDroppedDoesNotComeAgain(t *testing.T) {
 	origin := []*kgo.Record{keyed(p, "waits", "waits"), keyed(p, "twice", "twice")}
 	put(t, p.addrs, origin...)
 	put(t, p.addrs,
-		left(p, levels[1], "waits", "waits", 0, 1, time.Hour, origin[0].Timestamp),
-		left(p, levels[1], "twice", "twice", 1, 1, 0, origin[1].Timestamp),
-		left(p, levels[0], "twice", "twice", 1, 2, time.Second, origin[1].Timestamp),
+		leftOnLevel(p, levels[1], "waits", "waits", 0, 1, time.Hour, origin[0].Timestamp),
+		leftOnLevel(p, levels[1], "twice", "twice", 1, 1, 0, origin[1].Timestamp),
+		leftOnLevel(p, levels[0], "twice", "twice", 1, 2, time.Second, origin[1].Timestamp),
 	)
 	succeeds := func(context.Context, *sarama.ConsumerMessage) error { return nil }
 	ev, stop := consume(t, p, cfg, succeeds)
 	ev.awaitEnds(t, "twice")
-	eventually(t, "its copy is dropped", func() bool { return ev.inHand() == redeliver.Load{Held: 1} })
+	eventually(t, "its copy is dropped", func() bool { return ev.lastLoad() == redeliver.Load{Held: 1} })
 	stop()
 	if ran := ev.attempts(); ran["twice"] != 1 || ran["waits"] != 0 {
 		t.Errorf("ran %v", ran)
 	}
 	after, stop := consume(t, p, cfg, succeeds)
-	put(t, p.addrs, keyed(p, "twice", "last")) // a copy that came again would run before it
+	put(t, p.addrs, keyed(p, "twice", "last")) // a copy would run before it
 	after.awaitEnds(t, "last")
 	stop()
 	if ran := after.attempts(); len(ran) != 1 {
-		t.Errorf("then ran %v, want the last alone", ran)
+		t.Errorf("then ran %v, want only the last", ran)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// kafkaWith starts a Kafka inside the process for an example. Its topic orders has one record for each value.
+// kafkaWith starts an in-process Kafka for an example. Its topic orders has one record for each value.
 func kafkaWith(values ...string) (brokers []string, end func()) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {

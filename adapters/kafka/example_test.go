@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// A page of docs shows a part of it; a test compares them.
+// A page of docs shows a part of it. A test compares them.
 func ExamplePublisher() { //nolint:testableexamples // it needs a broker
 	if err := publishing(context.Background(), invoice); err != nil {
 		log.Fatal(err)
@@ -37,8 +37,8 @@ func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 	router.AddMiddleware(middleware.Retry())
 
 	publisher := billing.Publisher()
-	order := message.NewMessage("4711", []byte(`{"euros":40}`)) // its UUID is its id through all attempts
-	kafka.SetKey(order, []byte("customer-17"))                  // of one key one runs after another
+	order := message.NewMessage("4711", []byte(`{"euros":40}`)) // its UUID is its id in all attempts
+	kafka.SetKey(order, []byte("customer-17"))                  // messages of one key run one after another
 	if err := publisher.Publish("orders", order); err != nil {  // nil: all in-sync replicas have it
 		return err
 	}
@@ -58,7 +58,7 @@ func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 	return router.Run(ctx)
 }
 
-// The README shows a part of it; a test compares them.
+// The README shows a part of it. A test compares them.
 func ExampleConsume() {
 	brokers, end := kafkaWith("4711")
 	defer end()
@@ -76,7 +76,7 @@ func ExampleConsume() {
 
 func consuming(ctx context.Context, brokers []string, charge func(context.Context, []byte) error) error {
 	config := sarama.NewConfig()
-	config.Consumer.Offsets.Initial = sarama.OffsetOldest // sarama's default skips what was written before the group existed
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest // sarama's default skips records from before the group existed
 	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func invoice(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{message.NewMessage("invoice-"+msg.UUID, msg.Payload)}, nil
 }
 
-// A service that runs its consumer group itself goes on doing so.
+// A service keeps running its own consumer group.
 func ExampleWrap() {
 	brokers, end := kafkaWith("4711")
 	defer end()
@@ -129,7 +129,7 @@ func ExampleWrap() {
 	// Output: charged 4711
 }
 
-// Up to three records at once, each with an answer of its own.
+// Up to three records at once, each with its own answer.
 func ExampleConsumeBatch() {
 	brokers, end := kafkaWith("4711", "4712", "")
 	defer end()

@@ -11,11 +11,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// TLS and SASL are fields of sarama's configuration. A page of docs shows a part of it; a test compares them.
+// TLS and SASL are fields of sarama's configuration. A page of docs shows a part of it. A test compares them.
 func ExampleOpen_tls() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	config := sarama.NewConfig()
-	config.Consumer.Offsets.Initial = sarama.OffsetOldest // sarama's default skips what was written before the group existed
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest // sarama's default skips records from before the group existed
 	config.Net.TLS.Enable = true
 	config.Net.TLS.Config = &tls.Config{MinVersion: tls.VersionTLS12}
 	config.Net.SASL.Enable = true

@@ -13,14 +13,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// enough is how long a test waits for what the fault prevents.
-const enough = 15 * time.Second
+// failureWait is how long a test waits for an event that the fault prevents.
+const failureWait = 15 * time.Second
 
-// within reports whether ok holds within enough.
-func within(ok func() bool) bool {
+// holdsWithin reports whether ok holds within failureWait.
+func holdsWithin(ok func() bool) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(enough)
+	deadline := time.After(failureWait)
 	for !ok() {
 		select {
 		case <-tick.C:
@@ -32,28 +32,28 @@ func within(ok func() bool) bool {
 }
 
 // With PerKey no partition of an origin is read while the origin has more partitions than the levels.
-func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
+func TestExpectedFailurePerKeyANewPartitionStopsAllPartitions(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	cfg := unhurried(nil)
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := withLongTimeouts(nil)
 	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond), Sarama: cfg})
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond), Sarama: cfg})
 	route(t, c, p.topic, func(*message.Message) error { return nil })
-	ev.joined(t, 1)
-	grow(t, p, 5)
+	ev.awaitJoined(t, 1)
+	addPartitions(t, p, 5)
 	ev.await(t, 2, is[redeliver.SubscriptionChanged]) // it has noticed
-	ids := on(t, p, "a-", 4)
-	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
-		t.Errorf("%d of %d messages on the partitions that have levels ran within %s", len(ev.attempts()), len(ids), enough)
+	ids := putOnPartitions(t, p, "a-", 4)
+	if !holdsWithin(func() bool { return len(ev.attempts()) == len(ids) }) {
+		t.Errorf("%d of %d messages on the partitions that have levels ran within %s", len(ev.attempts()), len(ids), failureWait)
 	}
 }
 
-// Each Subscribe is a member of the group. So each topic that a process subscribes to, starts or stops rebalances all
-// other topics of all processes.
+// Each Subscribe is a member of the group. So a process that starts or stops reading one topic rebalances all other
+// topics of all processes.
 func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 	t.Parallel()
 	topics := []string{"orders", "refunds", "returns"}
-	p := place{addrs: fake(t, topics...).ListenAddrs(), group: "billing"}
+	p := fixture{addrs: fake(t, topics...).ListenAddrs(), group: "billing"}
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	for _, topic := range topics {
 		route(t, c, topic, func(*message.Message) error { return nil })
@@ -65,8 +65,8 @@ func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
 	}
 }
 
-// membersOf returns a function that asks how many members a group has.
-func membersOf(t *testing.T, p place) func() int {
+// membersOf returns a function that asks for the number of members of a group.
+func membersOf(t *testing.T, p fixture) func() int {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	return func() int {

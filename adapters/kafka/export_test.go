@@ -2,20 +2,20 @@ package kafka
 
 import "time"
 
-// SweepEvery makes the subscriptions of c give back settled records so often.
-func SweepEvery(c *Client, d time.Duration) { c.sweepEvery = d }
+// SweepEvery sets how often the subscriptions of c delete settled records.
+func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
 
-// What tests of names need.
+// Names for tests.
 var (
-	Base          = base
-	EscapeGroup   = escapeGroup
-	UnescapeGroup = unescapeGroup
+	Base              = baseName
+	EscapeGroupName   = escapeGroup
+	UnescapeGroupName = unescapeGroup
 )
 
 const LongestBase = maxTopic - maxSuffix
 
-// DelayTopic is the name of a delay topic; LevelOf reads its level back.
-func DelayTopic(topic, group string, level time.Duration) string {
+// DelayTopicName returns the name of a delay topic. LevelOf reads its level.
+func DelayTopicName(topic, group string, level time.Duration) string {
 	return Names{}.delay(topic, group, level)
 }
 
@@ -23,9 +23,9 @@ func LevelOf(topic, group, name string) (time.Duration, bool) {
 	return Names{}.level(topic, group, name)
 }
 
-// Look has the readers of w look for levels of other policies now.
+// Look makes the readers of w look for levels of other policies now.
 func Look(w *Wrapped) {
 	for _, r := range w.readers {
-		_, _ = r.look()
+		_, _ = r.checkTopics()
 	}
 }

@@ -17,14 +17,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// quick is a policy with one level of 100 ms, and a rest that is too short for it: a write that is some tens of milliseconds
-// late still goes there.
+// quick is a policy with one level of 100 ms, which also fits a write that is some tens of milliseconds late.
 func quick(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
-// unacked is the lowest offset of a partition that the group has not committed;
-// 0 when it has committed nothing.
+// unacked returns the lowest uncommitted offset of a partition. It is 0 if the group has committed nothing.
 func unacked(t *testing.T, addrs []string, group, topic string, partition int32) int64 {
 	t.Helper()
 	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), group)
@@ -38,7 +36,7 @@ func unacked(t *testing.T, addrs []string, group, topic string, partition int32)
 	return max(0, o.At)
 }
 
-func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
+func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		topic   string
@@ -57,7 +55,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			refuse := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: c.topic, Err: kerr.NotEnoughReplicas, Count: -1}
-			due := refuse // where it would go once its time is over
+			due := refuse // the next topic of the message
 			due.Topic = "orders.billing.retry"
 			fault := cluster.Fault(refuse, due)
 			var runs atomic.Int32
@@ -83,19 +81,19 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 				return n
 			}
 			if changes("intake paused") != 1 || changes("intake resumed") != 0 {
-				t.Error("the intake is not paused, or was told so more than once")
+				t.Error("the intake is not paused, or was reported more than once")
 			}
-			put(t, addrs, order("orders", "b")) // comes while the intake is paused
+			put(t, addrs, order("orders", "b")) // it comes while the intake is paused
 			ev.await(t, 3, is[redeliver.PublishFailed])
 			if n := runs.Load(); n != 1 {
 				t.Errorf("%d handlers ran while the intake was paused", n)
 			}
 			if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
-				t.Errorf("offset %d is committed although nothing took the message", off)
+				t.Errorf("offset %d is committed although the message was written nowhere", off)
 			}
 			fault.Remove()
 			ev.await(t, 2, c.taken)
-			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakeResumed))
 			ev.awaitEnds(t, "a", "b")
 			eventually(t, "both are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 2 })
 			ev.noneEarly(t)
@@ -111,9 +109,9 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The broker has the record and says that it timed out: the idempotent producer
-// sends the same again, and the broker knows it.
-func TestATimeOutAfterTheAppendLosesNothing(t *testing.T) {
+// The broker has the record but reports a timeout. The idempotent producer sends it again, and the broker recognizes
+// it.
+func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.dlq"} {
 		t.Run(topic, func(t *testing.T) {
@@ -148,8 +146,8 @@ func TestATimeOutAfterTheAppendLosesNothing(t *testing.T) {
 	}
 }
 
-func TestGroupTroubleLosesNothing(t *testing.T) {
-	for name, trouble := range map[string]func(c *kfake.Cluster) *kfake.FaultHandle{
+func TestGroupErrorsLoseNothing(t *testing.T) {
+	for name, inject := range map[string]func(c *kfake.Cluster) *kfake.FaultHandle{
 		"the coordinator moves": func(c *kfake.Cluster) *kfake.FaultHandle { c.RehashCoordinators(); return nil },
 		"the leaders move":      func(c *kfake.Cluster) *kfake.FaultHandle { c.ShufflePartitionLeaders(); return nil },
 		"commits fail": func(c *kfake.Cluster) *kfake.FaultHandle {
@@ -176,7 +174,7 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 			addrs := cluster.ListenAddrs()
 			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			route(t, cl, "orders", failFirst(0))
-			ev.joined(t, 1)
+			ev.awaitJoined(t, 1)
 			const rounds = 3
 			var every []string
 			for i := range rounds {
@@ -188,7 +186,7 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 				}
 				write(t, addrs, recs...)
 				ev.await(t, i*100+20, is[redeliver.Attempted])
-				if fault := trouble(cluster); fault != nil {
+				if fault := inject(cluster); fault != nil {
 					if err := fault.Wait(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
@@ -207,17 +205,17 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 	}
 }
 
-// tells reports whether an event is a change of the subscription.
-func tells(to redeliver.Change) func(redeliver.Event) bool {
+// isChange matches a change of the subscription.
+func isChange(to redeliver.Change) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
 		return ok && c.Change == to
 	}
 }
 
-// A try that has no answer within SendTimeout may still succeed, and a second one
-// beside it would be a second copy, which climbs the ladder on its own.
-func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
+// A write without an answer within SendTimeout may still succeed. A second write beside it would be a second copy with
+// its own retries.
+func TestASlowWriteIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for topic, taken := range map[string]func(redeliver.Event) bool{
 		"orders.billing.retry.100ms": is[redeliver.RetryScheduled], "orders.billing.dlq": is[redeliver.DeadLettered],
@@ -245,11 +243,11 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 				f, ok := e.(redeliver.PublishFailed)
 				return ok && f.Where == topic
 			})
-			ev.await(t, 1, tells(redeliver.ChangeIntakePaused))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakePaused))
 			close(answer)
 			ev.await(t, 1, taken)
 			ev.awaitEnds(t, "a")
-			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
+			ev.await(t, 1, isChange(redeliver.ChangeIntakeResumed))
 			ev.noneEarly(t)
 			if n := count(t, addrs, topic); n != 1 {
 				t.Errorf("%d records on %s, want 1", n, topic)

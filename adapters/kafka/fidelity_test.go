@@ -20,8 +20,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// strange are records that a map of strings cannot hold.
-func strange(topic, group string) []*kgo.Record {
+// unusualRecords returns records that a map of strings cannot represent.
+func unusualRecords(topic, group string) []*kgo.Record {
 	born := time.UnixMilli(1_600_000_000_123)
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	return []*kgo.Record{
@@ -32,7 +32,7 @@ func strange(topic, group string) []*kgo.Record {
 			{Key: "z", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "z", Value: []byte("3")},
 			{Key: "binary", Value: binary}, {Key: "null", Value: nil}, {Key: "empty", Value: []byte{}}, {Key: "", Value: []byte("no name")},
 		}},
-		// A service that copies headers onward.
+		// A service that copies headers.
 		{Topic: topic, Partition: 3, Timestamp: born, Key: []byte("copied"), Value: []byte("v"), Headers: []kgo.RecordHeader{
 			{Key: "mine", Value: []byte("1")}, {Key: redeliver.HeaderAttempt, Value: []byte("77")}, {Key: redeliver.HeaderGroup, Value: []byte(group)},
 			{Key: redeliver.HeaderDue, Value: []byte("9999-01-01T00:00:00Z")}, {Key: redeliver.HeaderReason, Value: []byte("exhausted")}, {Key: "last", Value: []byte("2")},
@@ -40,8 +40,8 @@ func strange(topic, group string) []*kgo.Record {
 	}
 }
 
-// picture is all that a record says, nil and empty told apart.
-func picture(key, value []byte, headers []kgo.RecordHeader) string {
+// recordPicture formats all parts of a record. It distinguishes nil from empty.
+func recordPicture(key, value []byte, headers []kgo.RecordHeader) string {
 	show := func(b []byte) string {
 		if b == nil {
 			return "null"
@@ -51,22 +51,22 @@ func picture(key, value []byte, headers []kgo.RecordHeader) string {
 	return fmt.Sprintf("key %s value %s headers %s", show(key), show(value), text(headers))
 }
 
-func seenBy(rec *sarama.ConsumerMessage) string {
+func consumedPicture(rec *sarama.ConsumerMessage) string {
 	var hs []kgo.RecordHeader
 	for _, h := range rec.Headers {
 		hs = append(hs, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 	}
-	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, hs))
+	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, hs))
 }
 
-func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
+func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 2*time.Second), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}})
-	originals := strange(p.topic, p.group)
+	originals := unusualRecords(p.topic, p.group)
 	begin := time.Now()
 	put(t, addrs, originals...)
 	place := func(partition int32, offset int64) string { return fmt.Sprintf("%s/%d/%d", p.topic, partition, offset) }
@@ -81,11 +81,11 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	route(t, c, p.topic, func(msg *message.Message) error {
 		rec := kafka.RecordFromContext(msg.Context())
 		mu.Lock()
-		seen[msg.UUID] = append(seen[msg.UUID], seenBy(rec))
+		seen[msg.UUID] = append(seen[msg.UUID], consumedPicture(rec))
 		payloads[msg.UUID] = append(payloads[msg.UUID], slices.Clone(msg.Payload))
 		metadata[msg.UUID] = append(metadata[msg.UUID], maps.Clone(msg.Metadata))
 		mu.Unlock()
-		// What a handler does to its message is not what is retried.
+		// A handler's changes to its message must not be retried.
 		for i := range msg.Payload {
 			msg.Payload[i] = '!'
 		}
@@ -98,7 +98,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for id, rec := range want {
-		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, rec.Headers))
+		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, rec.Headers))
 		if len(seen[id]) != 3 {
 			t.Errorf("%s had %d attempts, want 3", id, len(seen[id]))
 		}
@@ -120,19 +120,19 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 		}
 	}
 	written := 0
-	for topic, least := range map[string]int{ // a write that is late goes to a lower level, or needs none
+	for topic, minCount := range map[string]int{ // a late write goes to a lower level, or needs none
 		p.ours("retry"): 0, p.ours("retry.100ms"): 0, p.ours("retry.300ms"): len(originals), p.ours("dlq"): len(originals),
 	} {
-		n := max(least, int(count(t, addrs, topic)))
+		n := max(minCount, int(count(t, addrs, topic)))
 		written += n
 		for _, rec := range read(t, addrs, topic, n) {
-			users, ours := block(rec.Headers)
+			users, ours := splitBlock(rec.Headers)
 			id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
 			from := want[id]
 			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != p.group {
 				t.Fatalf("a record on %s says that it is %q from %q: %s", topic, ours[redeliver.HeaderID], id, text(rec.Headers))
 			}
-			if got, was := picture(rec.Key, rec.Value, users), picture(from.Key, from.Value, from.Headers); got != was {
+			if got, was := recordPicture(rec.Key, rec.Value, users), recordPicture(from.Key, from.Value, from.Headers); got != was {
 				t.Errorf("%s has %s\nfor %s", topic, got, was)
 			}
 			if ms := ours[redeliver.HeaderOriginTimestamp]; ms != from.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00") {
@@ -150,7 +150,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 		t.Errorf("%d records were written, want three for each of %d and %d hops, of which there must be some", written, len(originals), hopped)
 	}
 	for _, rec := range read(t, addrs, p.ours("dlq"), len(originals)) {
-		_, ours := block(rec.Headers)
+		_, ours := splitBlock(rec.Headers)
 		if ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderError] != errDeclined.Error() || ours[redeliver.HeaderFirstFailed] == "" {
 			t.Errorf("dead-lettered as %v", ours)
 		}
@@ -160,7 +160,7 @@ func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	}
 }
 
-// broken refuses records in all the ways that a marshaler can.
+// broken refuses records in all ways that a marshaler can.
 type broken struct{ kafka.DefaultMarshaler }
 
 func (b broken) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
@@ -185,7 +185,7 @@ func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
 	}
 }
 
-func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
+func TestOnKafkaAnUndecodableRecordIsDeadLetteredUnchanged(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
@@ -199,7 +199,7 @@ func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t 
 	hs := []kgo.RecordHeader{{Key: "a", Value: []byte{0xff}}, {Key: "a", Value: nil}}
 	var bad []*kgo.Record
 	for _, how := range []string{"error", "panic", "nothing"} {
-		// Of one key with what comes after them.
+		// They share a key with later records.
 		bad = append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte(how + "\x00\xff"), Headers: hs})
 	}
 	put(t, addrs, append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte("fine")})...)
@@ -207,15 +207,15 @@ func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t 
 	ev.await(t, 3, is[redeliver.DeadLettered])
 	got := read(t, addrs, p.ours("dlq"), 3)
 	for i, rec := range got {
-		users, ours := block(rec.Headers)
+		users, ours := splitBlock(rec.Headers)
 		if ours[redeliver.HeaderReason] != "undecodable" || ours[redeliver.HeaderAttempt] != "0" || ours[redeliver.HeaderError] == "" {
 			t.Errorf("dead-lettered as %v", ours)
 		}
 		found := slices.ContainsFunc(bad, func(b *kgo.Record) bool {
-			return picture(b.Key, b.Value, b.Headers) == picture(rec.Key, rec.Value, users)
+			return recordPicture(b.Key, b.Value, b.Headers) == recordPicture(rec.Key, rec.Value, users)
 		})
 		if !found {
-			t.Errorf("record %d of the DLQ is %s", i, picture(rec.Key, rec.Value, users))
+			t.Errorf("record %d of the DLQ is %s", i, recordPicture(rec.Key, rec.Value, users))
 		}
 	}
 	eventually(t, "all four are committed", func() bool { return unacked(t, addrs, p.group, p.topic, 0) == 4 })

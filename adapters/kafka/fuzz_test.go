@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// FuzzLedger takes two records of a DLQ's state topic, to which others may write.
-// Garbage settles nothing that it does not name, and what is kept stays in order.
+// FuzzLedger applies two records of a DLQ's state topic, to which other programs may write. Garbage settles only the
+// records that it names, and the spans stay in order.
 func FuzzLedger(f *testing.F) {
 	f.Add("0/5", []byte(`{"through":9,"first":0,"last":9000000000000,"outcome":"replayed","task":"1"}`), "0/2", []byte(`{"through":4,"last":1,"outcome":"purged"}`))
 	f.Add("mark/0/5", []byte(`{"outcome":"quarantined","time":5}`), "mark/0/5", []byte(nil))
@@ -22,7 +22,7 @@ func FuzzLedger(f *testing.F) {
 		l := newLedger()
 		l.apply([]byte(key), value)
 		l.apply([]byte(key2), value2)
-		for partition, ss := range l.out {
+		for partition, ss := range l.removed {
 			if partition < 0 {
 				t.Errorf("there is no partition %d", partition)
 			}
@@ -33,17 +33,16 @@ func FuzzLedger(f *testing.F) {
 			}
 			for _, start := range []int64{0, 1, 5, math.MaxInt64} {
 				if got := l.prefix(partition, start); got < start {
-					t.Errorf("from %d on all is out up to %d: %+v", start, got, ss)
+					t.Errorf("from %d on everything is removed up to %d: %+v", start, got, ss)
 				}
 			}
-			l.settled(partition, 5, time.UnixMilli(1))
+			l.isRemoved(partition, 5, time.UnixMilli(1))
 		}
 		driver.HeldIn(l.state, driver.ClaimLock, time.UnixMilli(1))
 	})
 }
 
-// FuzzLevelOfTopic takes a topic's name, of which a cluster may have any. One that is
-// a delay topic of ours is called as we would call it.
+// FuzzLevelOfTopic parses arbitrary names of topics. If one is a delay topic, its level must make the same name.
 func FuzzLevelOfTopic(f *testing.F) {
 	f.Add("orders.billing.retry.10s", "orders", "billing")
 	f.Add("orders.billing.retry.90s", "orders", "billing")

@@ -13,8 +13,8 @@ import (
 func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.overflows {
-		s.narrow = true // Settle has it ask again
+	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.setOverflows {
+		s.spanFull = true // Settle makes it ask again
 		return engine.NotYet
 	}
 	if s.keys != nil {
@@ -22,15 +22,15 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			return word
 		}
 	}
-	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // what hops has not asked its line
+	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // a message that hops has not asked its queue
 		now := time.Now()
-		if cmd := s.r.control.current.Load().canceling(m, s.track.of(m.Seq).waits.written, s.level.level, now); cmd != nil {
+		if cmd := s.r.control.current.Load().canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()
 		}
 	}
-	word := s.care.begin(m)
+	word := s.crashes.begin(m)
 	if word == engine.Begins {
-		s.lift(m)
+		s.removeBytes(m)
 	}
 	return word
 }
@@ -39,15 +39,15 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 func (s *source) HandlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.care.rest(m)
+	s.crashes.handlerEnded(m)
 }
 
 // End implements [engine.Gater].
 func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
 	s.mu.Lock()
-	s.care.end(m, how.How)
+	s.crashes.messageEnded(m, how.How)
 	s.mu.Unlock()
 	if s.keys != nil {
-		s.keys.end(m, how)
+		s.keys.messageEnded(m, how)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// order is a record whose id is its key, its value and its message UUID.
+// order makes a record whose id is its key, its value and its message UUID.
 func order(topic, id string) *kgo.Record {
 	return &kgo.Record{
 		Topic: topic, Key: []byte(id), Value: []byte(id),
@@ -35,7 +35,7 @@ func orders(topic string, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// independent is a client that knows nothing of redeliver.
+// independent makes a client without redeliver.
 func independent(t *testing.T, addrs []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addrs...)}, opts...)...)
@@ -55,19 +55,19 @@ func put(t *testing.T, addrs []string, recs ...*kgo.Record) {
 	}
 }
 
-// read returns the first n records of a topic, or more, as an independent client sees them.
+// read returns at least the first n records of a topic, as an independent client sees them.
 func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	recs, err := kafkatest.First(ctx, addrs, topic, n)
+	recs, err := kafkatest.ReadFirst(ctx, addrs, topic, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return recs
 }
 
-// count is the number of records that were ever written to a topic.
+// count returns the number of records that were ever written to a topic.
 func count(t *testing.T, addrs []string, topic string) int64 {
 	t.Helper()
 	ends, err := kadm.NewClient(independent(t, addrs)).ListEndOffsets(t.Context(), topic)
@@ -79,17 +79,17 @@ func count(t *testing.T, addrs []string, topic string) int64 {
 	return n
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", waitTimeout, what)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 		open[id] = true
 	}
 	seen := 0
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		e.mu.Lock()
 		for ; seen < len(e.list); seen++ {
@@ -141,17 +141,16 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 		case <-e.more:
 		case <-deadline:
 			for id := range open {
-				t.Fatalf("%d of %d messages ended neither in a commit nor in the DLQ within %s, %s is one", len(open), len(ids), patience, id)
+				t.Fatalf("%d of %d messages ended neither in a commit nor in the DLQ within %s, %s is one", len(open), len(ids), waitTimeout, id)
 			}
 		}
 	}
 }
 
-// noneEarly checks every attempt against the due time that was decided for it,
-// before any header was written or read. Two copies of a message have two: which
-// one it is says the copy itself. A write whose confirmation is late is told of
-// after its copy has run, and one whose session ended meanwhile as abandoned:
-// then the copy's own due time must do.
+// noneEarly checks every attempt against the due time that was decided for it, before any header was written or read.
+// Two copies of a message have two due times, and the copy itself says which one counts. The report of a slow write may
+// come after its copy has run, and a write whose session ended meanwhile is reported as abandoned: then the copy's own
+// due time counts.
 func (e *events) noneEarly(t *testing.T, before ...*events) {
 	t.Helper()
 	type decided struct {
@@ -174,7 +173,7 @@ func (e *events) noneEarly(t *testing.T, before ...*events) {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	known, abandoned := look()
 	for _, a := range all[redeliver.Attempted](e) {
 		if a.State.Attempts == 0 {
@@ -185,7 +184,7 @@ func (e *events) noneEarly(t *testing.T, before ...*events) {
 		}
 		for !known[decided{a.State.ID, a.State.Attempts, a.State.Due.UnixMilli()}] && !abandoned[a.State.ID] {
 			select {
-			case <-tick.C: // it may be told to any of them
+			case <-tick.C: // the report may go to any of them
 				known, abandoned = look()
 			case <-deadline:
 				t.Fatalf("attempt %d of %s, due %s, was never scheduled", a.State.Attempt(), a.State.ID, a.State.Due)
@@ -211,8 +210,8 @@ func (e *events) attempts() map[string]int {
 	return n
 }
 
-// joined waits until the client's n-th assignment.
-func (e *events) joined(t *testing.T, n int) {
+// awaitJoined waits until the client's n-th assignment.
+func (e *events) awaitJoined(t *testing.T, n int) {
 	t.Helper()
 	e.await(t, n, func(ev redeliver.Event) bool {
 		c, ok := ev.(redeliver.SubscriptionChanged)
@@ -232,8 +231,8 @@ func text(hs []kgo.RecordHeader) string {
 	return b.String()
 }
 
-// block parts a record's headers into the user's and redeliver's.
-func block(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
+// splitBlock separates a record's headers into the user's and redeliver's.
+func splitBlock(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
 	i := len(hs)
 	for j, h := range slices.Backward(hs) {
 		if h.Key == redeliver.HeaderAttempt {

@@ -12,43 +12,41 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// sweepEvery is how often what is settled on our topics is given back to the
-// broker. Their retention is endless, so nobody else does it.
-const sweepEvery = 30 * time.Second
+// sweepInterval is how often settled records of our topics are deleted. Their retention is unlimited, so the broker
+// does not do that.
+const sweepInterval = 30 * time.Second
 
-// lookEvery so many sweeps, and at the first after a rebalance or an error, a member looks which topics are there, and at
-// their settings: that takes a list of all topics of the cluster.
-const lookEvery = 10
+// sweepsPerCheck is the number of sweeps after which a member checks our topics and their settings. It also does so
+// after a rebalance or an error. A check lists all topics of the cluster.
+const sweepsPerCheck = 10
 
-// owned are the partitions of waiting topics that this reader has at present,
-// and how far each is settled.
-type owned struct {
+// ownedPartitions has the partitions of waiting topics that this reader owns now.
+type ownedPartitions struct {
 	mu         sync.Mutex
-	partitions map[string]map[int32]*settled
+	partitions map[string]map[int32]*ownedPartition
 }
 
-type settled struct {
-	life  string // of the topic; empty where that is not known
-	mark  int64  // below it everything is, as its own lane knows
-	swept int64  // below it everything was given back
+type ownedPartition struct {
+	topicID string // empty if it is not known
+	mark    int64  // all records below it are settled
+	swept   int64  // all records below it are deleted
 }
 
-// begin notes where a partition is read from: below that the group is done, in this life
-// of its topic.
-func (o *owned) begin(topic, life string, partition int32, from int64) {
+// add adds a partition that is read from an offset. All records below it are settled.
+func (o *ownedPartitions) add(topic, topicID string, partition int32, from int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.partitions == nil {
-		o.partitions = make(map[string]map[int32]*settled)
+		o.partitions = make(map[string]map[int32]*ownedPartition)
 	}
 	if o.partitions[topic] == nil {
-		o.partitions[topic] = make(map[int32]*settled)
+		o.partitions[topic] = make(map[int32]*ownedPartition)
 	}
-	o.partitions[topic][partition] = &settled{life: life, mark: from}
+	o.partitions[topic][partition] = &ownedPartition{topicID: topicID, mark: from}
 }
 
-// mark notes how far a partition may be committed.
-func (o *owned) mark(topic string, partition int32, offset int64) {
+// setMark records how far a partition is settled.
+func (o *ownedPartitions) setMark(topic string, partition int32, offset int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.partitions[topic][partition]; s != nil {
@@ -56,9 +54,8 @@ func (o *owned) mark(topic string, partition int32, offset int64) {
 	}
 }
 
-// own is called by the lane that reads a partition; the returned function, at
-// its end, takes back what begin noted.
-func (r *reader) own(topic string, partition int32) (release func()) {
+// releaseOwned returns a function that undoes add when the lane ends.
+func (r *reader) releaseOwned(topic string, partition int32) (release func()) {
 	if _, ours := r.levels[topic]; !ours {
 		return func() {}
 	}
@@ -70,13 +67,13 @@ func (r *reader) own(topic string, partition int32) (release func()) {
 	}
 }
 
-// another reports whether topics have been created again since their lanes began.
-func (o *owned) another(now lives) bool {
+// recreated reports whether topics were created again since their lanes began.
+func (o *ownedPartitions) recreated(now topicIDs) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for topic, set := range o.partitions {
 		for _, s := range set {
-			if s.life != "" && now[topic] != "" && s.life != now[topic] {
+			if s.topicID != "" && now[topic] != "" && s.topicID != now[topic] {
 				return true
 			}
 		}
@@ -84,7 +81,7 @@ func (o *owned) another(now lives) bool {
 	return false
 }
 
-func (o *owned) list() map[string][]int32 {
+func (o *ownedPartitions) byTopic() map[string][]int32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := make(map[string][]int32, len(o.partitions))
@@ -96,22 +93,21 @@ func (o *owned) list() map[string][]int32 {
 	return all
 }
 
-// below is up to where a partition's records may be deleted now; ok is false
-// when there is nothing new. What the group has committed may be from another
-// life of the topic, one that was deleted and made anew, and the lane may be, too: life is
-// that of now. What is only marked might be read again.
-func (o *owned) below(topic, life string, partition int32, committed int64) (offset int64, ok bool) {
+// deletableBelow returns the offset below which the records of a partition may be deleted. ok is false if there are no
+// new ones. Records must be committed, or they could be read again. The committed offset and the lane may both belong
+// to an earlier topic of the same name; topicID is the id of the present one.
+func (o *ownedPartitions) deletableBelow(topic, topicID string, partition int32, committed int64) (offset int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.partitions[topic][partition]
-	if s == nil || s.life != life {
+	if s == nil || s.topicID != topicID {
 		return 0, false
 	}
 	offset = min(committed, s.mark)
 	return offset, offset > s.swept
 }
 
-func (o *owned) swept(topic string, below map[int32]int64) {
+func (o *ownedPartitions) setSwept(topic string, below map[int32]int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p, offset := range below {
@@ -121,39 +117,38 @@ func (o *owned) swept(topic string, below map[int32]int64) {
 	}
 }
 
-// startJanitor looks after our topics now and then, creates rungs, and deletes
-// the records of our waiting topics that are settled. The returned function
-// ends it.
+// startJanitor checks our topics at intervals, creates rungs, and deletes settled records of our waiting topics, until
+// stop is called.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	control := r.control.start()
 	var done sync.WaitGroup
 	done.Go(func() {
-		var told bool
-		ticker := time.NewTicker(r.client.sweepEvery)
+		var reported bool
+		ticker := time.NewTicker(r.client.sweepInterval)
 		defer ticker.Stop()
-		for n := rand.IntN(lookEvery); ; n++ { // the members do not all look at once
+		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
 			select {
 			case <-ticker.C:
-			case <-r.rungs.bell:
+			case <-r.rungs.requested:
 				r.createRungs()
 				continue
 			case <-ctx.Done():
 				return
 			}
-			if r.extra.suspect.Swap(false) || n%lookEvery == 0 {
-				if there, err := r.look(); err == nil { // or the next time
-					_ = r.compareSettings(there)
+			if r.extra.recheck.Swap(false) || n%sweepsPerCheck == 0 {
+				if existing, err := r.checkTopics(); err == nil { // on an error, the next check does it
+					_ = r.compareSettings(existing)
 				}
-				r.compare()
+				r.comparePolicies()
 			}
-			// A cluster that does not let us delete keeps the records: that
-			// costs disk, not messages, and is said once, until it works again.
+			// Without the right to delete, records stay. That costs disk, not messages, and is reported once until it
+			// works again.
 			err := r.sweep()
-			if err != nil && !told {
-				r.tell(redeliver.ChangeTopicsNotEmptied, "grant Delete on the delay topics", err)
+			if err != nil && !reported {
+				r.report(redeliver.ChangeTopicsNotEmptied, "grant Delete on the delay topics", err)
 			}
-			told = err != nil
+			reported = err != nil
 		}
 	})
 	return func() {
@@ -163,27 +158,26 @@ func (r *reader) startJanitor() (stop func()) {
 	}
 }
 
-// sweep deletes what is settled and committed, as the broker knows it. A topic
-// that cannot be swept does not keep the others from it.
+// sweep deletes records that are settled and committed. A failing topic does not stop the others.
 func (r *reader) sweep() error {
-	partitions := r.owned.list()
+	partitions := r.owned.byTopic()
 	if len(partitions) == 0 {
 		return nil
 	}
-	now, err := r.client.admin.lives(slices.Collect(maps.Keys(partitions))...)
+	now, err := r.client.admin.topicIDs(slices.Collect(maps.Keys(partitions))...)
 	if err != nil {
 		return err
 	}
-	if r.owned.another(now) {
-		r.extra.joinAnew() // what the lanes know is of topics that are gone
+	if r.owned.recreated(now) {
+		r.extra.rejoin() // the lanes' offsets belong to topics that are gone
 		return nil
 	}
-	return r.sweepIn(now, partitions)
+	return r.deleteSettled(now, partitions)
 }
 
-// sweepIn is sweep while topics have the ids of now.
-func (r *reader) sweepIn(now lives, partitions map[string][]int32) error {
-	committed, err := r.client.admin.committed(r.layout.group, partitions)
+// deleteSettled is sweep for the topic ids of now.
+func (r *reader) deleteSettled(now topicIDs, partitions map[string][]int32) error {
+	committed, err := r.client.admin.groupOffsets(r.layout.group, partitions)
 	if err != nil {
 		return err
 	}
@@ -191,12 +185,12 @@ func (r *reader) sweepIn(now lives, partitions map[string][]int32) error {
 	for topic, ps := range partitions {
 		below := make(map[int32]int64)
 		for _, p := range ps {
-			offset, err := committed.of(topic, p)
+			offset, err := committed.offset(topic, p)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			if offset, ok := r.owned.below(topic, now[topic], p, offset); ok {
+			if offset, ok := r.owned.deletableBelow(topic, now[topic], p, offset); ok {
 				below[p] = offset
 			}
 		}
@@ -207,7 +201,7 @@ func (r *reader) sweepIn(now lives, partitions map[string][]int32) error {
 			errs = append(errs, err)
 			continue
 		}
-		r.owned.swept(topic, below)
+		r.owned.setSwept(topic, below)
 	}
 	return errors.Join(errs...)
 }

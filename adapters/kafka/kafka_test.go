@@ -19,11 +19,11 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// patience is for what must happen at last; nothing depends on how soon. Beside seven others, on a machine that others
-// use too, what takes ten seconds took more than one minute.
-const patience = 3 * time.Minute
+// waitTimeout bounds the wait for an event. On a shared machine, beside seven other tests, ten seconds of work took
+// more than one minute.
+const waitTimeout = 3 * time.Minute
 
-// fake starts a Kafka inside the test, with the given topics of four partitions.
+// fake starts an in-process Kafka with the given topics of four partitions.
 func fake(t *testing.T, topics ...string) *kfake.Cluster {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, topics...),
@@ -35,7 +35,7 @@ func fake(t *testing.T, topics ...string) *kfake.Cluster {
 	return c
 }
 
-// events collects what a client says.
+// events collects a client's events.
 type events struct {
 	mu   sync.Mutex
 	list []redeliver.Event
@@ -55,10 +55,10 @@ func (e *events) Event(ev redeliver.Event) {
 	}
 }
 
-// await returns when n events satisfy what.
+// await returns when n events match what.
 func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []redeliver.Event {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		var found []redeliver.Event
 		e.mu.Lock()
@@ -79,17 +79,17 @@ func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []r
 			for _, ev := range e.list[max(0, len(e.list)-40):] {
 				t.Logf("%T %+v", ev, ev)
 			}
-			t.Fatalf("%d of %d events after %s", len(found), n, patience)
+			t.Fatalf("%d of %d events after %s", len(found), n, waitTimeout)
 		}
 	}
 }
 
 func is[E redeliver.Event](e redeliver.Event) bool { _, ok := e.(E); return ok }
 
-// unhurried is cfg, or a client's that reads from the start, with a minute for what still has
-// sarama's default of seconds: no test waits for them, and a machine that stands still for
-// so long throws a member out, or refuses one that opens.
-func unhurried(cfg *sarama.Config) *sarama.Config {
+// withLongTimeouts sets a minute where cfg has sarama's defaults of seconds. If cfg is nil, it makes a configuration
+// that reads from the start. No test waits for these timeouts, but on a slow machine short ones remove members from the
+// group, or refuse to open.
+func withLongTimeouts(cfg *sarama.Config) *sarama.Config {
 	def := sarama.NewConfig()
 	sc := *def
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -106,19 +106,20 @@ func unhurried(cfg *sarama.Config) *sarama.Config {
 	return &sc
 }
 
-// open connects a client whose events go to the returned collection.
+// open connects a client, and collects its events.
 func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	t.Helper()
 	ev := newEvents()
 	if cfg.Sink == nil {
 		cfg.Sink = ev
 	}
-	cfg.Sarama = unhurried(cfg.Sarama)
+	cfg.Sarama = withLongTimeouts(cfg.Sarama)
 	c, err := kafka.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// On a slow machine a test takes longer than our 30 s, and what it wants to read on a delay topic were gone.
+	// On a slow machine a test takes longer than the default of 30 s, and records that it reads on a delay topic would
+	// be deleted.
 	kafka.SweepEvery(c, time.Hour)
 	t.Cleanup(func() {
 		_ = c.Close(context.Background())
@@ -127,9 +128,8 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	return c, ev
 }
 
-// noneNacked checks that it was middleware.Retry that moved on what failed. The
-// subscriber does the same for a bare nack: without this, most tests of retries
-// passed without the middleware.
+// noneNacked checks that middleware.Retry moved the failed messages. The subscriber does the same for a nack: without
+// this check, most tests of retries passed without the middleware.
 func (e *events) noneNacked(t *testing.T) {
 	t.Helper()
 	e.mu.Lock()
@@ -146,7 +146,7 @@ func (e *events) noneNacked(t *testing.T) {
 			st, err = ev.State, ev.Err
 		}
 		if errors.Is(err, redeliver.ErrNacked) {
-			t.Errorf("attempt %d of %s was a nack that nobody explained", st.Attempts, st.ID)
+			t.Errorf("attempt %d of %s was an unexplained nack", st.Attempts, st.ID)
 			return
 		}
 	}

@@ -19,61 +19,60 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// runAgain is what was told of settled messages that run again.
-func runAgain(evs ...*events) (told []redeliver.SubscriptionChanged) {
+// runAgain returns the reports of settled messages that run again.
+func runAgain(evs ...*events) (found []redeliver.SubscriptionChanged) {
 	for _, ev := range evs {
 		for _, c := range all[redeliver.SubscriptionChanged](ev) {
 			if c.Change == "settled messages run again" {
-				told = append(told, c)
+				found = append(found, c)
 			}
 		}
 	}
-	return told
+	return found
 }
 
-var upTo = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
+var repeatText = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) messages, because `)
 
-// howMany there may be of which such a change tells.
-func howMany(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
+// repeatsIn returns the number of messages in such a report.
+func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 	t.Helper()
-	found := upTo.FindStringSubmatch(c.Detail)
+	found := repeatText.FindStringSubmatch(c.Detail)
 	if found == nil {
-		t.Fatalf("told %q, which does not say how many", c.Detail)
+		t.Fatalf("reported %q, which does not say how many", c.Detail)
 	}
 	n, err := strconv.Atoi(found[1])
 	if err != nil || n == 0 {
-		t.Fatalf("told %q, %v", c.Detail, err)
+		t.Fatalf("reported %q, %v", c.Detail, err)
 	}
 	return n
 }
 
-// excuses is how many settled messages members have told of that may run again, most at most. A
-// member that the group has gone on without, because the machine left it no time, cannot commit
-// what it has finished, and says so. Nothing else is repeated where every handler has time to
-// finish.
-func excuses(t *testing.T, most int, evs ...*events) (n int) {
+// countRepeats returns how many settled messages may run again according to the members' reports, and fails above
+// maxRepeats. On a slow machine the group may remove a member, which then cannot commit what it has finished, and
+// reports that. Nothing else is repeated if every handler has time to finish.
+func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	t.Helper()
-	told := runAgain(evs...)
-	for _, c := range told {
+	reported := runAgain(evs...)
+	for _, c := range reported {
 		if c.Err == nil {
 			t.Errorf("a drain has left something unsettled: %s", c.Detail)
 		} else {
-			n += howMany(t, c)
+			n += repeatsIn(t, c)
 		}
 	}
-	if n > most { // that is no machine without time: hardly any last commit is taken
-		t.Errorf("of %d settled messages it was told that they run again: %v", n, told)
+	if n > maxRepeats { // even on a slow machine, most last commits succeed
+		t.Errorf("%d settled messages were reported to run again: %v", n, reported)
 	}
 	return n
 }
 
-// What a member has handled and cannot commit any more when its partition moves runs
-// again. Nobody said so, and nobody knew why.
-func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
+// Messages that a member has handled and cannot commit run again when their partition moves. That used to be
+// unreported.
+func TestAFailedLastCommitIsReported(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		code *kerr.Error
-		err  error // 0: none came in time
+		err  error // 0: no answer in time
 	}{
 		"another generation has begun": {kerr.IllegalGeneration, sarama.ErrIllegalGeneration},
 		"the member is out":            {kerr.UnknownMemberID, sarama.ErrUnknownMemberId},
@@ -100,10 +99,10 @@ func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			refused.Remove()
-			told := runAgain(ev)
-			if len(told) != 1 || !strings.HasPrefix(told[0].Detail, "orders/0: up to 5 ") || !strings.Contains(told[0].Detail, "offset 15") ||
-				told[0].Err == nil || refusal.err != nil && !errors.Is(told[0].Err, refusal.err) {
-				t.Errorf("told %+v, want the 5 of orders/0 that were not committed", told)
+			reported := runAgain(ev)
+			if len(reported) != 1 || !strings.HasPrefix(reported[0].Detail, "orders/0: up to 5 ") || !strings.Contains(reported[0].Detail, "offset 15") ||
+				reported[0].Err == nil || refusal.err != nil && !errors.Is(reported[0].Err, refusal.err) {
+				t.Errorf("reported %+v, want the 5 of orders/0 that were not committed", reported)
 			}
 			next, after := join()
 			put(t, addrs, order("orders", "last"))
@@ -114,15 +113,15 @@ func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
 			if ran := after.attempts(); len(ran) != 6 {
 				t.Errorf("then ran %v, want the 5 and the last", ran)
 			}
-			if told := runAgain(after); len(told) > 0 {
-				t.Errorf("told %+v, although the last commit was taken", told)
+			if reported := runAgain(after); len(reported) > 0 {
+				t.Errorf("reported %+v, although the last commit succeeded", reported)
 			}
 		})
 	}
 }
 
-// Messages that are handled above one whose handler still runs are in the settlement set: the next owner passes over them.
-func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
+// Messages that settle above a running one are in the settlement set, so the next owner skips them.
+func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
@@ -143,8 +142,8 @@ func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told := runAgain(ev); len(told) > 0 {
-		t.Errorf("told %+v", told)
+	if reported := runAgain(ev); len(reported) > 0 {
+		t.Errorf("reported %+v", reported)
 	}
 	next, after := open(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
@@ -153,17 +152,16 @@ func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ran := after.attempts(); len(ran) != 1 {
-		t.Errorf("then ran %v, want a alone", ran)
+		t.Errorf("then ran %v, want only a", ran)
 	}
 	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 5 {
 		t.Errorf("committed up to %d, want 5", off)
 	}
 }
 
-// A cooperative group's generation rises before its members' lanes are told. A note that
-// was refused for that was not written again: its lane waited for ten seconds, and then
-// went on without counting crashes.
-func TestANoteOfALaneThatGoesOnIsWrittenAgain(t *testing.T) {
+// In a cooperative group the generation rises before the members' lanes know. Metadata refused for that reason used not
+// to be committed again: its lane waited for ten seconds, and then went on without counting crashes.
+func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -177,7 +175,7 @@ func TestANoteOfALaneThatGoesOnIsWrittenAgain(t *testing.T) {
 	}
 	for _, changed := range all[redeliver.SubscriptionChanged](ev) {
 		if changed.Change == redeliver.ChangeCrashesUncounted {
-			t.Errorf("told %+v", changed)
+			t.Errorf("reported %+v", changed)
 		}
 	}
 }

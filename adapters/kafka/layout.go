@@ -16,71 +16,69 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Bounds of the retention that a delay topic must have where -1 is refused.
+// Bounds of a delay topic's retention if the broker refuses -1.
 const (
 	retentionFactor = 4
-	leastRetention  = 7 * 24 * time.Hour
+	minRetention    = 7 * 24 * time.Hour
 )
 
-// headerRoom is what our topics take above the origin's largest record: our
-// headers, and what a batch of one record adds.
+// headerRoom is how much larger than the origin's records ours may be, because of our headers and of a batch with one
+// record.
 const headerRoom = 64 << 10
 
 // minSegmentBytes is the smallest segment.bytes of our topics.
 const minSegmentBytes = 16 << 20
 
-// layout is the topics of one subscription: what it needs, and what is there.
+// layout has the topics of one subscription: the ones that it needs and the ones that exist.
 type layout struct {
-	origin, group string
-	policy        redeliver.Policy
-	ladder        delayqueue.Ladder
-	partitions    int32 // of the origin
-	largest       int   // record that the origin takes, in bytes
-	fingerprint   string
-	topics        []ownTopic
-	state         ownTopic // of who works on the DLQ; no member of the group needs it
-	control       ownTopic // of commands; without it none are read
-	discards      bool     // there is no DLQ
-	// maxWait is the longest wait that may be asked for: what the retention of
-	// the delay topics allows.
+	origin, group  string
+	policy         redeliver.Policy
+	ladder         delayqueue.Ladder
+	partitions     int32 // of the origin
+	maxRecordBytes int   // largest record of the origin
+	fingerprint    string
+	topics         []ownTopic
+	state          ownTopic // topic for work on the DLQ; members do not need it
+	control        ownTopic // topic of commands; members do not need it
+	discards       bool     // there is no DLQ
+	// maxWait is the longest wait that may be asked for. It depends on the retention of the delay topics.
 	maxWait time.Duration
-	// warnings are what levels of older policies have of what the topics in use are
-	// refused for, and unfit is what rungs have. A start is not refused for them: nothing is written there.
+	// warnings are problems of levels of older policies, and unfit are problems of rungs. They do not refuse a start,
+	// because nothing is written there.
 	warnings, unfit redeliver.Problems
-	// reach is the part of the ladder that this process writes to: see rungs.
-	reach *atomic.Pointer[delayqueue.Ladder]
+	// writable has the levels that this process writes to, see rungs.
+	writable *atomic.Pointer[delayqueue.Ladder]
 }
 
-// ownTopic is one topic of ours.
+// ownTopic is one topic of redeliver.
 type ownTopic struct {
 	name       string
-	kind       kind
+	kind       topicKind
 	level      time.Duration // of a delay topic
 	partitions int32
 	replicas   int16
 	settings   map[string]string
-	wanted     int32 // partitions that it is created with
+	wanted     int32 // partitions with which it is created
 	exists     bool
-	rung       bool // is created when a wait first needs it
-	unfit      bool // a rung that exists, and would lose messages
+	rung       bool // created when a wait first needs it
+	unfit      bool // a rung that exists but would lose messages
 	old        bool // a level of an older policy, read until it is empty
 }
 
-type kind string
+type topicKind string
 
 const (
-	delayTopic kind = "delay"
-	retryTopic kind = "retry"
-	deadTopic  kind = "dlq"
-	stateKind  kind = "state"
-	// controlKind is the topic from which the consumers of a group read commands.
-	controlKind kind = "control"
+	delayTopic   topicKind = "delay"
+	retryTopic   topicKind = "retry"
+	dlqTopic     topicKind = "dlq"
+	stateTopic   topicKind = "state"
+	controlTopic topicKind = "control"
 )
 
 // waits reports whether messages wait on the topic and come back from it.
-func (t ownTopic) waits() bool { return t.kind != deadTopic }
+func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 
-// layout asks the broker what there is and says what the subscription needs.
+// layout lists the topics of the cluster and returns the layout of a subscription.
 func (c *Client) layout(topic string) (*layout, error) {
 	var ps redeliver.Problems
 	checkTopic(&ps, "topic", topic)
@@ -88,25 +86,25 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	there, err := c.admin.topics()
+	existing, err := c.admin.topics()
 	if err != nil {
 		return nil, err
 	}
-	for range 12 { // a topic that was created just now is not known everywhere
-		if there[topic] != nil {
+	for range 12 { // a new topic is not known to all brokers at once
+		if existing[topic] != nil {
 			break
 		}
 		<-time.After(250 * time.Millisecond)
-		if there, err = c.admin.topics(); err != nil {
+		if existing, err = c.admin.topics(); err != nil {
 			return nil, err
 		}
 	}
-	return c.layoutOf(topic, there)
+	return c.layoutOf(topic, existing)
 }
 
-// layoutOf says what the subscription needs where these topics are there.
-func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) (*layout, error) {
-	origin := there[topic]
+// layoutOf returns the layout of a subscription for the existing topics.
+func (c *Client) layoutOf(topic string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
+	origin := existing[topic]
 	if origin == nil {
 		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
 	}
@@ -119,16 +117,16 @@ func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) 
 	if err != nil {
 		return nil, err
 	}
-	if l.largest, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
-		l.largest = 1 << 20
+	if l.maxRecordBytes, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
+		l.maxRecordBytes = 1 << 20
 	}
-	l.reach = new(atomic.Pointer[delayqueue.Ladder])
-	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
+	l.writable = new(atomic.Pointer[delayqueue.Ladder])
+	l.addTopics(c.cfg, existing, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
 	var ps redeliver.Problems
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.layouts {
-		l.apart(&ps, other)
+		l.checkShared(&ps, other)
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -136,26 +134,25 @@ func (c *Client) layoutOf(topic string, there map[string]*sarama.TopicMetadata) 
 	return l, nil
 }
 
-// need lists the topics: the levels, the way back, the DLQ, and the levels that
-// an older policy left behind.
-func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
+// addTopics adds the levels, the way back, the DLQ, and the levels of older policies.
+func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
 	partitions := int32(cfg.RetryPartitions)
 	if partitions == 0 {
 		partitions = min(l.partitions, maxOwnPartitions)
 	}
-	add := func(name string, k kind, level time.Duration, old bool) {
+	add := func(name string, k topicKind, level time.Duration, old bool) {
 		partitions := partitions
-		if l.policy.Order == redeliver.PerKey && k != deadTopic {
-			partitions = l.partitions // what shares a partition of the origin shares one on every level
+		if l.policy.Order == redeliver.PerKey && k != dlqTopic {
+			partitions = l.partitions // records that share a partition of the origin share one on every level
 		}
 		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
-		if k == deadTopic && cfg.DLQ.Retention > 0 {
+		if k == dlqTopic && cfg.DLQ.Retention > 0 {
 			t.settings = maps.Clone(settings)
 			t.settings["retention.ms"] = strconv.FormatInt(cfg.DLQ.Retention.Milliseconds(), 10)
 		}
 		t.wanted = t.partitions
 		t.rung = k == delayTopic && !old && l.isRung(cfg, level)
-		if m := there[name]; m != nil {
+		if m := existing[name]; m != nil {
 			t.exists, t.partitions = true, int32(len(m.Partitions))
 		}
 		l.topics = append(l.topics, t)
@@ -165,30 +162,30 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	}
 	add(cfg.Names.retry(l.origin, l.group), retryTopic, 0, false)
 	if l.discards = cfg.DLQ.Discard; !l.discards {
-		add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
+		add(cfg.Names.dlq(l.origin, l.group), dlqTopic, 0, false)
 	}
-	for _, level := range l.otherLevels(cfg.Names, there, l.ladder) {
+	for _, level := range l.otherLevels(cfg.Names, existing, l.ladder) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}
-	starts := l.starts()
-	l.reach.Store(&starts)
-	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
-	l.state.exists = there[l.state.name] != nil
-	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
-	l.control.exists = there[l.control.name] != nil
+	initial := l.initialLevels()
+	l.writable.Store(&initial)
+	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateTopic, replicas, settings["min.insync.replicas"])
+	l.state.exists = existing[l.state.name] != nil
+	l.control = companion(cfg.Names.control(l.origin, l.group), controlTopic, replicas, settings["min.insync.replicas"])
+	l.control.exists = existing[l.control.name] != nil
 }
 
-// ownSettings is how our topics are created, everything explicit.
+// ownSettings returns the settings with which our topics are created.
 func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
-	// The origin's limit is for batches as its producers compressed them; a record may be
-	// larger on its way through here. Ours gathers up to a bound of its own, batch.
-	largest := min(math.MaxInt32, max(l.largest+headerRoom, 2*l.largest, batch+headerRoom))
+	// The origin's limit applies to batches as its producers compressed them, so a record may be larger here. batch is
+	// the bound of our producer's batches.
+	largest := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
 		// A due time is compared with the time of the write by the same clock.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
-		// The active segment is never given back: keep it small. No batch may be larger.
+		// The active segment is never deleted, so keep it small. A batch must fit into it.
 		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, largest)),
 		"unclean.leader.election.enable": "false",
 		"max.message.bytes":              strconv.Itoa(largest),
@@ -199,9 +196,9 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	return s
 }
 
-// count is the number of partitions of ours that the policy needs, those of rungs included. A topic that exists may have
-// more, which a newer configuration gave it: a roll-back is not refused.
-func (l *layout) count() int {
+// partitionCount returns the number of our partitions that the policy needs, rungs included. Existing topics may have
+// more from a newer configuration, which must not refuse a roll-back.
+func (l *layout) partitionCount() int {
 	n := 0
 	for _, t := range l.topics {
 		if !t.old {
@@ -211,8 +208,8 @@ func (l *layout) count() int {
 	return n
 }
 
-// subscribed is the topics that the group reads: the origin and all on which
-// messages wait, but for rungs that are not needed yet.
+// subscribed returns the topics that the group reads: the origin and all on which messages wait, except rungs that do
+// not exist yet.
 func (l *layout) subscribed() []string {
 	names := []string{l.origin}
 	for _, t := range l.topics {
@@ -223,8 +220,8 @@ func (l *layout) subscribed() []string {
 	return names
 }
 
-// find returns the topic of a kind and level.
-func (l *layout) find(k kind, level time.Duration) ownTopic {
+// topicOf returns the topic of a kind and level.
+func (l *layout) topicOf(k topicKind, level time.Duration) ownTopic {
 	for _, t := range l.topics {
 		if t.kind == k && t.level == level && !t.old {
 			return t
@@ -233,7 +230,7 @@ func (l *layout) find(k kind, level time.Duration) ownTopic {
 	return ownTopic{}
 }
 
-// longestWait is the longest wait that the policy plans.
+// longestWait returns the longest wait that the policy plans.
 func (l *layout) longestWait() time.Duration {
 	delays, jitter, ok := l.policy.Delays()
 	if !ok || len(delays) == 0 {
@@ -242,17 +239,17 @@ func (l *layout) longestWait() time.Duration {
 	return slices.Max(delays) + jitter
 }
 
-// neededRetention is the shortest retention that a topic of ours may have.
+// neededRetention returns the shortest retention that our topics may have.
 func (l *layout) neededRetention() time.Duration {
-	return max(leastRetention, retentionFactor*l.longestWait())
+	return max(minRetention, retentionFactor*l.longestWait())
 }
 
-// check refuses existing topics that cannot hold the policy. settings are those
-// of the existing topics; it also learns from them how long a wait may be.
+// check refuses existing topics that cannot hold the policy. settings are the settings of the existing topics. It also
+// sets maxWait.
 func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
 	l.warnings, l.unfit = nil, nil
-	if n := l.count(); n > cfg.MaxPartitions {
+	if n := l.partitionCount(); n > cfg.MaxPartitions {
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
 	}
 	if l.policy.Order == redeliver.PerKey && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.partitions {
@@ -288,7 +285,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 	return ps.Err()
 }
 
-// checkSettings adds to found what is wrong with the settings s of a topic that exists.
+// checkSettings adds the problems of an existing topic's settings s to found.
 func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, found *redeliver.Problems) {
 	refuse := func(setting, rule string) {
 		found.Add("topic "+t.name+" "+setting, s[setting], rule)
@@ -305,7 +302,7 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-	case t.kind == deadTopic: // how long a dead letter is kept is the user's choice
+	case t.kind == dlqTopic: // the user chooses how long dead letters are kept
 		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
 			refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
 		}
@@ -313,11 +310,11 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 		kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		if needed := l.neededRetention(); kept < needed {
 			refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
-		} else if t.waits() && !t.old && !t.rung { // what waits on a rung hops after an hour
+		} else if t.waits() && !t.old && !t.rung { // messages on a rung hop within an hour
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
 		}
 	}
-	needed := min(math.MaxInt32, max(l.largest+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	needed := min(math.MaxInt32, max(l.maxRecordBytes+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
 	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
 		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
 			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))

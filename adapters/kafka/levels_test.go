@@ -54,11 +54,11 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 				Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{400 * time.Millisecond, 1200 * time.Millisecond}},
 			})
 			route(t, c2, "orders", failFirst(c.wait))
-			// By one message at least in each respect: a write that is late goes to a lower level, a hop
-			// too, and on a machine that stands still the writes of a round are late together.
+			// At least one message of each kind must take the expected way: on a slow machine late writes and hops go
+			// to lower levels.
 			begin := time.Now()
 			for round, first, whole := 0, false, false; !first || !whole; round++ {
-				if round > 0 && time.Since(begin) > patience {
+				if round > 0 && time.Since(begin) > waitTimeout {
 					t.Fatalf("a message waited on %s first: %v; and one went by %v: %v", c.first, first, c.hops, whole)
 				}
 				var recs []*kgo.Record
@@ -96,8 +96,8 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 	}
 }
 
-// An old level between two of the ladder's was taken for the bound of the lower
-// one: longer waits were believed to be garbage and ended with their level.
+// An old level between two of the ladder's used to bound the lower one: longer waits counted as garbage and ended with
+// their level.
 func TestAnOldLevelDoesNotMakeLongerWaitsEarly(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -188,7 +188,7 @@ func TestADelayedPublishReachesEveryGroupOnceAndNotEarly(t *testing.T) {
 	}
 }
 
-func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
+func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -199,7 +199,7 @@ func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
 	write(t, addrs, recs...)
 	before.await(t, len(ids), func(e redeliver.Event) bool {
 		r, ok := e.(redeliver.RetryScheduled)
-		return ok && r.State.Attempts == 1 // where the machine is slow, some have come back already
+		return ok && r.State.Attempts == 1 // on a slow machine some have come back already
 	})
 	if err := was.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
 	if err == nil && len(offsets) > 0 {
 		t.Fatalf("offsets are still there: %v", offsets)
 	}
-	// Sarama's own default: what waits is read from the start even so.
+	// sarama's default is Newest. Waiting messages are read from the start in any case.
 	cfg.Sarama = sarama.NewConfig()
 	now, ev := open(t, cfg)
 	route(t, now, "orders", failFirst(0))
@@ -220,7 +220,7 @@ func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
 	ev.noneEarly(t, before)
 	for _, a := range all[redeliver.Attempted](ev) {
 		if a.State.Attempt() == 1 {
-			t.Errorf("%s ran anew; the origin's old records were to be skipped", a.State.ID)
+			t.Errorf("%s ran again; the origin's old records must be skipped", a.State.ID)
 		}
 	}
 }
@@ -232,8 +232,8 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 			t.Parallel()
 			addrs := fake(t, "orders").ListenAddrs()
 			write(t, addrs, order("orders", "old"))
-			// A first failure that was written before any member had joined:
-			// another member failed it and died before it committed anything.
+			// A first failure that was written before any member had joined: another member failed it and died before
+			// its first commit.
 			c0, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
 			if err := c0.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
@@ -254,11 +254,11 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 			}
 			c1, ev1 := open(t, cfg)
 			route(t, c1, "orders", handler)
-			ev1.joined(t, 1)
+			ev1.awaitJoined(t, 1)
 			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-			c2, ev2 := open(t, cfg) // joins beside it: cooperative members get partitions late
+			c2, ev2 := open(t, cfg) // cooperative members get partitions late
 			route(t, c2, "orders", handler)
-			ev2.joined(t, 1)
+			ev2.awaitJoined(t, 1)
 			recs, ids := orders("orders", 40)
 			write(t, addrs, recs...)
 			both := newEvents()
@@ -287,7 +287,7 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 	}
 }
 
-// ours is a record as redeliver writes it.
+// ours makes a record as redeliver writes it.
 func ours(topic, id string, st redeliver.State) *kgo.Record {
 	rec := order(topic, id)
 	for _, h := range st.AppendHeaders(nil) {

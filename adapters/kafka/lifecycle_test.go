@@ -16,11 +16,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	// These tests mostly wait, and go test runs only as many at once as there are processors.
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	reported := false
+	flag.Visit(func(f *flag.Flag) { reported = reported || f.Name == "test.parallel" })
+	if !reported {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	err := leaks()
-	// A call of sarama that takes no context is left behind when its context ends, and
-	// ends by itself after a few tries of its own. One look takes about two seconds.
+	// A call of sarama that takes no context goes on after its context has ended, and returns after a few tries. One
+	// iteration takes about two seconds.
 	for range 10 {
 		if err == nil {
 			break
@@ -43,15 +43,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks are goroutines that are left, but for one of sarama's metrics, which all clients
-// of a process share, and the breaker of a producer that has lost its broker, which
-// sleeps for 10 s once more.
+// leaks returns an error if goroutines are left, except one of sarama's metrics, which all clients of a process share,
+// and the breaker of a producer without a broker, which sleeps for up to 10 s.
 func leaks() error {
 	return goleak.Find(goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
 		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 
-func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
+func TestClosingARoutersEndsLeavesDLQAndPublisherOpen(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "invoices").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
@@ -83,7 +82,7 @@ func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
 	if _, err := sub.Subscribe(t.Context(), "orders"); err == nil {
 		t.Error("a closed subscriber subscribes")
 	}
-	// The client and what others of it need live on.
+	// The client and its other users stay open.
 	if err := c.Publisher().Publish("invoices", message.NewMessage("2", nil)); err != nil {
 		t.Error(err)
 	}
@@ -126,7 +125,7 @@ func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
 	eventually(t, "the message's context ends", func() bool { return msg.Context().Err() != nil })
 }
 
-func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
+func TestOnKafkaSettledRecordsOfDelayTopicsAreDeleted(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
@@ -137,7 +136,7 @@ func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
 	write(t, addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	adm := kadm.NewClient(independent(t, addrs))
-	delays := []string{p.ours("retry.100ms"), p.ours("retry")} // which is for what is left of a wait when it is written
+	delays := []string{p.ours("retry.100ms"), p.ours("retry")} // the latter for waits that are too short for a level when they are written
 	eventually(t, "the delay topics are empty", func() bool {
 		starts, err1 := adm.ListStartOffsets(t.Context(), delays...)
 		ends, err2 := adm.ListEndOffsets(t.Context(), delays...)
@@ -150,7 +149,7 @@ func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
 			empty = empty && s.Offset == o.Offset
 			n += o.Offset
 		})
-		return empty && n >= 50 && n <= 60 // a busy machine may have one there twice
+		return empty && n >= 50 && n <= 60 // a busy machine may have written one twice
 	})
 	starts, err := adm.ListStartOffsets(t.Context(), p.topic)
 	if err != nil {

@@ -19,7 +19,7 @@ func (e *events) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	return func() {}
 }
 
-func (e *events) inHand() redeliver.Load {
+func (e *events) lastLoad() redeliver.Load {
 	e.mu.Lock()
 	load := e.load
 	e.mu.Unlock()
@@ -29,8 +29,8 @@ func (e *events) inHand() redeliver.Load {
 	return load()
 }
 
-// What handlers have is in flight; what waits on a level, and what is read ahead, is held.
-func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
+// Messages in handlers are in flight. Messages that wait on a level or are read ahead are held.
+func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	gate := make(chan struct{})
@@ -47,17 +47,17 @@ func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
 	put(t, p.addrs, order(p.topic, "fails"))
 	want := func(what string, want redeliver.Load) {
 		t.Helper()
-		eventually(t, what, func() bool { return ev.inHand() == want })
+		eventually(t, what, func() bool { return ev.lastLoad() == want })
 	}
 	want("what has failed is held for an hour", redeliver.Load{Held: 1})
 	recs, ids := orders(p.topic, 5)
 	put(t, p.addrs, recs...)
-	late := time.After(patience)
+	late := time.After(waitTimeout)
 	for range 2 {
 		select {
 		case <-running:
 		case <-late:
-			t.Fatalf("not within %s: two handlers run", patience)
+			t.Fatalf("not within %s: two handlers run", waitTimeout)
 		}
 	}
 	want("two run, and three are read ahead", redeliver.Load{InFlight: 2, Held: 4})
@@ -68,5 +68,5 @@ func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 	want("all but one are settled", redeliver.Load{Held: 1})
 	stop()
-	want("nothing is in hand of a member that has left", redeliver.Load{})
+	want("a member that has left has no load", redeliver.Load{})
 }

@@ -11,12 +11,10 @@ import (
 // UUIDHeader carries a Watermill message's UUID, as in watermill-kafka.
 const UUIDHeader = "_watermill_message_uuid"
 
-// Marshaler turns Kafka records into Watermill messages and back. It must be
-// safe for concurrent use.
+// Marshaler turns Kafka records into Watermill messages and back. It must be safe for concurrent use.
 type Marshaler interface {
-	// Unmarshal makes the message that the handler gets. The record must not
-	// be changed, and the message must not share its bytes. An error (or a
-	// panic) sends the record as it is to the DLQ, undecodable.
+	// Unmarshal makes the message that the handler gets. It must not change the record, and the message must not share
+	// its bytes. After an error or a panic, the record goes to the DLQ as it is, undecodable.
 	Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
 	// Marshal makes the record of a message for publishing.
 	Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
@@ -30,7 +28,7 @@ type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
-	// A copy: a handler that writes into its payload must not change what is retried.
+	// Cloned: a handler that writes into its payload must not change what is retried.
 	msg := message.NewMessage("", slices.Clone(rec.Value))
 	for _, h := range rec.Headers {
 		if h == nil {
@@ -43,7 +41,7 @@ func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message
 		msg.Metadata[string(h.Key)] = string(h.Value)
 	}
 	if msg.UUID == "" {
-		msg.UUID = uuidOf(rec)
+		msg.UUID = recordID(rec)
 	}
 	return msg, nil
 }

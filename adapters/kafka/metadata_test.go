@@ -11,9 +11,9 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Each member and each producer asked for the metadata of all topics of the cluster, when it began and every 30 s: on one
-// with thousands of topics most of what its brokers did.
-func TestWhoReadsAndWritesAsksForItsOwnTopics(t *testing.T) {
+// Each member and each producer used to ask for all topics of the cluster when it began and every 30 s. With thousands
+// of topics that was most of the brokers' work.
+func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "stock")
 	var all atomic.Int32
@@ -25,7 +25,7 @@ func TestWhoReadsAndWritesAsksForItsOwnTopics(t *testing.T) {
 		}
 		for _, topic := range topics {
 			if topic.Topic != nil && *topic.Topic == "stock" {
-				t.Error("somebody asks for a topic that nobody uses")
+				t.Error("a client asks for a topic that it does not use")
 			}
 		}
 		return nil, nil, false

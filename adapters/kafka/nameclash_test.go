@@ -27,16 +27,16 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	}
 }
 
-// Two subscriptions that shared a way back ran each other's messages.
-func TestNamesThatTwoTopicsShareAreRefused(t *testing.T) {
+// Two subscriptions with one way back would run each other's messages.
+func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
 	one := &layout{origin: "one", topics: []ownTopic{{name: "retry"}, {name: "one.dlq"}}}
 	two := &layout{origin: "two", topics: []ownTopic{{name: "retry"}, {name: "two.dlq"}}}
 	var ps redeliver.Problems
-	two.apart(&ps, two)
+	two.checkShared(&ps, two)
 	if err := ps.Err(); err != nil {
 		t.Errorf("a subscription that is opened twice: %v", err)
 	}
-	two.apart(&ps, one)
+	two.checkShared(&ps, one)
 	if got := fmt.Sprint(ps.Err()); !strings.Contains(got, "Names is retry: must differ for every topic: one and two would share it") || len(ps) != 1 {
 		t.Errorf("got %s", got)
 	}

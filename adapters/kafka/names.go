@@ -13,8 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Limits of names. Kafka's own limit for a topic is 249 bytes of
-// [a-zA-Z0-9._-]; the longest suffix of ours is ".retry." and a level.
+// Limits of names. Kafka allows topics of 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
 const (
 	maxTopic  = 249
 	maxSuffix = 32
@@ -40,28 +39,28 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return base(topic, group) + ".retry"
+	return baseName(topic, group) + ".retry"
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return base(topic, group) + ".dlq"
+	return baseName(topic, group) + ".dlq"
 }
 
 func (n Names) control(topic, group string) string {
 	if n.Control != nil {
 		return n.Control(topic, group)
 	}
-	return base(topic, group) + ".control"
+	return baseName(topic, group) + ".control"
 }
 
 func (n Names) delay(topic, group string, level time.Duration) string {
 	return n.retry(topic, group) + "." + delayqueue.LevelName(level)
 }
 
-// level reads the level back from the name of a delay topic of the subscription.
+// level returns the level in the name of the subscription's delay topic.
 func (n Names) level(topic, group, name string) (time.Duration, bool) {
 	suffix, ok := strings.CutPrefix(name, n.retry(topic, group)+".")
 	if !ok {
@@ -70,15 +69,15 @@ func (n Names) level(topic, group, name string) (time.Duration, bool) {
 	return delayqueue.ParseLevel(suffix)
 }
 
-// check refuses names that would mix up topics, or that Kafka would refuse. What
-// comes back would be taken for what was dead-lettered, and so on for ever.
+// check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ
+// would retry dead letters forever.
 func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	retry, dead := n.retry(topic, group), n.dlq(topic, group)
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		checkTopic(ps, field, retry)
-		if most := maxTopic - maxSuffix + len(".retry"); len(retry) > most && len(retry) <= maxTopic {
-			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", most))
+		if maxLen := maxTopic - maxSuffix + len(".retry"); len(retry) > maxLen && len(retry) <= maxTopic {
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
 		}
 		if retry == topic {
 			ps.Add(field, retry, "must not be the topic itself")
@@ -100,8 +99,8 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	}
 }
 
-// apart refuses names that another subscription of the client has already.
-func (l *layout) apart(ps *redeliver.Problems, other *layout) {
+// checkShared refuses names that another subscription of the client uses.
+func (l *layout) checkShared(ps *redeliver.Problems, other *layout) {
 	theirs := append(slices.Clip(other.topics), other.control)
 	for _, t := range append(slices.Clip(l.topics), l.control) {
 		if other.origin != l.origin && t.name != "" && slices.ContainsFunc(theirs, func(o ownTopic) bool { return o.name == t.name }) {
@@ -110,9 +109,9 @@ func (l *layout) apart(ps *redeliver.Problems, other *layout) {
 	}
 }
 
-// base is "<topic>.<group>", the group escaped. One that leaves no room for the
-// suffixes is cut, and a hash of the whole stands for what is lost.
-func base(topic, group string) string {
+// baseName returns "<topic>.<group>" with the group escaped. If that leaves no room for the suffixes, it is cut, and
+// ends in a hash of topic and group.
+func baseName(topic, group string) string {
 	name := topic + "." + escapeGroup(group)
 	if len(name) <= maxTopic-maxSuffix {
 		return name
@@ -122,9 +121,8 @@ func base(topic, group string) string {
 	return name[:maxTopic-maxSuffix-len(hash)] + hash
 }
 
-// escapeGroup writes a group so that it can stand in a topic's name and be read
-// back: the dot and every byte that is illegal there become _xx. An underscore
-// that would read as such an escape is escaped too.
+// escapeGroup writes a group reversibly as a part of a topic's name. The dot and every byte that is illegal there
+// become _xx. An underscore that would read as such an escape is escaped, too.
 func escapeGroup(group string) string {
 	var b strings.Builder
 	for i := range len(group) {
@@ -140,7 +138,7 @@ func escapeGroup(group string) string {
 	return b.String()
 }
 
-// unescapeGroup reads a group back from its written form.
+// unescapeGroup reverses escapeGroup.
 func unescapeGroup(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
@@ -158,7 +156,7 @@ func unescapeGroup(name string) string {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
-// checkTopic refuses what Kafka would refuse, before it is asked.
+// checkTopic refuses names that Kafka would refuse.
 func checkTopic(ps *redeliver.Problems, field, topic string) {
 	switch {
 	case topic == "" || topic == "." || topic == "..":

@@ -16,7 +16,7 @@ func legal(name string) bool {
 	return len(name) > 0 && len(name) <= 249 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
 
-// Groups that look like escapes are what could collide.
+// Groups that look like escapes could collide.
 var group = rapid.OneOf(
 	rapid.StringOfN(rapid.RuneFrom([]rune("_ae0259f.-Z")), 1, 12, -1),
 	rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 20), func(b []byte) string { return string(b) }),
@@ -25,12 +25,12 @@ var group = rapid.OneOf(
 func TestGroupsCanBeReadBackFromNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := group.Draw(t, "group")
-		name := kafka.EscapeGroup(g)
-		if back := kafka.UnescapeGroup(name); back != g {
+		name := kafka.EscapeGroupName(g)
+		if back := kafka.UnescapeGroupName(name); back != g {
 			t.Fatalf("%q is written %q and read back as %q", g, name, back)
 		}
 		if !legal(name) || strings.Contains(name, ".") {
-			t.Fatalf("%q is written %q, which may not stand in a topic's name", g, name)
+			t.Fatalf("%q is written %q, which is illegal in a topic's name", g, name)
 		}
 	})
 }
@@ -42,20 +42,20 @@ func TestSubscriptionsNeverShareATopic(t *testing.T) {
 		if level == 0 {
 			return kafka.Base(topic, group) + ".retry"
 		}
-		return kafka.DelayTopic(topic, group, level)
+		return kafka.DelayTopicName(topic, group, level)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		t1, g1, l1 := topic.Draw(t, "topic"), group.Draw(t, "group"), level.Draw(t, "level")
 		a := name(t1, g1, l1)
 		if !legal(a) {
-			t.Fatalf("%q is no name of a topic", a)
+			t.Fatalf("%q is not a name of a topic", a)
 		}
 		if l1 > 0 {
 			if got, ok := kafka.LevelOf(t1, g1, a); !ok || got != l1 {
 				t.Fatalf("%s is read back from %s as %s, %t", l1, a, got, ok)
 			}
 		}
-		// The same bytes parted otherwise are the likeliest to collide.
+		// The same bytes divided differently are the likeliest to collide.
 		all := t1 + "." + g1
 		cut := rapid.IntRange(1, len(all)-1).Draw(t, "cut")
 		t2, g2 := all[:cut], strings.TrimPrefix(all[cut:], ".")

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// newest is a client's configuration that has a new group begin at the end of the origin,
-// as sarama's default has, and that looks for new partitions often.
+// newest returns a configuration with which a new group begins at the end of the origin, as with sarama's default. It
+// looks for new partitions often.
 func newest() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetNewest
@@ -23,8 +23,8 @@ func newest() *sarama.Config {
 	return cfg
 }
 
-// on puts records on each of n partitions, and returns their ids.
-func on(t *testing.T, p place, name string, n int) (ids []string) {
+// putOnPartitions writes a record to each of n partitions, and returns their ids.
+func putOnPartitions(t *testing.T, p fixture, name string, n int) (ids []string) {
 	t.Helper()
 	var recs []*kgo.Record
 	for i := range n {
@@ -36,7 +36,7 @@ func on(t *testing.T, p place, name string, n int) (ids []string) {
 	return ids
 }
 
-func grow(t *testing.T, p place, n int) {
+func addPartitions(t *testing.T, p fixture, n int) {
 	t.Helper()
 	admin := kadm.NewClient(independent(t, p.addrs))
 	res, err := admin.UpdatePartitions(t.Context(), n, p.topic)
@@ -49,8 +49,8 @@ func grow(t *testing.T, p place, n int) {
 	})
 }
 
-// onlyNew checks that nothing has run but ids.
-func onlyNew(t *testing.T, ev *events, ids ...string) {
+// wantOnlyAttempted checks that only these ids were attempted.
+func wantOnlyAttempted(t *testing.T, ev *events, ids ...string) {
 	t.Helper()
 	ran := ev.attempts()
 	for _, id := range ids {
@@ -61,8 +61,7 @@ func onlyNew(t *testing.T, ev *events, ids ...string) {
 	}
 }
 
-// With Newest, sarama's default, what had been written to a new partition of the origin
-// before the group knew of it was skipped, and the offset committed behind it.
+// With Newest, records of a new partition from before the group knew it used to be skipped.
 func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	cfg := kafka.Config{Policy: quick(1), Sarama: newest()}
@@ -71,50 +70,49 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 		p := onKafka(t)
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
-		on(t, p, "old-", 4)
+		putOnPartitions(t, p, "old-", 4)
 		c, ev := open(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
-		ev.joined(t, 1)
-		grow(t, p, 6)
-		ids := on(t, p, "new-", 6)
+		ev.awaitJoined(t, 1)
+		addPartitions(t, p, 6)
+		ids := putOnPartitions(t, p, "new-", 6)
 		ev.awaitEnds(t, ids...)
-		onlyNew(t, ev, ids...)
+		wantOnlyAttempted(t, ev, ids...)
 	})
 	t.Run("while none runs", func(t *testing.T) {
 		t.Parallel()
 		p := onKafka(t)
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
-		on(t, p, "old-", 4)
+		putOnPartitions(t, p, "old-", 4)
 		first, before := open(t, cfg)
 		if _, err := first.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
 			t.Fatal(err)
 		}
-		before.joined(t, 1)
+		before.awaitJoined(t, 1)
 		if err := first.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		grow(t, p, 6)
-		ids := on(t, p, "new-", 6)
+		addPartitions(t, p, 6)
+		ids := putOnPartitions(t, p, "new-", 6)
 		c, ev := open(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		ev.awaitEnds(t, ids...)
-		onlyNew(t, ev, ids...)
+		wantOnlyAttempted(t, ev, ids...)
 	})
 }
 
-// The first start of a group is one, however many members it has, and whatever other
-// clients of the group have committed before.
+// A group starts once, however many members it has, and whatever other clients of the group have committed before.
 func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range map[string]sarama.BalanceStrategy{"eager": sarama.NewBalanceStrategyRange(), "cooperative": sarama.NewBalanceStrategyCooperativeSticky()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-			on(t, p, "old-", 4)
-			somebody := make(kadm.Offsets)
-			somebody.AddOffset(p.topic, 0, 1, -1)
-			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, somebody); err != nil {
+			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			putOnPartitions(t, p, "old-", 4)
+			foreignOffsets := make(kadm.Offsets)
+			foreignOffsets.AddOffset(p.topic, 0, 1, -1)
+			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, foreignOffsets); err != nil {
 				t.Fatal(err)
 			}
 			ev := newEvents()
@@ -128,9 +126,9 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 				c, ok := e.(redeliver.SubscriptionChanged)
 				return ok && c.Change == redeliver.ChangeAssigned
 			})
-			ids := on(t, p, "new-", 4)
+			ids := putOnPartitions(t, p, "new-", 4)
 			ev.awaitEnds(t, ids...)
-			onlyNew(t, ev, ids...)
+			wantOnlyAttempted(t, ev, ids...)
 		})
 	}
 }

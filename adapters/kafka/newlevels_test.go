@@ -14,10 +14,9 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A deploy that is rolled back: the members of the older policy run on, and what
-// the newer one left on levels of its own waited for their next start. Those
-// levels may be deleted again, too.
-func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *testing.T) {
+// A deploy is rolled back while members of the older policy run. Messages that the newer one left on its own levels
+// used to wait for the next start. Those levels may also be deleted.
+func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +30,7 @@ func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *test
 				c, ev := open(t, cfg)
 				kafka.SweepEvery(c, 50*time.Millisecond)
 				route(t, c, p.topic, failFirst(0))
-				ev.joined(t, 1)
+				ev.awaitJoined(t, 1)
 				return c, ev
 			}
 			_, ev := join()
@@ -57,7 +56,7 @@ func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *test
 					t.Errorf("%s ran %s early", a.State.ID, due.Sub(a.Start))
 				}
 			}
-			// Nobody can join a group with a topic that is gone.
+			// Nobody can join a group with a deleted topic.
 			if _, err := kadm.NewClient(independent(t, addrs)).DeleteTopics(t.Context(), topic); err != nil {
 				t.Fatal(err)
 			}
@@ -82,11 +81,11 @@ func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *test
 	}
 }
 
-// A level of an older policy that somebody deletes while a service starts does not keep it from starting.
-func TestALevelThatIsDeletedBetweenTwoLooksIsNoProblem(t *testing.T) {
+// A level of an older policy may be deleted while a service starts.
+func TestALevelDeletedDuringAStartIsNoProblem(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	old, admin := p.ours("retry.300ms"), kadm.NewClient(independent(t, p.addrs))
 	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, old)
 	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -16,13 +16,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Without the right to delete records, delay topics keep all retries. When the group's offsets are gone, each of them
-// runs again, which nothing reported once.
-func TestLevelsThatAreReadFromTheirStartAreReported(t *testing.T) {
+// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them
+// run again, which used to be unreported.
+func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)}
 	first, ev := open(t, cfg)
@@ -41,10 +41,10 @@ func TestLevelsThatAreReadFromTheirStartAreReported(t *testing.T) {
 	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteGroup(t.Context(), p.group); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sarama = newest() // the origin does not repeat anything
+	cfg.Sarama = newest() // the origin repeats nothing
 	second, after := open(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
-	after.joined(t, 1)
+	after.awaitJoined(t, 1)
 	after.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
 		return ok && c.Change == redeliver.ChangeReadFromStart && strings.Contains(c.Detail, p.ours("retry.100ms"))

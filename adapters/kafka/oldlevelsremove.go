@@ -17,11 +17,11 @@ import (
 // policy. A group without members has none with another policy. Kafka does not know programs that
 // publish with a delay and are not members: stop those that have an older policy.
 func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
-	return c.lookAtOld(ctx, topic, func(string) bool { return true })
+	return c.checkOldLevels(ctx, topic, func(string) bool { return true })
 }
 
-// lookAtOld is OldLevels of those delay topics that are wanted.
-func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
+// checkOldLevels is OldLevels for the wanted delay topics.
+func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
@@ -38,15 +38,15 @@ func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place 
 		return nil, nil
 	}
 	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, doctor.Examination{}}
-	everyone := d.keepsAll(d.group(ctx))
-	lags, err := d.lags(ctx, d.l.group, names)
+	reason := d.keepReason(d.describeGroup(ctx))
+	lags, err := d.lags(ctx, d.layout.group, names)
 	if err != nil {
 		return nil, err
 	}
 	for i := range old {
 		o := &old[i]
 		if lag, known := lags[o.Place]; known {
-			o.Messages = lag.all()
+			o.Messages = lag.total()
 		}
 		switch {
 		case o.Messages > 0:
@@ -54,23 +54,24 @@ func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place 
 		case o.Messages < 0:
 			o.Keep = "whether messages wait on it is not known: the user needs Describe on group " + l.group
 		default:
-			o.Keep = everyone
+			o.Keep = reason
 		}
 	}
 	return old, nil
 }
 
-// keepsAll says why no level may go, whatever waits on it: a member may write there.
-func (d *examination) keepsAll(g *groupState) string {
+// keepReason returns why no level may be deleted, even if it is empty: a member may write there. It is "" if there is
+// no reason.
+func (d *examination) keepReason(g *groupState) string {
 	if g == nil {
 		return "not checked: " + strings.Join(d.NotChecked, "; ")
 	}
-	if g.silent > 0 {
-		return fmt.Sprintf("%d members of group %s do not say which policy they run: end them, or delete it by hand when none runs an older one", g.silent, d.l.group)
+	if g.unreported > 0 {
+		return fmt.Sprintf("%d members of group %s do not say which policy they run: end them, or delete it by hand when none runs an older one", g.unreported, d.layout.group)
 	}
 	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
-		if p != d.l.fingerprint {
-			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.policies[p], ", "), p, d.l.fingerprint)
+		if p != d.layout.fingerprint {
+			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.policies[p], ", "), p, d.layout.fingerprint)
 		}
 	}
 	return ""
@@ -82,8 +83,8 @@ func (d *examination) keepsAll(g *groupState) string {
 // user needs Delete on the topics. The group rebalances once for each.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	for _, place := range places {
-		// Only at that one: those that were deleted just now may be listed for a while, and have no offsets.
-		old, err := c.lookAtOld(ctx, topic, func(name string) bool { return name == place })
+		// Check only this one: levels that were just deleted may still be listed, and have no offsets.
+		old, err := c.checkOldLevels(ctx, topic, func(name string) bool { return name == place })
 		if err != nil {
 			return done, err
 		}
@@ -93,7 +94,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 		}
 		o := old[0]
 		if o.Keep == "" {
-			if err := c.admin.remove(place); err != nil {
+			if err := c.admin.deleteTopic(place); err != nil {
 				return done, err
 			}
 			o.Removed = true

@@ -16,31 +16,30 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// keeps says of each old level "name: why it must stay", or "removed".
-func (p *patient) keeps(all []doctor.OldLevel) (said []string) {
+// keepReasons returns for each old level "name: why it must stay", or "removed".
+func (p *doctorCase) keepReasons(all []doctor.OldLevel) (reasons []string) {
 	for _, o := range all {
 		why := o.Keep
 		if o.Removed {
 			why = "removed"
 		}
-		said = append(said, strings.TrimPrefix(o.Place, p.ours(""))+": "+why)
+		reasons = append(reasons, strings.TrimPrefix(o.Place, p.ours(""))+": "+why)
 	}
-	return said
+	return reasons
 }
 
-// says fails the test unless what is said of old levels begins so.
-func says(t *testing.T, got []string, want ...string) {
+// wantReasons fails the test unless the results begin with these texts.
+func wantReasons(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// Only a level on which nothing waits, of a policy that no member runs, is removed; and
-// the group goes on without it.
+// Only an empty level of a policy that no member runs is deleted, and the group goes on without it.
 func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
-	p := newPatient(t)
+	p := newDoctorCase(t)
 	was := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}}
 	p.provision(t, was)
 	c, ev := open(t, p.config(p.policy))
@@ -48,7 +47,7 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
-	p.waits(t, "1h", time.Now().Add(time.Hour))
+	p.putWaiting(t, "1h", time.Now().Add(time.Hour))
 	asks, _ := open(t, p.config(p.policy))
 	look := func() []string {
 		t.Helper()
@@ -56,22 +55,22 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.keeps(old)
+		return p.keepReasons(old)
 	}
-	says(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it") // there are no members
+	wantReasons(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it") // there are no members
 
-	// While somebody runs the older policy, nothing is.
+	// While a member runs the older policy, none is deleted.
 	older, oldEv := open(t, p.config(was))
 	route(t, older, p.topic, failFirst(0))
-	oldEv.joined(t, 1)
-	says(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it")
+	oldEv.awaitJoined(t, 1)
+	wantReasons(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it")
 	names := []string{p.ours("retry.10m"), p.ours("retry.1h"), p.ours("retry.1m"), p.topic, "nothing"}
 	done, err := asks.RemoveOldLevels(t.Context(), p.topic, names...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	no := "it is no level of an older policy"
-	if said := p.keeps(done); len(said) != 5 || !strings.Contains(said[0], "end the deployment that is under way") {
+	if said := p.keepReasons(done); len(said) != 5 || !strings.Contains(said[0], "end the deployment that is under way") {
 		t.Errorf("%q", said)
 	}
 	if err := older.Close(t.Context()); err != nil {
@@ -79,32 +78,31 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	}
 
 	route(t, c, p.topic, failFirst(1))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	if done, err = asks.RemoveOldLevels(t.Context(), p.topic, names...); err != nil {
 		t.Fatal(err)
 	}
-	says(t, p.keeps(done), "retry.10m: removed", "retry.1h: 1 messages wait on it", "retry.1m: "+no, p.topic+": "+no, "nothing: "+no)
-	var there kadm.TopicDetails
+	wantReasons(t, p.keepReasons(done), "retry.10m: removed", "retry.1h: 1 messages wait on it", "retry.1m: "+no, p.topic+": "+no, "nothing: "+no)
+	var existing kadm.TopicDetails
 	adm := kadm.NewClient(independent(t, p.addrs))
 	eventually(t, "the broker knows what its controller has removed", func() bool {
-		there, err = adm.ListTopics(t.Context())
-		return err == nil && !there.Has(p.ours("retry.10m"))
+		existing, err = adm.ListTopics(t.Context())
+		return err == nil && !existing.Has(p.ours("retry.10m"))
 	})
-	if !there.Has(p.ours("retry.1h")) || !there.Has(p.ours("retry.1m")) || !there.Has(p.topic) {
-		t.Errorf("the topics are %q", there.Names())
+	if !existing.Has(p.ours("retry.1h")) || !existing.Has(p.ours("retry.1m")) || !existing.Has(p.topic) {
+		t.Errorf("the topics are %q", existing.Names())
 	}
 	recs, ids := orders(p.topic, 10)
 	write(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
 }
 
-// A controller deletes in its time, and a broker lists for a while what the controller
-// has deleted: it tells nobody the offsets of it. All of that was an error, after which
-// the other levels stayed.
-func TestALevelThatIsSlowToGoIsRemoved(t *testing.T) {
+// A controller takes its time to delete a topic. A broker lists a deleted topic for a while, and has no offsets of it.
+// Both used to be errors, after which the other levels stayed.
+func TestALevelThatIsDeletedSlowlyIsRemoved(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := &patient{place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, quick(1)}
+	p := &doctorCase{fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, quick(1)}
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}})
 	slow, gone := p.ours("retry.10m"), p.ours("retry.1h")
 	var answers atomic.Int32
@@ -115,7 +113,7 @@ func TestALevelThatIsSlowToGoIsRemoved(t *testing.T) {
 		one := kmsg.NewDeleteTopicsResponseTopic()
 		one.Topic = asked.Topics[0].Topic
 		switch {
-		case *one.Topic == gone: // somebody else was faster
+		case *one.Topic == gone: // another client was faster
 			one.ErrorCode = kerr.UnknownTopicOrPartition.Code
 		case answers.Add(1) == 1:
 			one.ErrorCode = kerr.RequestTimedOut.Code
@@ -147,5 +145,5 @@ func TestALevelThatIsSlowToGoIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, p.keeps(done), "retry.10m: removed", "retry.1h: removed")
+	wantReasons(t, p.keepReasons(done), "retry.10m: removed", "retry.1h: removed")
 }

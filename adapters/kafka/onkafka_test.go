@@ -13,25 +13,25 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// place is a topic of four partitions and a group that no other test has.
-type place struct {
+// fixture has a topic of four partitions and a group that no other test uses.
+type fixture struct {
 	addrs        []string
 	topic, group string
-	real         bool           // not inside the test
-	cluster      *kfake.Cluster // the one inside the test
+	real         bool           // a real broker
+	cluster      *kfake.Cluster // the in-process one
 }
 
-// ours is the name of a topic of redeliver's: "retry.10s", "dlq".
-func (p place) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
+// ours returns the name of a topic of redeliver's, such as "retry.10s" or "dlq".
+func (p fixture) ours(suffix string) string { return p.topic + "." + p.group + "." + suffix }
 
-// topics lists the topics of ours that are there, as ours names them.
-func (p place) topics(t *testing.T) (suffixes []string) {
+// topics lists our existing topics, by their suffixes.
+func (p fixture) topics(t *testing.T) (suffixes []string) {
 	t.Helper()
-	there, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
+	existing, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range there.Names() {
+	for _, name := range existing.Names() {
 		if suffix, ok := strings.CutPrefix(name, p.ours("")); ok {
 			suffixes = append(suffixes, suffix)
 		}
@@ -39,13 +39,12 @@ func (p place) topics(t *testing.T) (suffixes []string) {
 	return suffixes
 }
 
-// onKafka gives a place on a Kafka inside the test, or, where REDELIVER_TEST_KAFKA
-// names one, on a real one. make test runs the tests that begin with TestOnKafka
-// both ways: those whose subject is what the broker does as much as what we do.
-func onKafka(t *testing.T) place {
+// onKafka makes a fixture on an in-process Kafka or, if REDELIVER_TEST_KAFKA names one, on a real one. make test runs
+// tests whose names begin with TestOnKafka both ways: they depend on the broker's behaviour as much as on ours.
+func onKafka(t *testing.T) fixture {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:8])
-	p := place{topic: "orders-" + name, group: "billing-" + name}
+	p := fixture{topic: "orders-" + name, group: "billing-" + name}
 	given := os.Getenv("REDELIVER_TEST_KAFKA")
 	if given == "" {
 		p.cluster = fake(t, p.topic)
@@ -59,11 +58,11 @@ func onKafka(t *testing.T) place {
 	forever := "-1" // some records are years old
 	kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever}, p.topic)
 	t.Cleanup(func() { // after the clients are closed
-		there, err := adm.ListTopics(context.Background()) // the test's has ended
+		existing, err := adm.ListTopics(context.Background()) // the test's has ended
 		if err != nil {
 			t.Error(err)
 		}
-		for _, topic := range there.Names() {
+		for _, topic := range existing.Names() {
 			if strings.HasPrefix(topic, p.topic) {
 				kafkatest.DropTopic(t, adm, topic)
 			}

@@ -15,9 +15,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A partition of a Blocking policy waits for its failure, whatever the keys behind
-// it; the other partitions do not.
-func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
+// A partition with a Blocking policy waits for its failure, whatever the keys. Other partitions do not.
+func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -37,9 +36,9 @@ func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
 			if st.Attempts < 2 {
 				return errDeclined
 			}
-			select { // it may go on only when the other partition is through
+			select { // it may go on only when the other partition is done
 			case <-others:
-			case <-time.After(patience):
+			case <-time.After(waitTimeout):
 				t.Error("the other partition waited too")
 			}
 		}
@@ -81,7 +80,7 @@ func TestUnorderedMessagesOfOneKeyRunSideBySide(t *testing.T) {
 		mu.Unlock()
 		select {
 		case <-all:
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			t.Error("three of one key never ran at once")
 		}
 		return nil

@@ -17,20 +17,19 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// waitsBehind is a policy whose failing keys wait.
-func waitsBehind(levels ...time.Duration) redeliver.Policy {
+// perKeyPolicy returns a policy whose failing keys wait.
+func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
-// later messages of a failing key wait behind it, those of other keys do not, and
-// what waits behind another has made no attempt.
-func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
+// Later messages of a failing key wait behind it, and those of other keys do not. Waiting is no attempt.
+func TestOnKafkaAFailingKeyWaitsAndOthersRun(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	var ran []string
 	others := make(chan struct{})
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: waitsBehind(200*time.Millisecond, 500*time.Millisecond)},
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: perKeyPolicy(200*time.Millisecond, 500*time.Millisecond)},
 		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			mu.Lock()
@@ -43,7 +42,7 @@ func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
 				if st.Attempt() == 2 {
 					select { // the others do not wait for this one
 					case <-others:
-					case <-time.After(patience):
+					case <-time.After(waitTimeout):
 						t.Error("the other keys waited too")
 					}
 				}
@@ -76,13 +75,12 @@ func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// A retry that takes long holds up its own key and no other, although a later message
-// of its key stands before them in the partition.
-func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
+// A slow retry holds up only its own key, even if a later message of that key is before other keys in the partition.
+func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	others, slow := make(chan struct{}), make(chan struct{})
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: waitsBehind(100 * time.Millisecond)},
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: perKeyPolicy(100 * time.Millisecond)},
 		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			switch {
@@ -92,7 +90,7 @@ func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
 				close(slow)
 				select {
 				case <-others:
-				case <-time.After(patience):
+				case <-time.After(waitTimeout):
 					t.Error("the other keys waited")
 				}
 			}
@@ -105,34 +103,33 @@ func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
 	put(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	if n := len(all[redeliver.Committed](ev)); n != len(ids) {
-		t.Errorf("%d were committed, want %d: what stands behind the slow one has not run", n, len(ids))
+		t.Errorf("%d were committed, want %d: the messages behind the slow one have not run", n, len(ids))
 	}
 	close(others)
 	ev.awaitEnds(t, "slow", "behind")
 }
 
-// inLine checks what PerKey promises over all members: no attempt of a message
-// begins before all earlier ones of its key are settled. What was settled may run
-// again, where that is allowed, and is passed over.
-type inLine struct {
+// keyOrderChecker checks the promise of PerKey over all members: no attempt of a message begins before all earlier ones
+// of its key are settled. A settled message may run again, if that is allowed, and is not checked.
+type keyOrderChecker struct {
 	mu      sync.Mutex
 	settled map[string][]bool // by key and number
 	open    int
 	repeats int
 	wrong   []string
-	done    chan struct{} // closed when nothing is open
+	done    chan struct{} // closed when all are settled
 }
 
-func newInLine(keys, each int) *inLine {
-	s := &inLine{settled: make(map[string][]bool), open: keys * each, done: make(chan struct{})}
+func newKeyOrderChecker(keys, each int) *keyOrderChecker {
+	s := &keyOrderChecker{settled: make(map[string][]bool), open: keys * each, done: make(chan struct{})}
 	for k := range keys {
 		s.settled[fmt.Sprint("key ", k)] = make([]bool, each)
 	}
 	return s
 }
 
-// begin is called when an attempt begins, and tells whether it is a repeat.
-func (s *inLine) begin(rec *sarama.ConsumerMessage, attempt int) {
+// begin is called when an attempt begins.
+func (s *keyOrderChecker) begin(rec *sarama.ConsumerMessage, attempt int) {
 	key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +144,7 @@ func (s *inLine) begin(rec *sarama.ConsumerMessage, attempt int) {
 }
 
 // end is called when an attempt has settled its message, as its handler sees it.
-func (s *inLine) end(rec *sarama.ConsumerMessage) {
+func (s *keyOrderChecker) end(rec *sarama.ConsumerMessage) {
 	n := int(binary.BigEndian.Uint32(rec.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +156,7 @@ func (s *inLine) end(rec *sarama.ConsumerMessage) {
 	}
 }
 
-func (s *inLine) check(t *testing.T) {
+func (s *keyOrderChecker) check(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,13 +170,12 @@ func (s *inLine) check(t *testing.T) {
 	}
 }
 
-// Whatever fails and whoever comes and goes, with levels of its own, the keys keep
-// their order.
-func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
+// Keys keep their order whatever fails and whatever members, with other levels, join and leave.
+func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	const keys, each, retries = 40, 25, 3
 	p := onKafka(t)
-	seq := newInLine(keys, each)
+	seq := newKeyOrderChecker(keys, each)
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
 	fails := func(rec *sarama.ConsumerMessage, attempt int) bool {
@@ -197,7 +193,7 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 	newer := []time.Duration{70 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond}
 	join := func(levels []time.Duration) (ev *events, stop func()) {
 		return consume(t, p, kafka.Config{
-			MaxInFlight: 20, Policy: waitsBehind(levels...), DrainTimeout: drains,
+			MaxInFlight: 20, Policy: perKeyPolicy(levels...), DrainTimeout: longDrain,
 		}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			seq.begin(rec, st.Attempt())
@@ -241,12 +237,12 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 	third()
 	select {
 	case <-seq.done:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 	}
 	seq.check(t)
 	fourth()
-	if excused := excuses(t, keys*each/10, evs...); seq.repeats > excused {
-		t.Errorf("%d attempts were of messages that were settled; told was of %d: %v", seq.repeats, excused, runAgain(evs...))
+	if excused := countRepeats(t, keys*each/10, evs...); seq.repeats > excused {
+		t.Errorf("%d attempts were of messages that were settled; reported were %d: %v", seq.repeats, excused, runAgain(evs...))
 	}
 	for _, ev := range evs {
 		ev.noFindings(t)

@@ -16,15 +16,15 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// keyed is a record of a key on partition 0.
-func keyed(p place, key, id string) *kgo.Record {
+// keyed makes a record of a key on partition 0.
+func keyed(p fixture, key, id string) *kgo.Record {
 	rec := order(p.topic, id)
 	rec.Key = []byte(key)
 	return rec
 }
 
-// left is what a member that was killed has left of a record on a level.
-func left(p place, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
+// leftOnLevel makes a record on a level as a killed member would leave it.
+func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
 	st := redeliver.State{
 		ID: id, Group: p.group, Origin: p.topic, Attempts: attempts, Due: time.Now().Add(wait),
 		Source: redeliver.Source{Known: true, Offset: offset, Timestamp: at},
@@ -32,19 +32,19 @@ func left(p place, level time.Duration, key, id string, offset int64, attempts i
 	if attempts > 0 {
 		st.FirstFailed, st.LastFailed = time.Now(), time.Now()
 	}
-	rec := ours(kafka.DelayTopic(p.topic, p.group, level), id, st)
+	rec := ours(kafka.DelayTopicName(p.topic, p.group, level), id, st)
 	rec.Key = []byte(key)
 	return rec
 }
 
-// What a kill leaves behind in every half-done state is put in order again before
-// anything runs: what waits is found wherever it is, what is there twice runs once,
-// as the copy that has gone furthest, and what was not yet written runs in its turn.
-func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
+// A kill may leave any half-done state, and the next member restores the order before anything runs. It finds waiting
+// records wherever they are, runs duplicates once as the newest copy, and runs records that were not written yet in
+// order.
+func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Second}
-	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(levels...), MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -59,15 +59,15 @@ func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
 	at := func(i int) time.Time { return origin[i].Timestamp }
 	put(t, p.addrs,
 		// Its retry was written, and the origin not committed.
-		left(p, levels[1], "retried", "retried-0", 0, 1, time.Second, at(0)),
+		leftOnLevel(p, levels[1], "retried", "retried-0", 0, 1, time.Second, at(0)),
 		// It came back, failed again, and only its next retry was written.
-		left(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
-		left(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
-		// What stood behind the failure was written before what stood before it.
-		left(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
-		left(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
-		// The origin was deleted and made anew: another record had this place.
-		left(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
+		leftOnLevel(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
+		leftOnLevel(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
+		// A record behind the failure was written before an earlier one.
+		leftOnLevel(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
+		leftOnLevel(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
+		// The origin was deleted and created again: another record had this offset.
+		leftOnLevel(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
 	)
 	var mu sync.Mutex
 	ran := make(map[string][]string)
@@ -97,21 +97,20 @@ func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
 		}
 	}
 	ev.noFindings(t)
-	eventually(t, "all is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
+	eventually(t, "everything is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
 }
 
-// When as much waits as there may be, the origin stands still, and goes on when
-// there is less. Nothing is reordered for it.
-func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
+// At MaxParked the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
+func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
-	const messages, most, inFlight = 600, 50, 5
+	const messages, maxParked, inFlight = 600, 50, 5
 	p := onKafka(t)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
 	heal := make(chan struct{})
-	policy := waitsBehind(100 * time.Millisecond)
+	policy := perKeyPolicy(100 * time.Millisecond)
 	policy.MaxRetries = 10_000
-	ev, _ := consume(t, p, kafka.Config{MaxParked: most, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+	ev, _ := consume(t, p, kafka.Config{MaxParked: maxParked, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		mu.Lock()
 		seen[string(rec.Value)] = true
 		mu.Unlock()
@@ -135,11 +134,11 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 			return ok && string(c.Change) == change
 		}
 	}
-	stood := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
-	if !strings.Contains(stood.Detail, "MaxParked is 50") {
-		t.Errorf("%q does not say why", stood.Detail)
+	paused := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(paused.Detail, "MaxParked is 50") {
+		t.Errorf("%q does not say why", paused.Detail)
 	}
-	ev.await(t, 20*most, is[redeliver.Attempted]) // the retries go on
+	ev.await(t, 20*maxParked, is[redeliver.Attempted]) // the retries go on
 	mu.Lock()
 	n := len(seen)
 	mu.Unlock()
@@ -150,7 +149,7 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 	for _, r := range all[redeliver.RetryScheduled](ev) {
 		waiting[r.State.ID] = true
 	}
-	if bound := most + 10*inFlight; n > bound || len(waiting) > bound {
+	if bound := maxParked + 10*inFlight; n > bound || len(waiting) > bound {
 		t.Errorf("%d messages failed and %d waited, which is more than MaxParked and what may be in flight, %d", n, len(waiting), bound)
 	}
 	close(heal)
@@ -166,27 +165,26 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 	}
 }
 
-// What waits on a level may have come there before something of its key that a kill
-// left on the origin alone: several are written at once. It is not to run first,
-// although it is read first: the origin's only slot is taken. Nor does the origin
-// stand still, although as much waits as there may be: that waits for the origin.
-func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
+// A record on a level may have been written there before an earlier one of its key, which a kill left on the origin,
+// because several are written at once. It must not run first, although it is read first: the origin's only slot is
+// taken. The origin must not pause at MaxParked, because the waiting records wait for it.
+func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
 	recs := []*kgo.Record{keyed(p, "other", "other"), keyed(p, "key", "first"), keyed(p, "key", "second")}
 	put(t, p.addrs, recs...)
-	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
-	inTurn(t, p, cfg)
+	put(t, p.addrs, leftOnLevel(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
+	wantOrder(t, p, cfg)
 }
 
-// inTurn checks that other, first and second run in this order, while other holds the only
-// place. What is large stands between them.
-func inTurn(t *testing.T, p place, cfg kafka.Config) {
+// wantOrder checks that other, first and second run in this order, while other holds the only slot. Large records are
+// between them.
+func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	t.Helper()
 	var mu sync.Mutex
 	var ran []string
@@ -217,13 +215,13 @@ func inTurn(t *testing.T, p place, cfg kafka.Config) {
 	}
 }
 
-// However far before what waits the others of its key stand, and however few may wait:
-// the origin was read back up to MaxParked, and to the end of a fetch.
-func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
+// All earlier records of a key run first, however far apart they are and however small MaxParked is. The load used to
+// stop at MaxParked and the end of a fetch.
+func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -231,22 +229,22 @@ func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
 	recs := []*kgo.Record{keyed(p, "other", "other")}
 	for i := range between {
 		rec := keyed(p, fmt.Sprint("between ", i), "between")
-		rec.Value = noise(byte(i), 100<<10)
+		rec.Value = randomBytes(byte(i), 100<<10)
 		recs = append(recs, rec)
 	}
 	recs = append(recs, keyed(p, "key", "first"), keyed(p, "key", "second"))
 	put(t, p.addrs, recs...)
-	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", between+2, 0, 0, recs[between+2].Timestamp))
-	inTurn(t, p, cfg)
+	put(t, p.addrs, leftOnLevel(p, 200*time.Millisecond, "key", "second", between+2, 0, 0, recs[between+2].Timestamp))
+	wantOrder(t, p, cfg)
 }
 
-// What a session reads back may be more than there may be: then the origin stands
-// still from the start, and what is only there twice does not.
-func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
+// A session may load more than MaxParked records. Then the origin is paused from the start. Duplicates alone do not
+// pause it.
+func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 	t.Parallel()
-	const messages, most = 300, 50
+	const messages, maxParked = 300, 50
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxParked: maxParked, MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -259,7 +257,7 @@ func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
 	}
 	put(t, p.addrs, origin...)
 	for i, rec := range origin[:messages] {
-		waiting = append(waiting, left(p, 200*time.Millisecond, string(rec.Key), ids[i], int64(i), 1, 0, rec.Timestamp))
+		waiting = append(waiting, leftOnLevel(p, 200*time.Millisecond, string(rec.Key), ids[i], int64(i), 1, 0, rec.Timestamp))
 	}
 	put(t, p.addrs, waiting...)
 	var mu sync.Mutex
@@ -268,8 +266,8 @@ func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
 		st, _ := redeliver.FromContext(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-most {
-			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, most)
+		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-maxParked {
+			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, maxParked)
 		} else if id != ids[messages] && st.Attempt() != 2 {
 			t.Errorf("attempt %d of %s, which waits for its second", st.Attempt(), id)
 		}

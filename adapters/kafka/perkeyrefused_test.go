@@ -15,11 +15,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// What the order of keys could not be kept with is refused, with the field.
-func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
+// Settings that the order PerKey does not allow are refused, with the field.
+func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	policy := waitsBehind(time.Second)
+	policy := perKeyPolicy(time.Second)
 	forever := "-1"
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 2, 1, map[string]*string{
 		"retention.ms": &forever, "cleanup.policy": func() *string { s := "delete"; return &s }(),
@@ -27,9 +27,9 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		field string
-		spoil func(*kafka.Config)
-		text  string
+		field  string
+		change func(*kafka.Config)
+		text   string
 	}{
 		"a cooperative group": {"Sarama.Consumer.Group.Rebalance.GroupStrategies", func(c *kafka.Config) {
 			c.Sarama = sarama.NewConfig()
@@ -50,7 +50,7 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: policy, Sink: newEvents()}
-			c.spoil(&cfg)
+			c.change(&cfg)
 			client, err := kafka.Open(t.Context(), cfg)
 			if err == nil {
 				defer func() { _ = client.Close(context.Background()) }()
@@ -64,7 +64,7 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 			}
 		})
 	}
-	client, group := running(t, addrs, "billing")
+	client, group := ownGroup(t, addrs, "billing")
 	_, err := kafka.Wrap(t.Context(), client, group, kafka.Config{Group: "billing", Policy: policy}, []string{"orders"},
 		func(context.Context, *sarama.ConsumerMessage) error { return nil })
 	var bad *redeliver.ConfigError
@@ -73,15 +73,15 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 	}
 }
 
-// With PerKey every topic on which messages wait has as many partitions as the
-// origin, and the DLQ no more than otherwise.
+// With PerKey every topic on which messages wait has as many partitions as the origin, and the DLQ has as many as
+// usual.
 func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 12, 1, nil, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(time.Second)})
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(time.Second)})
 	plan, err := c.Plan(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
@@ -96,16 +96,16 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 		}
 	}
 	if !strings.Contains(plan.String(), "PerKey") {
-		t.Errorf("the plan does not tell of the order:\n%s", plan)
+		t.Errorf("the plan does not mention the order:\n%s", plan)
 	}
 }
 
-// An origin that gets more partitions than its levels have is not read: a message
-// could not wait where its partition's owner looks. When they have as many, all goes on.
-func TestPerKeyStandsStillWhileTheLevelsHaveFewerPartitions(t *testing.T) {
+// An origin with more partitions than its levels is not read: a message could not wait where its partition's owner
+// reads. When the numbers are equal, the group goes on.
+func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(100 * time.Millisecond)})
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type PlannedTopic struct {
 	Partitions int32
 	Replicas   int16
 	Settings   map[string]string
-	Exists     bool // false: it is created at start, or, where Later says so, when a message needs it
+	Exists     bool // if false, it is created at start or, if Later is set, when a message needs it
 	Later      bool // a level for waits that only a handler or a publisher asks for
 	Old        bool // a level of an older policy, read until it is empty
 }
@@ -77,10 +77,10 @@ func (l *layout) plan() *Plan {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
 	for _, w := range l.unfit {
-		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: what waits there is read, and longer waits hop over the other levels)")
+		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: messages that wait there are read, and longer waits hop over the other levels)")
 	}
 	for _, w := range l.warnings {
-		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
+		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: it is a level of an older policy)")
 	}
 	if l.policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
@@ -99,7 +99,7 @@ func (l *layout) plan() *Plan {
 	return p
 }
 
-// companions are the topics of who works on the DLQ, and of commands.
+// companions returns the topics for work on the DLQ and for commands.
 func (l *layout) companions() []PlannedTopic {
 	if l.discards {
 		return []PlannedTopic{l.control.planned()}

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
-func TestThePlanSaysWhatIsCreatedAndHowEachDelayIsSpent(t *testing.T) {
+// The expected plans are in testdata. REDELIVER_GOLDEN=1 writes them.
+func TestPlanListsTopicsAndDelays(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]redeliver.Policy{
 		"small":    {MaxRetries: 4, Immediate: 1, Backoff: redeliver.Steps(100*time.Millisecond, 3*time.Second, 95*time.Second), Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},

@@ -12,82 +12,80 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// producer writes records and tells when the broker has confirmed each.
+// producer writes records and reports when the broker has confirmed each.
 type producer struct {
-	client sarama.Client
-	async  sarama.AsyncProducer
-	group  sync.WaitGroup
-	mu     sync.RWMutex // held for reading while a record is handed over
-	down   bool
+	client  sarama.Client
+	async   sarama.AsyncProducer
+	readers sync.WaitGroup
+	mu      sync.RWMutex // held for reading while a record is handed over
+	closed  bool
 
-	// An origin takes records whose batch is small enough once its producer has
-	// compressed it, and they must fit on their way through here too: packer
-	// makes a second producer, that compresses, when the first record needs it.
-	// It is nil in that producer itself.
-	most    int // the largest record for this one
-	packer  func() (*producer, error)
-	packing sync.Mutex
-	packed  *producer
+	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
+	// When the first record above maxRecordBytes is written, newOversize makes a second, compressing producer. It is
+	// nil in that second producer.
+	maxRecordBytes int
+	newOversize    func() (*producer, error)
+	oversizeMu     sync.Mutex
+	oversize       *producer
 }
 
-// confirm waits for one record's answer. It rides as the record's metadata.
-type confirm struct {
+// pendingWrite waits for the answer to one record. It is the record's metadata.
+type pendingWrite struct {
 	producer  *producer
 	record    *sarama.ProducerMessage
-	partition int32 // where to, or anyPartition
+	partition int32 // the target, or anyPartition
 	done      chan error
-	room      sarama.ProducerMessage // record, where that is ours to use again
+	room      sarama.ProducerMessage // the record, if it comes from the pool
 
-	// With post, in the place of done.
+	// Set by post, which does not use done.
 	then driver.Done
-	ctx  context.Context // bounds how long the producer may take to take the record
+	ctx  context.Context // bounds how long the producer may take to accept the record
 
-	unwatch  func() bool // stops watch
+	unwatch  func() bool // stops watchDeadline
 	mu       sync.Mutex
 	answered bool
 }
 
-// confirms are those whose answer has come: every retry takes one, with room for
-// a record and its headers. One without an answer must not come back here.
-var confirms = sync.Pool{New: func() any { return &confirm{done: make(chan error, 1)} }}
+// pendingWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
+var pendingWrites = sync.Pool{New: func() any { return &pendingWrite{done: make(chan error, 1)} }}
 
-// idle gives back what would keep the record that was written in memory.
-func (c *confirm) idle() {
+// recycle drops references to the written record and puts c back into the pool.
+func (c *pendingWrite) recycle() {
 	if cap(c.room.Headers) > 1024 {
-		return // somebody's thousands of headers
+		return // a user's thousands of headers
 	}
 	clear(c.room.Headers)
 	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
 	c.producer, c.record, c.then, c.ctx, c.unwatch, c.answered = nil, nil, nil, nil, nil, false
-	confirms.Put(c)
+	pendingWrites.Put(c)
 }
 
-// watch reports a record that has no answer when its time is over, once: sarama cannot take it back.
-func (c *confirm) watch() {
+// watchDeadline reports a record that has no answer when its time is over. sarama cannot take it back.
+func (c *pendingWrite) watchDeadline() {
 	then, topic, ctx := c.then, c.room.Topic, c.ctx
 	c.unwatch = context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.answered {
-			then.Unanswered(topic, unsure(ctx, topic))
+			then.Unanswered(topic, unansweredError(ctx, topic))
 		}
 	})
 }
 
-// endWatch ends the watch for an answer. It reports whether c may be used again: not where the watch has begun to look at it.
-func (c *confirm) endWatch() (free bool) {
-	free = c.unwatch()
+// stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the callback has begun.
+func (c *pendingWrite) stopWatch() (stopped bool) {
+	stopped = c.unwatch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
-	return free
+	return stopped
 }
 
 const anyPartition int32 = -1
 
 var (
-	errClosed = errors.New("kafka: the client is closed")
-	errUnsure = errors.New("no answer")
+	errClosed     = errors.New("kafka: the client is closed")
+	errUnanswered = errors.New("no answer")
 )
 
 func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
@@ -95,27 +93,26 @@ func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.most = cfg.Producer.MaxMessageBytes
-	p.packer = func() (*producer, error) {
-		return startProducer(brokers, packing(cfg))
+	p.maxRecordBytes = cfg.Producer.MaxMessageBytes
+	p.newOversize = func() (*producer, error) {
+		return startProducer(brokers, oversizeConfig(cfg))
 	}
 	return p, nil
 }
 
-// packing is cfg for what is too large: one record a batch, of any size that the broker
-// takes. The limit of a topic is for the batch: that is why the other producer, which
-// gathers, keeps to sarama's own bound.
-func packing(cfg *sarama.Config) *sarama.Config {
-	packed := *cfg
-	packed.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
-	packed.Producer.Flush.MaxMessages = 1
-	packed.Producer.Flush.Messages, packed.Producer.Flush.Bytes = 0, 0
-	packed.Producer.Compression = sarama.CompressionGZIP
-	if packed.Version.IsAtLeast(sarama.V2_1_0_0) {
-		packed.Producer.Compression = sarama.CompressionZSTD
+// oversizeConfig returns the settings of the second producer: one record per batch, of any size that the broker
+// accepts. The limit of a topic applies to the batch, so the first producer, which batches, keeps to sarama's bound.
+func oversizeConfig(cfg *sarama.Config) *sarama.Config {
+	oversize := *cfg
+	oversize.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
+	oversize.Producer.Flush.MaxMessages = 1
+	oversize.Producer.Flush.Messages, oversize.Producer.Flush.Bytes = 0, 0
+	oversize.Producer.Compression = sarama.CompressionGZIP
+	if oversize.Version.IsAtLeast(sarama.V2_1_0_0) {
+		oversize.Producer.Compression = sarama.CompressionZSTD
 	}
-	packed.Producer.CompressionLevel = sarama.CompressionLevelDefault
-	return &packed
+	oversize.Producer.CompressionLevel = sarama.CompressionLevelDefault
+	return &oversize
 }
 
 func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
@@ -125,77 +122,77 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	}
 	async, err := sarama.NewAsyncProducerFromClient(client)
 	if err != nil {
-		_ = client.Close() // sarama's own constructor leaves it open
+		_ = client.Close() // sarama's constructor does not close it
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
 	p := &producer{client: client, async: async}
-	p.group.Go(func() {
+	p.readers.Go(func() {
 		for m := range async.Successes() {
-			answer(m, nil)
+			deliverAnswer(m, nil)
 		}
 	})
-	p.group.Go(func() {
+	p.readers.Go(func() {
 		for e := range async.Errors() {
-			answer(e.Msg, e.Err)
+			deliverAnswer(e.Msg, e.Err)
 		}
 	})
 	return p, nil
 }
 
-func answer(m *sarama.ProducerMessage, err error) {
-	c, ok := m.Metadata.(*confirm)
+func deliverAnswer(m *sarama.ProducerMessage, err error) {
+	c, ok := m.Metadata.(*pendingWrite)
 	switch {
-	case !ok: // all of ours are
+	case !ok: // not one of ours
 	case c.then == nil:
 		c.done <- err
 	case err == nil:
 		then, topic := c.then, m.Topic
-		if c.endWatch() {
-			c.idle()
+		if c.stopWatch() {
+			c.recycle()
 		}
 		then.Confirmed(topic, nil)
 	default:
-		go c.failed(err) // which may write: the producer takes nothing while nobody reads its answers
+		go c.handleFailure(err) // It may write, and the producer accepts nothing while nobody reads its answers.
 	}
 }
 
-// failed is the end of a try of post, unless the record is written once more by itself.
-func (c *confirm) failed(err error) {
-	again, err := c.alone(c.ctx, err)
-	if again {
+// handleFailure reports the failure of a posted record, unless retryAlone writes it again.
+func (c *pendingWrite) handleFailure(err error) {
+	retried, err := c.retryAlone(c.ctx, err)
+	if retried {
 		return
 	}
-	c.endWatch()
-	c.then.Confirmed(c.record.Topic, err) // sarama reads a record on that it has given back with an error: it is not used again
+	c.stopWatch()
+	c.then.Confirmed(c.record.Topic, err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
-// post hands a record over and returns at once. then hears what became of it, when that is known: sarama cannot take
-// a record back. ctx bounds how long the producer may take to take it.
-func (p *producer) post(ctx context.Context, c *confirm, partition int32, then driver.Done) {
+// post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
+// take a record back. ctx bounds how long the producer may take to accept the record.
+func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
-	c.watch()
-	if p.offer(c, partition) {
+	c.watchDeadline()
+	if p.tryWrite(c, partition) {
 		return
 	}
 	go func() {
 		if err := p.write(ctx, c, &c.room, partition); err != nil {
-			c.endWatch()
+			c.stopWatch()
 			then.Confirmed(c.room.Topic, err)
 		}
 	}()
 }
 
-// offer is write where that does not block.
-func (p *producer) offer(c *confirm, partition int32) bool {
+// tryWrite is write without blocking. It reports whether it handed over the record.
+func (p *producer) tryWrite(c *pendingWrite, partition int32) bool {
 	m := &c.room
-	if m.ByteSize(2) > p.most {
-		return false // it may need another producer
+	if m.ByteSize(2) > p.maxRecordBytes {
+		return false // it may need the other producer
 	}
 	c.producer, c.record, c.partition = p, m, partition
 	m.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if p.down {
+	if p.closed {
 		return false
 	}
 	select {
@@ -206,16 +203,16 @@ func (p *producer) offer(c *confirm, partition int32) bool {
 	}
 }
 
-// start hands a record over and returns at once; wait tells what became of it.
-func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*confirm, error) {
-	c := &confirm{done: make(chan error, 1)}
+// start hands over a record. wait returns the result.
+func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*pendingWrite, error) {
+	c := &pendingWrite{done: make(chan error, 1)}
 	return c, p.write(ctx, c, m, partition)
 }
 
-// write is start with a confirm of the caller's, which must not wait for another.
-func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMessage, partition int32) error {
-	if p.packer != nil && m.ByteSize(2) > p.most {
-		packed, err := p.compressing()
+// write is start with the caller's pendingWrite, which must not wait for another record.
+func (p *producer) write(ctx context.Context, c *pendingWrite, m *sarama.ProducerMessage, partition int32) error {
+	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
+		packed, err := p.oversizeProducer()
 		if err != nil {
 			return err
 		}
@@ -225,7 +222,7 @@ func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMess
 	m.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if p.down {
+	if p.closed {
 		return errClosed
 	}
 	select {
@@ -236,38 +233,38 @@ func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMess
 	}
 }
 
-// wait returns when the record is confirmed, refused, or ctx ends: then it may
-// still be written, and after that errUnsure wait may be called again.
-func (c *confirm) wait(ctx context.Context) error {
+// wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
+// written, and wait may be called again.
+func (c *pendingWrite) wait(ctx context.Context) error {
 	for {
 		var err error
 		select {
 		case err = <-c.done:
 		case <-ctx.Done():
-			return unsure(ctx, c.record.Topic)
+			return unansweredError(ctx, c.record.Topic)
 		}
 		if err == nil {
 			return nil
 		}
-		if again, err := c.alone(ctx, err); !again {
+		if retried, err := c.retryAlone(ctx, err); !retried {
 			return err
 		}
 	}
 }
 
-// unsure is the error of a write that has no answer when ctx has ended.
-func unsure(ctx context.Context, topic string) error {
-	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnsure, topic, ctx.Err())
+// unansweredError returns the error of a write that has no answer when ctx has ended.
+func unansweredError(ctx context.Context, topic string) error {
+	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnanswered, topic, ctx.Err())
 }
 
-// alone writes a record by itself, and compressed, that was refused: the answer is for a whole batch. again is false where
-// it is not, because of err.
-func (c *confirm) alone(ctx context.Context, refusal error) (again bool, err error) {
+// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. It
+// reports whether it did, or returns the final error.
+func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
 	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))
-	if c.producer.packer == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
+	if c.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
-	packed, perr := c.producer.compressing()
+	packed, perr := c.producer.oversizeProducer()
 	if perr != nil {
 		return false, errors.Join(err, perr)
 	}
@@ -277,11 +274,10 @@ func (c *confirm) alone(ctx context.Context, refusal error) (again bool, err err
 	return true, nil
 }
 
-// refusals are the errors of a write that concern the record, however often it is sent.
+// refusals are write errors that concern one record, however often it is sent.
 var refusals = []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord}
 
-// outages are Kafka's errors of a write that concern no record, but the partition, the
-// cluster, or the producer.
+// outages are write errors that concern the partition, the cluster or the producer, and not one record.
 var outages = []error{
 	sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut,
 	sarama.ErrBrokerNotAvailable, sarama.ErrReplicaNotAvailable, sarama.ErrNetworkException, sarama.ErrNotEnoughReplicas,
@@ -292,13 +288,13 @@ var outages = []error{
 	sarama.ErrPreferredLeaderNotAvailable, sarama.ErrThrottlingQuotaExceeded,
 }
 
-// classify marks the errors of a write that concern, or may concern, one record alone.
+// classify marks write errors that concern, or may concern, one record only.
 func classify(err error) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	if slices.ContainsFunc(refusals, is) {
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
-	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // for this client, uncompressed
+	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // the uncompressed record, for this client
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	_, answered := errors.AsType[sarama.KError](err)
@@ -309,36 +305,36 @@ func classify(err error) error {
 	return err
 }
 
-// close ends the producer after the records that were handed over have an answer.
+// close ends the producer when all accepted records are answered.
 func (p *producer) close() {
 	p.mu.Lock()
-	was := p.down
-	p.down = true
+	wasClosed := p.closed
+	p.closed = true
 	p.mu.Unlock()
-	if !was {
+	if !wasClosed {
 		p.async.AsyncClose()
 	}
-	p.group.Wait()
-	if !was {
-		_ = p.client.Close() // it has nothing under way
+	p.readers.Wait()
+	if !wasClosed {
+		_ = p.client.Close() // nothing is in flight
 	}
-	p.packing.Lock()
-	defer p.packing.Unlock()
-	if p.packed != nil {
-		p.packed.close()
+	p.oversizeMu.Lock()
+	defer p.oversizeMu.Unlock()
+	if p.oversize != nil {
+		p.oversize.close()
 	}
 }
 
-// compressing returns the producer for records that are too large for this one.
-func (p *producer) compressing() (*producer, error) {
-	p.packing.Lock()
-	defer p.packing.Unlock()
-	if p.packed == nil {
-		packed, err := p.packer()
+// oversizeProducer returns the producer for records above maxRecordBytes.
+func (p *producer) oversizeProducer() (*producer, error) {
+	p.oversizeMu.Lock()
+	defer p.oversizeMu.Unlock()
+	if p.oversize == nil {
+		packed, err := p.newOversize()
 		if err != nil {
 			return nil, err
 		}
-		p.packed = packed
+		p.oversize = packed
 	}
-	return p.packed, nil
+	return p.oversize, nil
 }

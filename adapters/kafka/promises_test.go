@@ -44,8 +44,8 @@ func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 	}
 }
 
-// A static member keeps its place while it is away: the group is not rebalanced.
-func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
+// A static member that restarts causes no rebalance.
+func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	adm := kadm.NewClient(independent(t, p.addrs))
@@ -67,11 +67,11 @@ func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		c, ev := open(t, cfg)
 		route(t, c, p.topic, failFirst(0))
-		ev.joined(t, 1)
+		ev.awaitJoined(t, 1)
 		put(t, p.addrs, order(p.topic, id))
 		ev.awaitEnds(t, id)
 		if ran := ev.attempts(); len(ran) != 1 {
-			t.Errorf("ran %v, want %s alone", ran, id)
+			t.Errorf("ran %v, want only %s", ran, id)
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -82,8 +82,8 @@ func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// What is settled is committed every 200 ms, or as often as the caller says.
-func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
+// Settled records are committed every 200 ms, or at the caller's interval.
+func TestCommitsFollowTheConfiguredInterval(t *testing.T) {
 	t.Parallel()
 	for name, every := range map[string]time.Duration{"by default": 0, "the caller's": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
 				eventually(t, "it is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 1 })
 				return
 			}
-			<-time.After(time.Second) // five times our own
+			<-time.After(time.Second) // five times redeliver's own
 			if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
 				t.Errorf("committed up to %d before %s are over", off, every)
 			}
@@ -117,12 +117,12 @@ func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
 	}
 }
 
-func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
+func TestTopicsWithoutCreatePermissionAreNamed(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
+		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
 	c, _ := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{time.Second}}})
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
@@ -136,30 +136,30 @@ func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
 	}
 }
 
-// A group that cannot be joined is tried again and again, and said once.
-func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
+// A member tries to join a group again and again, and reports that once.
+func TestALostGroupIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	const tries = 6
 	joins := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.GroupAuthorizationFailed, Count: tries})
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1}) // and the session is over
-	ev.joined(t, 2)
+	ev.awaitJoined(t, 2)
 	if joins.Hits() != tries {
 		t.Fatalf("%d tries met the fault, want %d", joins.Hits(), tries)
 	}
-	var told []string
+	var reported []string
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		told = append(told, string(c.Change))
+		reported = append(reported, string(c.Change))
 		if c.Change == redeliver.ChangeDisconnected && !strings.Contains(fmt.Sprint(c.Err), "authorize") {
 			t.Errorf("disconnected: %v", c.Err)
 		}
 	}
-	if want := []string{"assigned", "disconnected", "assigned"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if want := []string{"assigned", "disconnected", "assigned"}; !slices.Equal(reported, want) {
+		t.Errorf("reported %q, want %q", reported, want)
 	}
 	put(t, addrs, order("orders", "a"))
 	ev.awaitEnds(t, "a")
@@ -168,7 +168,7 @@ func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
 // Two static members of a topic would have one group.instance.id, and the group would fence one of them for good.
 func TestASecondStaticMemberOfATopicIsRefused(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
 	first := c.Subscriber()
 	if _, err := first.Subscribe(t.Context(), p.topic); err != nil {

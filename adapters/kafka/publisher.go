@@ -13,14 +13,13 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages; it is a Watermill publisher and safe for
-// concurrent use.
+// Publisher writes messages. It is a Watermill publisher and safe for concurrent use.
 type Publisher struct{ client *Client }
 
 // Publish writes the messages and returns when the broker has confirmed all of them (acks of all
 // in-sync replicas). The error names each message that was not written, as in "message 2 of 3",
 // because it could not be prepared (by the marshaler, for example) or the broker refused it. The
-// others are written all the same. Publish reads only the key (SetKey) from the messages' contexts.
+// others are written anyway. Publish reads only the key (SetKey) from the messages' contexts.
 // It waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the delay topics of
@@ -31,7 +30,7 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	waiting := make([]*confirm, len(messages))
+	waiting := make([]*pendingWrite, len(messages))
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
 		waiting[i], errs[i] = p.start(ctx, topic, msg)
@@ -48,7 +47,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // start hands one message to the producer.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*confirm, error) {
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*pendingWrite, error) {
 	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && m == nil {
 		err = errors.New("the marshaler returned no record")
@@ -64,18 +63,18 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	if !later {
 		return p.client.producer.start(ctx, m, anyPartition)
 	}
-	l, err := p.client.ready(topic)
+	l, err := p.client.readyLayout(topic)
 	if err != nil {
 		return nil, err
 	}
-	if size := m.ByteSize(2); size > l.largest {
-		return nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.largest)
+	if size := m.ByteSize(2); size > l.maxRecordBytes {
+		return nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.maxRecordBytes)
 	}
 	if wait := due.Sub(now); wait > l.maxWait {
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
-	m.Topic, _ = l.place(due, now)
+	m.Topic, _ = l.topicFor(due, now)
 	appendState(m, &st)
 	return p.client.producer.start(ctx, m, anyPartition)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A delayed publish is let go by the publishing group's own members: while none
-// subscribes to the topic it stays where it waits, and it is late, not lost.
+// Members of the publishing group release a delayed publish. While none subscribes to the topic, the message waits
+// longer, and is not lost.
 func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -20,14 +20,14 @@ func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	billing, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
 	mail, ev2 := open(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
 	route(t, mail, "orders", failFirst(0))
-	ev2.joined(t, 1)
+	ev2.awaitJoined(t, 1)
 	msg := message.NewMessage("a", []byte("a"))
 	delay.Message(msg, delay.For(100*time.Millisecond))
 	due := time.Now().Add(100 * time.Millisecond)
 	if err := billing.Publisher().Publish("orders", msg); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Until(due) + 200*time.Millisecond) // for the time when it is due
+	<-time.After(time.Until(due) + 200*time.Millisecond) // until it is due
 	if n := count(t, addrs, "orders"); n != 0 {
 		t.Errorf("%d records on the origin, although no member of billing runs", n)
 	}

@@ -67,9 +67,8 @@ func (s *sequence) done() int {
 	return s.total
 }
 
-// With everything on a busy machine this repeated a part of a partition, and out
-// of order, now and then: see TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer.
-func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
+// On a busy machine this once repeated a part of a partition, out of order.
+func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	const keys = 1000
 	for name, strategy := range strategies {
@@ -79,7 +78,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 			addrs := p.addrs
 			seq := newSequence()
 			join := func(member string) (*kafka.Client, *events) {
-				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig(), DrainTimeout: drains}
+				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
@@ -87,14 +86,14 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 					seq.handle(member, msg, func() { <-time.After(time.Millisecond) })
 					return nil
 				})
-				ev.joined(t, 1)
+				ev.awaitJoined(t, 1)
 				return c, ev
 			}
 			a, evA := join("a")
 			stop, written := make(chan struct{}), make(chan int, 1)
 			go func() {
-				// A round after the other, little ahead of the handlers, so that
-				// each of those who come and go does so in the middle of work.
+				// Round after round, a little ahead of the handlers, so that members join and leave in the middle of
+				// work.
 				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 				look := time.NewTicker(time.Millisecond)
 				defer look.Stop()
@@ -139,7 +138,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 			each := <-written
 			t.Logf("report: %d rounds", each)
 			eventually(t, "all are handled", func() bool { return seq.done() == keys*each })
-			excused := excuses(t, keys*each/10, evA, evB, evC)
+			excused := countRepeats(t, keys*each/10, evA, evB, evC)
 			seq.mu.Lock()
 			defer seq.mu.Unlock()
 			for i, w := range seq.wrong {
@@ -148,13 +147,13 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 				}
 			}
 			if seq.twice > excused {
-				t.Errorf("%d deliveries were repeated and %d were told of, although every handler had time to finish", seq.twice, excused)
+				t.Errorf("%d deliveries were repeated and %d were reported, although every handler had time to finish", seq.twice, excused)
 			}
 		})
 	}
 }
 
-func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
+func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +164,7 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 			open1 := func() (*kafka.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
-				}, Sarama: sarama.NewConfig(), DrainTimeout: drains}
+				}, Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
@@ -175,7 +174,7 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 					}
 					return nil
 				})
-				ev.joined(t, 1)
+				ev.awaitJoined(t, 1)
 				return c, ev
 			}
 			var evs []*events
@@ -208,8 +207,8 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 			for _, n := range committed {
 				twice += n - 1
 			}
-			if excused := excuses(t, len(ids)/10, evs...); twice > excused {
-				t.Errorf("%d messages were committed twice and %d were told of, although every handler had time to finish", twice, excused)
+			if excused := countRepeats(t, len(ids)/10, evs...); twice > excused {
+				t.Errorf("%d messages were committed twice and %d were reported, although every handler had time to finish", twice, excused)
 			}
 			for i, ev := range evs {
 				ev.noneEarly(t, append(append([]*events{}, evs[:i]...), evs[i+1:]...)...)
@@ -247,7 +246,7 @@ func TestOnKafkaCloseWaitsForHandlersInFlight(t *testing.T) {
 	}
 }
 
-func TestOnKafkaWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
+func TestOnKafkaAHandlerBeyondTheDrainTimeoutIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs

@@ -13,10 +13,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// RecordFromContext returns the Kafka record behind the message whose handler
-// got ctx, as it stood in its origin: its key, headers with their order,
-// duplicates and bytes, topic, partition, offset and timestamp. It is nil for a
-// context of another message. The record must not be changed.
+// RecordFromContext returns the Kafka record of the message whose handler got ctx. It is as it was in its origin: key,
+// headers with their order, duplicates and bytes, topic, partition, offset and timestamp. It is nil for a context of
+// another message. The record must not be changed.
 func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 	if d := engine.FromContext(ctx); d != nil {
 		if r, ok := d.Record().(*sarama.ConsumerMessage); ok {
@@ -28,12 +27,11 @@ func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 
 var (
 	attemptHeader = []byte(redeliver.HeaderAttempt)
-	prefix        = []byte(redeliver.HeaderPrefix)
+	headerPrefix  = []byte(redeliver.HeaderPrefix)
 )
 
-// split parts a record's headers into the user's and redeliver's own block,
-// which begins at the last attempt header.
-func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
+// splitHeaders separates the user's headers from redeliver's block, which begins at the last attempt header.
+func splitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
 	for i, h := range slices.Backward(headers) {
 		if h != nil && bytes.Equal(h.Key, attemptHeader) {
 			return headers[:i:i], headers[i:]
@@ -42,8 +40,8 @@ func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) 
 	return headers, nil
 }
 
-// names are the names of redeliver's headers, ready made: every retry has a dozen.
-var names = func() map[string]headerName {
+// headerNames has redeliver's header names as bytes, because every retry needs a dozen.
+var headerNames = func() map[string]headerName {
 	m := make(map[string]headerName)
 	for _, n := range redeliver.HeaderNames() {
 		m[n] = headerName{n, []byte(n)}
@@ -56,27 +54,27 @@ type headerName struct {
 	bytes []byte
 }
 
-// inOrder are the same as they are written: who reads or writes a block finds the next
-// name behind the one before, and seldom needs the map.
-var inOrder = func() (all []headerName) {
+// orderedNames are the names in the order of a block. The next name of a block is usually the next one here, which
+// saves a map look-up.
+var orderedNames = func() (all []headerName) {
 	for _, n := range redeliver.HeaderNames() {
-		all = append(all, names[n])
+		all = append(all, headerNames[n])
 	}
 	return all
 }()
 
-// nameReader finds the ready made names of one block.
+// nameReader finds the names of one block.
 type nameReader struct{ at int }
 
-// of is a name as it is ready made; known is false for one that is none of ours.
-func (r *nameReader) of(name []byte) (ready headerName, known bool) {
-	for i := r.at; i < len(inOrder); i++ {
-		if string(name) == inOrder[i].text {
+// find returns a name of redeliver's. known is false for any other name.
+func (r *nameReader) find(name []byte) (ready headerName, known bool) {
+	for i := r.at; i < len(orderedNames); i++ {
+		if string(name) == orderedNames[i].text {
 			r.at = i + 1
-			return inOrder[i], true
+			return orderedNames[i], true
 		}
 	}
-	ready, known = names[string(name)]
+	ready, known = headerNames[string(name)]
 	return ready, known
 }
 
@@ -88,7 +86,7 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 			size += len(h.Value)
 		}
 	}
-	var values strings.Builder // one string for all of them
+	var values strings.Builder // one allocation for all values
 	values.Grow(size)
 	for _, h := range ours {
 		if h != nil {
@@ -101,7 +99,7 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 		if h == nil {
 			continue
 		}
-		name, known := read.of(h.Key)
+		name, known := read.find(h.Key)
 		if !known {
 			name.text = string(h.Key)
 		}
@@ -111,26 +109,25 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 	return headers
 }
 
-// strangers reports redeliver headers on a topic that redeliver does not write:
-// a service copied them onward. They are the user's headers like any others.
-func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
+// foreignHeaders reports redeliver headers on a topic that redeliver does not write. A service copied them there, and
+// they are treated as the user's.
+func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	var found []redeliver.Finding
 	for _, h := range headers {
-		if h != nil && bytes.HasPrefix(h.Key, prefix) {
+		if h != nil && bytes.HasPrefix(h.Key, headerPrefix) {
 			found = engine.AppendForeignHeader(found, string(h.Key), string(h.Value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found
 }
 
-// produce makes m, of which only the headers' room is used again, the record to
-// be written to topic: key, value and headers byte for byte, redeliver's block
-// behind them where st is not nil. The timestamp is the time of the write. A stub has
-// redeliver's block alone, and the key where that is short.
-func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
+// fillRecord makes m the record to write to topic, and reuses the memory of m's headers. It copies key, value and
+// headers byte for byte, and appends redeliver's block if st is not nil. The record gets the time of the write. A stub
+// has redeliver's block only, and its key if that is short.
+func fillRecord(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	if st != nil && st.Truncated != "" {
-		if r.Key != nil && len(r.Key) <= stubKey {
+		if r.Key != nil && len(r.Key) <= maxStubKey {
 			m.Key = sarama.ByteEncoder(r.Key)
 		}
 		appendState(m, st)
@@ -142,49 +139,49 @@ func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string,
 	if r.Value != nil {
 		m.Value = sarama.ByteEncoder(r.Value)
 	}
-	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(names))
+	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(headerNames))
 	for _, h := range r.Headers {
 		if h != nil {
 			m.Headers = append(m.Headers, *h)
 		}
 	}
 	if st != nil {
-		if st.DeadLetter != nil { // as it lay in the DLQ
+		if st.DeadLetter != nil { // the state with which it was in the DLQ
 			appendState(m, st.DeadLetter)
 		}
 		appendState(m, st)
 	}
 }
 
-// stubKey is the longest key that a stub has.
-const stubKey = 4096
+// maxStubKey is the longest key of a stub, in bytes.
+const maxStubKey = 4096
 
-// appendState puts redeliver's own block behind a record's headers.
+// appendState appends redeliver's block to a record's headers.
 func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	var ready nameReader
 	for name, value := range st.Headers() {
-		n, _ := ready.of([]byte(name))
+		n, _ := ready.find([]byte(name))
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: n.bytes, Value: value})
 	}
 }
 
-// copies is room for what a record points to. The bytes of a fetched record alias the
-// whole response, a megabyte and more, which would live as long as the record does.
-type copies []byte
+// byteArena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
+// a megabyte or more and would live as long as the record.
+type byteArena []byte
 
-// newCopies makes room for a key, a value, and headers with their names.
-func newCopies(key, value []byte, headers []*sarama.RecordHeader) copies {
+// newByteArena makes room for a key, a value, and headers with their names.
+func newByteArena(key, value []byte, headers []*sarama.RecordHeader) byteArena {
 	size := len(key) + len(value)
 	for _, h := range headers {
 		if h != nil {
 			size += len(h.Key) + len(h.Value)
 		}
 	}
-	return make(copies, 0, size)
+	return make(byteArena, 0, size)
 }
 
-// take copies b; nil stays nil.
-func (c *copies) take(b []byte) []byte {
+// copyBytes copies b. It returns nil for nil.
+func (c *byteArena) copyBytes(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
@@ -193,25 +190,25 @@ func (c *copies) take(b []byte) []byte {
 	return (*c)[n:len(*c):len(*c)]
 }
 
-// detach copies what a record points to.
-func detach(m *sarama.ConsumerMessage) {
-	room := newCopies(m.Key, m.Value, m.Headers)
-	m.Key, m.Value = room.take(m.Key), room.take(m.Value)
+// detachRecord copies what a record points to.
+func detachRecord(m *sarama.ConsumerMessage) {
+	room := newByteArena(m.Key, m.Value, m.Headers)
+	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)
 	structs := make([]sarama.RecordHeader, len(m.Headers))
 	pointers := make([]*sarama.RecordHeader, len(m.Headers))
 	for i, h := range m.Headers {
 		if h == nil {
 			continue
 		}
-		structs[i] = sarama.RecordHeader{Key: room.take(h.Key), Value: room.take(h.Value)}
+		structs[i] = sarama.RecordHeader{Key: room.copyBytes(h.Key), Value: room.copyBytes(h.Value)}
 		pointers[i] = &structs[i]
 	}
 	m.Headers = pointers
 }
 
-// uuidOf is the id of a record: the UUID header of Watermill, else its
-// coordinates in the origin. An id that does not fit into a header is hashed.
-func uuidOf(m *sarama.ConsumerMessage) string {
+// recordID returns Watermill's UUID header of a record, or else its coordinates in the origin. It hashes an id that
+// does not fit into a header.
+func recordID(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
 		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
 			return engine.GivenID(string(h.Value))

@@ -24,8 +24,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// alter changes a setting of topics, and returns when the brokers say so.
-func alter(t *testing.T, p place, setting, value string, topics ...string) {
+// alterSetting changes a setting of topics, and returns when the brokers report it.
+func alterSetting(t *testing.T, p fixture, setting, value string, topics ...string) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
 	res, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: setting, Value: &value}}, topics...)
@@ -51,35 +51,34 @@ func alter(t *testing.T, p place, setting, value string, topics ...string) {
 	})
 }
 
-// putHuge writes one record to a topic, as soon as that takes it.
-func putHuge(t *testing.T, p place, rec *kgo.Record, codec kgo.CompressionCodec) {
+// putHuge writes one record to a topic, as soon as the topic accepts it.
+func putHuge(t *testing.T, p fixture, rec *kgo.Record, codec kgo.CompressionCodec) {
 	t.Helper()
 	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(400<<20),
 		kgo.BrokerMaxWriteBytes(500<<20), kgo.ProducerBatchCompression(codec), kgo.MaxBufferedBytes(500<<20))
-	eventually(t, "a large record is taken", func() bool { return cl.ProduceSync(t.Context(), rec).FirstErr() == nil })
+	eventually(t, "a large record is accepted", func() bool { return cl.ProduceSync(t.Context(), rec).FirstErr() == nil })
 }
 
-// stubbed checks that a record of the DLQ stands for a message of which only the body's
-// length and hash are known, and where it was.
-func stubbed(t *testing.T, p place, rec *kgo.Record, id string, body []byte) {
+// wantStub checks that a record of the DLQ is a stub: it has only the body's length and hash, and its origin.
+func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) {
 	t.Helper()
-	users, ours := block(rec.Headers)
+	users, ours := splitBlock(rec.Headers)
 	truncated := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
 	if len(rec.Value) != 0 || len(users) != 0 || string(rec.Key) != id || ours[redeliver.HeaderTruncated] != truncated {
-		t.Errorf("a key of %q, a value of %d bytes, headers %s, want a stub of %s that says %s", rec.Key, len(rec.Value), text(rec.Headers), id, truncated)
+		t.Errorf("a key of %q, a value of %d bytes, headers %s, want a stub of %s with %s", rec.Key, len(rec.Value), text(rec.Headers), id, truncated)
 	}
 	if ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderOrigin] != p.topic ||
 		ours[redeliver.HeaderOriginPartition] != "0" || ours[redeliver.HeaderOriginOffset] != "0" || ours[redeliver.HeaderID] != id {
-		t.Errorf("the stub does not say why it is there, or where the original is: %v", ours)
+		t.Errorf("the stub does not say why it was written, or where the original is: %v", ours)
 	}
 }
 
-// The broker takes no batch that is larger than a segment, whatever max.message.bytes is.
-// A record above 16 MiB stopped the whole subscription.
+// A broker accepts no batch larger than a segment, whatever max.message.bytes is. A record above 16 MiB used to stop
+// the whole subscription.
 func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	alter(t, p, "max.message.bytes", strconv.Itoa(40<<20), p.topic)
+	alterSetting(t, p, "max.message.bytes", strconv.Itoa(40<<20), p.topic)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
 			return errDeclined
@@ -87,9 +86,9 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 		return nil
 	})
 	large := order(p.topic, "large")
-	large.Value = noise(1, 18<<20)
+	large.Value = randomBytes(1, 18<<20)
 	putHuge(t, p, large, kgo.NoCompression())
-	d, _ := ev.await(t, 1, buried("large"))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered("large"))[0].(redeliver.DeadLettered)
 	if d.State.Reason != redeliver.ReasonExhausted || d.State.Attempts != 2 || d.State.Truncated != "" {
 		t.Errorf("dead-lettered as %+v, want it exhausted after 2 attempts", d.State)
 	}
@@ -97,9 +96,8 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	ev.awaitEnds(t, "small")
 }
 
-// Where the level and the DLQ refuse a message for good, a stub says where it is, and
-// everything else goes on.
-func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
+// If the level and the DLQ refuse a message, a stub says where it is, and other messages go on.
+func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	t.Parallel()
 	for setting, name := range map[string]string{"max.message.bytes": "too large for the topic", "segment.bytes": "too large for a segment"} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +106,7 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 			if !p.real && setting == "segment.bytes" {
 				t.Log("report: kfake has no segments, so the stub is not needed here")
 			}
-			alter(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
 			ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 				if len(rec.Value) > 1<<20 {
 					return errDeclined
@@ -116,18 +114,18 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 				return nil
 			})
 			// The broker applies them in this order.
-			alter(t, p, setting, strconv.Itoa(2<<20), p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
-			alter(t, p, "max.message.bytes", strconv.Itoa(10<<20), p.topic)
+			alterSetting(t, p, setting, strconv.Itoa(2<<20), p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(10<<20), p.topic)
 			large := order(p.topic, "large")
-			large.Value = noise(1, 9<<20)
+			large.Value = randomBytes(1, 9<<20)
 			putHuge(t, p, large, kgo.NoCompression())
 			next := order(p.topic, "next")
 			put(t, p.addrs, next)
-			ev.await(t, 1, buried("large"))
+			ev.await(t, 1, isDeadLettered("large"))
 			ev.awaitEnds(t, "next")
 			eventually(t, "both are committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == 2 })
 			if p.real || setting == "max.message.bytes" {
-				stubbed(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "large", large.Value)
+				wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "large", large.Value)
 			}
 			for _, f := range all[redeliver.PublishFailed](ev) {
 				t.Errorf("writing to %s was to be tried again: %v", f.Where, f.Err)
@@ -136,9 +134,8 @@ func TestOnKafkaWhatTheDLQRefusesIsStubbed(t *testing.T) {
 	}
 }
 
-// A record of some kilobytes may be larger, uncompressed, than the client writes. It
-// stopped the subscription for ever.
-func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
+// A record of some kilobytes may be larger, uncompressed, than the client writes. It used to stop the subscription.
+func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	p := onKafka(t)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
@@ -146,9 +143,9 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 		}
 		return nil
 	})
-	bomb := order(p.topic, "bomb")
-	bomb.Value = make([]byte, 105_000_000)
-	putHuge(t, p, bomb, kgo.ZstdCompression())
+	compressed := order(p.topic, "bomb")
+	compressed.Value = make([]byte, 105_000_000)
+	putHuge(t, p, compressed, kgo.ZstdCompression())
 	peak := peakHeap(t)
 	var ids []string
 	for i := range 6 {
@@ -158,8 +155,8 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 		ids = append(ids, string(rec.Key))
 	}
 	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, buried("bomb"))
-	stubbed(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", bomb.Value)
+	ev.await(t, 1, isDeadLettered("bomb"))
+	wantStub(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", compressed.Value)
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
 		if c.Change == redeliver.ChangeIntakePaused {
 			t.Errorf("the others waited: %v", c.Err)
@@ -170,7 +167,7 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 	}
 }
 
-// peakHeap watches the heap. The function that it returns ends that, and returns how many bytes the heap grew by at most.
+// peakHeap watches the heap. The returned function stops that, and returns the largest growth in bytes.
 func peakHeap(t *testing.T) func() uint64 {
 	t.Helper()
 	runtime.GC()
@@ -179,15 +176,15 @@ func peakHeap(t *testing.T) func() uint64 {
 	before := sample[0].Value.Uint64()
 	done, peak := make(chan struct{}), make(chan uint64, 1)
 	go func() {
-		most, ticks := before, time.NewTicker(time.Millisecond)
+		largest, ticks := before, time.NewTicker(time.Millisecond)
 		defer ticks.Stop()
 		for {
 			select {
 			case <-ticks.C:
 				metrics.Read(sample)
-				most = max(most, sample[0].Value.Uint64())
+				largest = max(largest, sample[0].Value.Uint64())
 			case <-done:
-				peak <- most - before
+				peak <- largest - before
 				return
 			}
 		}
@@ -195,13 +192,13 @@ func peakHeap(t *testing.T) func() uint64 {
 	return func() uint64 { close(done); return <-peak }
 }
 
-// A record that is read ahead weighs, and pauses its partition. It does not weigh any more
-// when its handler runs, however long that takes.
+// A record that is read ahead counts and may pause its partition. It no longer counts when its handler runs, however
+// long that takes.
 func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	limit := strconv.Itoa(50 << 20)
-	alter(t, p, "max.message.bytes", limit, p.topic)
+	alterSetting(t, p, "max.message.bytes", limit, p.topic)
 	release := make(chan struct{})
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
@@ -213,28 +210,27 @@ func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	large := order(p.topic, "large")
 	large.Value = make([]byte, 40<<20)
 	putHuge(t, p, large, kgo.ZstdCompression())
-	for i := range 3 { // what is fetched along with the large one runs in any case
+	for i := range 3 { // records that are fetched with the large one run in any case
 		id := fmt.Sprint("next-", i)
 		put(t, p.addrs, order(p.topic, id))
 		ev.awaitEnds(t, id)
 	}
 }
 
-// A batch is answered as a whole: one record that the broker does not take must not have
-// its neighbours dead-lettered.
-func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
+// A batch is answered as a whole: a refused record must not send its neighbours to the DLQ.
+func TestARefusedRecordDoesNotFailItsBatch(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]*kerr.Error{"invalid": kerr.InvalidRecord, "unknown": kerr.UnknownServerError, "larger than a segment": kerr.RecordListTooLarge} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
-			p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+			p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 			fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.100ms"), Err: refusal, Count: 1})
 			const n = 20
 			var together sync.WaitGroup // the first attempts fail at once
 			together.Add(n)
 			var ran sync.Map
-			alter(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
+			alterSetting(t, p, "max.message.bytes", strconv.Itoa(8<<20), p.topic)
 			ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 				if _, again := ran.LoadOrStore(string(rec.Key), true); !again {
 					together.Done()
@@ -257,12 +253,11 @@ func TestARefusedRecordCondemnsNoneInItsBatch(t *testing.T) {
 	}
 }
 
-// An error that nobody knows stopped the subscription for ever. While others are written to
-// the same topic it is taken for the message's own.
-func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
+// An unknown error used to stop the subscription. If other writes to the topic succeed, it concerns one message.
+func TestAnUnknownErrorOfOneMessageStopsNoOther(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.ours("retry.1m"), Partitions: []int32{1}, Err: kerr.UnknownServerError, Count: -1})
 	waits := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Minute}}
 	ev, _ := consume(t, p, kafka.Config{Policy: waits}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })
@@ -271,7 +266,7 @@ func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
 	put(t, p.addrs, bad)
 	var over atomic.Bool
 	done := make(chan struct{})
-	go func() { // neighbours, until it is settled
+	go func() { // neighbours, until the message is settled
 		defer close(done)
 		cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		for i := 0; !over.Load(); i++ {
@@ -282,7 +277,7 @@ func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 		}
 	}()
-	d, _ := ev.await(t, 1, buried("bad"))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered("bad"))[0].(redeliver.DeadLettered)
 	over.Store(true)
 	<-done
 	if d.State.Reason != redeliver.ReasonUnschedulable || d.State.Truncated != "" {

@@ -10,72 +10,72 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minRestoreInterval is after how long a topic is created once more: who deletes it a second
-// time may mean it.
+// minRestoreInterval is the time before a topic is created again a second time. An operator who deletes it
+// twice may mean it.
 const minRestoreInterval = time.Hour
 
-// restored is when topics of ours were created again that somebody had deleted.
-type restored struct {
-	mu sync.Mutex
-	at map[string]time.Time
+// restoredTopics has the times at which deleted topics of ours were created again.
+type restoredTopics struct {
+	mu         sync.Mutex
+	restoredAt map[string]time.Time
 }
 
-// restore creates topics of ours again that somebody has deleted since the subscription
-// began. Without them no member could join, or what fails could not be written. It returns
-// what is there then, and which topics are missing all the same: they are left out.
-func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
-	r.restored.mu.Lock()
-	defer r.restored.mu.Unlock()
+// restore creates our topics again that were deleted since the subscription began. Without them no member could
+// join, or failed messages could not be written. It returns all topics, and the ones that are still missing and must be
+// left out.
+func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
+	r.restoredTopics.mu.Lock()
+	defer r.restoredTopics.mu.Unlock()
 	var created, missing []string
 	for _, t := range r.layout.topics {
-		if t.old || there[t.name] != nil || t.rung && !r.extra.has(t.level) {
+		if t.old || existing[t.name] != nil || t.rung && !r.extra.has(t.level) {
 			continue
 		}
-		is, err := r.restoreLocked(t)
+		own, err := r.restoreLocked(t)
 		if err != nil {
 			missing = append(missing, t.name)
-			r.tellAgain(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and what is to be written there waits", err)
+			r.reportOften(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and messages for it wait", err)
 			continue
 		}
 		created = append(created, t.name)
-		if is { // by this member: the others say nothing
+		if own { // only the member that created it reports the loss
 			r.sub.Emit(redeliver.MessagesLost{
 				Origin: r.layout.origin, Group: r.layout.group, Where: t.name,
-				Detail: "somebody deleted the topic, and what lay on it; it was created again. See who may delete topics",
+				Detail: "the topic was deleted with its messages; it was created again. Check who may delete topics",
 			})
 		}
 	}
 	if len(created) == 0 {
-		return there, missing, nil
+		return existing, missing, nil
 	}
-	// The lanes, and those of other members, are where they were on the topic that is gone.
-	defer r.extra.joinAnew()
+	// The offsets of all members' lanes belong to the deleted topic.
+	defer r.extra.rejoin()
 	if err := r.client.admin.awaitLeaders(created...); err != nil {
 		return nil, nil, err
 	}
-	there, err := r.client.admin.topics()
-	return there, missing, err
+	existing, err := r.client.admin.topics()
+	return existing, missing, err
 }
 
-// by reports whether this member has created a topic again, lately, and told of it.
-func (r *restored) by(topic string) bool {
+// isRecent reports whether this member has created a topic again lately, and reported that.
+func (r *restoredTopics) isRecent(topic string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Since(r.at[topic]) < minRestoreInterval
+	return time.Since(r.restoredAt[topic]) < minRestoreInterval
 }
 
 func (r *reader) restoreLocked(t ownTopic) (created bool, err error) {
 	if r.client.cfg.NoProvisioning {
 		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with %d partitions, %d replicas and %s", t.name, t.partitions, t.replicas, settingsText(t.settings))
 	}
-	if time.Since(r.restored.at[t.name]) < minRestoreInterval {
+	if time.Since(r.restoredTopics.restoredAt[t.name]) < minRestoreInterval {
 		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.name, minRestoreInterval)
 	}
-	if created, err = r.client.admin.create(t, r.layout.neededRetention()); created {
-		if r.restored.at == nil {
-			r.restored.at = make(map[string]time.Time)
+	if created, err = r.client.admin.createTopic(t, r.layout.neededRetention()); created {
+		if r.restoredTopics.restoredAt == nil {
+			r.restoredTopics.restoredAt = make(map[string]time.Time)
 		}
-		r.restored.at[t.name] = time.Now()
+		r.restoredTopics.restoredAt[t.name] = time.Now()
 	}
 	return created, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// watchful is a client's configuration that soon sees what becomes of topics.
-func watchful() *sarama.Config {
+// fastMetadataConfig returns a configuration that notices changes of topics soon.
+func fastMetadataConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
@@ -30,8 +30,8 @@ func lost(where string) func(redeliver.Event) bool {
 	}
 }
 
-// A topic of ours that somebody deletes stopped all members of the group: none could join
-// any more, and a message that never fails did not run either.
+// A deleted topic of ours used to stop all members of the group: none could join, and messages that never fail did not
+// run either.
 func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for suffix, handler := range map[string]message.NoPublishHandlerFunc{
@@ -41,7 +41,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 		t.Run(suffix, func(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
-			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()})
+			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()})
 			kafka.SweepEvery(c, 100*time.Millisecond)
 			route(t, c, p.topic, handler)
 			put(t, p.addrs, order(p.topic, "before"))
@@ -53,18 +53,17 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 			}
 			l, _ := ev.await(t, 1, lost(p.ours(suffix)))[0].(redeliver.MessagesLost)
 			if l.Origin != p.topic || l.Group != p.group || l.Detail == "" {
-				t.Errorf("told %+v", l)
+				t.Errorf("reported %+v", l)
 			}
 		})
 	}
 }
 
-// Where topics are not created, the others are read all the same, and the missing one as
-// soon as it is there.
-func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
+// Without provisioning the other topics are read, and the missing one as soon as it exists.
+func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()}
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()}
 	c, _ := open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -78,7 +77,7 @@ func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
 		}
 		return nil
 	})
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	level := p.ours("retry.100ms")
 	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
 	ev.await(t, 1, func(e redeliver.Event) bool {
@@ -93,13 +92,13 @@ func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
 	put(t, p.addrs, order(p.topic, "fails"))
 	ev.awaitEnds(t, "fails")
 	for _, l := range all[redeliver.MessagesLost](ev) {
-		t.Errorf("told %+v although it created nothing", l)
+		t.Errorf("reported %+v although it created nothing", l)
 	}
 }
 
-// What the group has committed says nothing of a topic that was deleted and created again
-// under the same name: what is written there would be skipped.
-func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
+// The group's offsets do not apply to a topic that was deleted and created again. With them, new records would be
+// skipped.
+func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
@@ -117,9 +116,8 @@ func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
 	ev.await(t, 1, lost(level))
 }
 
-// Only the janitor deletes on our topics, and only what is settled. What else is gone was
-// lost without a word.
-func TestOnKafkaWhatARetentionDeletesIsTold(t *testing.T) {
+// Only the janitor deletes records of our topics, and only settled ones. Other deletions used to be unreported.
+func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
@@ -131,7 +129,7 @@ func TestOnKafkaWhatARetentionDeletesIsTold(t *testing.T) {
 	ev.await(t, waiting, is[redeliver.RetryScheduled])
 	stop()
 	adm := kadm.NewClient(independent(t, p.addrs))
-	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	level := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	below := make(kadm.Offsets)
 	below.AddOffset(level, 0, deleted, -1)
 	if _, err := adm.DeleteRecords(t.Context(), below); err != nil {
@@ -140,11 +138,11 @@ func TestOnKafkaWhatARetentionDeletesIsTold(t *testing.T) {
 	ev, stop = consume(t, p, kafka.Config{Policy: policy}, fails)
 	l, _ := ev.await(t, 1, lost(level+"/0"))[0].(redeliver.MessagesLost)
 	if l.Count != deleted || l.Origin != p.topic || l.Group != p.group {
-		t.Errorf("told %+v, want %d", l, deleted)
+		t.Errorf("reported %+v, want %d", l, deleted)
 	}
 	stop()
 	ev, _ = consume(t, p, kafka.Config{Policy: policy}, fails)
 	for _, l := range all[redeliver.MessagesLost](ev) {
-		t.Errorf("told again: %+v", l)
+		t.Errorf("reported again: %+v", l)
 	}
 }

@@ -4,10 +4,10 @@ package kafka
 type Right struct {
 	Resource   string // "topic" or "group"
 	Name       string
-	Operations []string // "Read", "Write", ... as kafka-acls.sh has them
+	Operations []string // such as "Read" and "Write", as kafka-acls.sh names them
 }
 
-// The operations. Read, Write and Delete include Describe.
+// Read, Write and Delete include Describe.
 const (
 	opRead            = "Read"
 	opWrite           = "Write"
@@ -20,17 +20,16 @@ func onTopic(name string, operations ...string) Right {
 	return Right{Resource: "topic", Name: name, Operations: operations}
 }
 
-// rights are the members'. A member reads the origin and all on which messages wait,
-// compares the settings of all of them at start, writes where a message goes next, and
-// gives back what is settled. Its producer is idempotent: Kafka before 2.8 wants
-// IdempotentWrite on the cluster for that, a newer one Write on any topic.
+// rights returns the rights of the members. A member reads the origin and all topics on which messages wait, compares
+// their settings at start, writes messages to their next topic, and deletes settled records. For its idempotent
+// producer Kafka before 2.8 needs IdempotentWrite on the cluster, and later versions Write on any topic.
 func (l *layout) rights() []Right {
 	all := []Right{onTopic(l.origin, opRead, opDescribeConfigs)}
 	for _, t := range l.topics {
 		switch {
 		case !t.waits():
 			all = append(all, onTopic(t.name, opWrite, opDescribeConfigs))
-		case t.old: // is run empty
+		case t.old: // only read until it is empty
 			all = append(all, onTopic(t.name, opRead, opDelete, opDescribeConfigs))
 		default:
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
@@ -39,12 +38,12 @@ func (l *layout) rights() []Right {
 	return append(all, onTopic(l.control.name, opRead), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
 }
 
-// operatorRights are those of who works on the DLQ, and asks Doctor how the group is.
+// operatorRights returns the rights for work on the DLQ and for Doctor.
 func (l *layout) operatorRights() []Right {
 	all := []Right{onTopic(l.origin, opDescribe, opDescribeConfigs)}
 	for _, t := range l.topics {
 		switch t.kind {
-		case deadTopic: // Write is for an import
+		case dlqTopic: // Write is for an import
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
 		case retryTopic: // Write is for a replay
 			all = append(all, onTopic(t.name, opRead, opWrite, opDescribeConfigs))

@@ -11,28 +11,28 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Rungs are the levels above the longest wait that the policy plans: 15s, 1m, 10m and 1h. Only a handler or a publisher asks for
-// such a wait, and most never do. So their topics are created when the first such wait comes. That message goes to the
-// largest level that is there and hops over it. Meanwhile a member creates all rungs and joins the group anew, once.
+// Rungs are the levels above the longest wait that the policy plans: 15s, 1m, 10m and 1h. Only handlers and publishers
+// ask for such waits, and most never do. So a member creates the topics of all rungs when the first such wait comes,
+// and then joins the group again. Meanwhile that message hops over the largest level that exists.
 //
-// A process writes to a rung only while a session of its own reads it. Whenever a member joins, it looks which rungs are
-// there. So each message on a rung has a reader: the members that join because the writer did, or because it died, find it.
+// A process writes to a rung only while its own session reads it. Whenever a member joins, it looks for rungs. So each
+// message on a rung has a reader: members that join because the writer joined or died find the rung.
 //
-// With the order PerKey, and where redeliver creates no topics, there are no rungs: the whole ladder is needed at start.
+// With the order PerKey and with NoProvisioning there are no rungs: the whole ladder must exist at start.
 
-// rungsAgain is after how long a member looks for rungs again that it could not create, or does not read yet.
-const rungsAgain = time.Minute
+// rungsRetryPause is the time between two attempts of a member to create rungs.
+const rungsRetryPause = time.Minute
 
-// rungs has the topics of the rungs created. It belongs to the janitor, but for the bell.
+// rungs creates the topics of the rungs. Only the janitor uses it, except requested.
 type rungs struct {
-	bell  chan struct{} // a message would wait on one
-	tried time.Time
+	requested chan struct{} // a message should wait on a rung
+	lastTry   time.Time
 }
 
-// want has the janitor create what is missing.
-func (g *rungs) want() {
+// request makes the janitor create missing rungs.
+func (g *rungs) request() {
 	select {
-	case g.bell <- struct{}{}:
+	case g.requested <- struct{}{}:
 	default:
 	}
 }
@@ -41,25 +41,25 @@ func (l *layout) isRung(cfg Config, level time.Duration) bool {
 	return level-slack > l.longestWait() && len(l.policy.Levels) == 0 && l.policy.Order != redeliver.PerKey && !cfg.NoProvisioning
 }
 
-// starts is the ladder without the rungs: the levels that are there from the start.
-func (l *layout) starts() delayqueue.Ladder {
-	starts := make(delayqueue.Ladder, 0, len(l.ladder))
+// initialLevels returns the ladder without the rungs: the levels that exist from the start.
+func (l *layout) initialLevels() delayqueue.Ladder {
+	initial := make(delayqueue.Ladder, 0, len(l.ladder))
 	for _, t := range l.topics {
 		if t.kind == delayTopic && !t.old && !t.rung {
-			starts = append(starts, t.level)
+			initial = append(initial, t.level)
 		}
 	}
-	return starts
+	return initial
 }
 
 func (x *extraLevels) has(level time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Contains(x.now, level)
+	return slices.Contains(x.present, level)
 }
 
-// reach has the process write to the rungs that the session reads. The session has begun.
-func (r *reader) reach() {
+// setWritableLevels allows writes to the rungs that the new session reads.
+func (r *reader) setWritableLevels() {
 	x := &r.extra
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -69,21 +69,21 @@ func (r *reader) reach() {
 			x.session = append(x.session, t.level)
 		}
 	}
-	r.reachLocked()
+	r.updateWritableLocked()
 }
 
-// reachLocked computes again which levels are written to.
-func (r *reader) reachLocked() {
-	reach := r.layout.starts()
+// updateWritableLocked computes which levels may be written to.
+func (r *reader) updateWritableLocked() {
+	writable := r.layout.initialLevels()
 	for _, level := range r.extra.session {
-		if slices.Contains(r.extra.now, level) && !slices.Contains(r.extra.unfit, level) {
-			reach = append(reach, level)
+		if slices.Contains(r.extra.present, level) && !slices.Contains(r.extra.unfit, level) {
+			writable = append(writable, level)
 		}
 	}
-	r.layout.reach.Store(&reach)
+	r.layout.writable.Store(&writable)
 }
 
-// findRungs looks for rungs that another member has created since the last look. A cluster that does not answer changes nothing.
+// findRungs looks for rungs that another member has created. It changes nothing if the cluster does not answer.
 func (r *reader) findRungs() {
 	var names []string
 	for _, t := range r.layout.topics {
@@ -94,30 +94,30 @@ func (r *reader) findRungs() {
 	if len(names) == 0 {
 		return
 	}
-	there, err := r.client.admin.topics(names...)
-	if err != nil || len(there) == 0 {
+	existing, err := r.client.admin.topics(names...)
+	if err != nil || len(existing) == 0 {
 		return
 	}
 	x := &r.extra
 	for _, t := range r.layout.topics {
-		if there[t.name] == nil || !t.rung {
+		if existing[t.name] == nil || !t.rung {
 			continue
 		}
 		problems, err := r.problemsOf(t)
 		x.mu.Lock()
-		if !slices.Contains(x.now, t.level) {
-			x.now = append(slices.Clone(x.now), t.level) // somebody may read the old one
-			slices.Sort(x.now)
+		if !slices.Contains(x.present, t.level) {
+			x.present = append(slices.Clone(x.present), t.level) // cloned, because others may read the old slice
+			slices.Sort(x.present)
 		}
-		if err != nil || len(problems) > 0 { // compareSettings says why, or finds that nothing is wrong
+		if err != nil || len(problems) > 0 { // compareSettings will report the problems, or find none
 			x.unfit = append(x.unfit, t.level)
-			x.suspect.Store(true)
+			x.recheck.Store(true)
 		}
 		x.mu.Unlock()
 	}
 }
 
-// problemsOf says what is wrong with the settings of one topic that exists.
+// problemsOf returns the problems of an existing topic's settings.
 func (r *reader) problemsOf(t ownTopic) (problems redeliver.Problems, err error) {
 	settings, err := r.client.admin.settings(t.name)
 	if err == nil {
@@ -126,17 +126,17 @@ func (r *reader) problemsOf(t ownTopic) (problems redeliver.Problems, err error)
 	return problems, err
 }
 
-// createRungs creates the rungs that are missing, and has the reader join anew to read all that are there.
+// createRungs creates missing rungs, and makes the reader join again to read all that exist.
 func (r *reader) createRungs() {
-	if time.Since(r.rungs.tried) < rungsAgain {
+	if time.Since(r.rungs.lastTry) < rungsRetryPause {
 		return
 	}
-	r.rungs.tried = time.Now()
+	r.rungs.lastTry = time.Now()
 	if err := r.tryToCreateRungs(); err != nil {
-		r.tellAgain("rungs", redeliver.ChangeTopicMissing, "longer waits hop over the levels that are there, again and again", err)
+		r.reportOften("rungs", redeliver.ChangeTopicMissing, "longer waits hop over the levels that are there, again and again", err)
 	}
-	r.extra.suspect.Store(true) // a broker may not know them yet
-	_, _ = r.look()
+	r.extra.recheck.Store(true) // a broker may not know them yet
+	_, _ = r.checkTopics()
 }
 
 func (r *reader) tryToCreateRungs() error {
@@ -146,17 +146,17 @@ func (r *reader) tryToCreateRungs() error {
 			names = append(names, t.name)
 		}
 	}
-	there, err := r.client.admin.topics(names...)
+	existing, err := r.client.admin.topics(names...)
 	if err != nil {
 		return err
 	}
 	var created []string
 	var errs []error
 	for _, t := range r.layout.topics {
-		if !t.rung || there[t.name] != nil {
+		if !t.rung || existing[t.name] != nil {
 			continue
 		}
-		if _, err := r.client.admin.create(t, r.layout.neededRetention()); err != nil {
+		if _, err := r.client.admin.createTopic(t, r.layout.neededRetention()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -168,10 +168,10 @@ func (r *reader) tryToCreateRungs() error {
 	return errors.Join(errs...)
 }
 
-// compareSettings looks whether our topics can still hold the policy, as a start does. It reports what cannot, and a rung that
-// cannot is not written to. there is all topics.
-func (r *reader) compareSettings(there map[string]*sarama.TopicMetadata) error {
-	now, err := r.client.layoutOf(r.layout.origin, there)
+// compareSettings checks whether our topics can still hold the policy, as a start does. It reports those that cannot,
+// and stops writes to such rungs. existing has all topics.
+func (r *reader) compareSettings(existing map[string]*sarama.TopicMetadata) error {
+	now, err := r.client.layoutOf(r.layout.origin, existing)
 	if err != nil {
 		return err
 	}
@@ -188,13 +188,13 @@ func (r *reader) compareSettings(there map[string]*sarama.TopicMetadata) error {
 			x.unfit = append(x.unfit, t.level)
 		}
 	}
-	r.reachLocked()
+	r.updateWritableLocked()
 	x.mu.Unlock()
 	if refused != nil {
-		r.tellAgain("settings", redeliver.ChangeTopicUnfit, "the subscription goes on; its next start is refused", refused)
+		r.reportOften("settings", redeliver.ChangeTopicUnfit, "the subscription goes on; its next start is refused", refused)
 	}
 	if len(now.unfit) > 0 {
-		r.tellAgain("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.unfit.Err())
+		r.reportOften("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.unfit.Err())
 	}
 	return nil
 }

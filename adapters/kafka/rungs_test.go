@@ -20,11 +20,11 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// rungs are the levels above the default policy's, as their topics are called.
+// rungs are the topics of the levels above the default policy's.
 var rungs = []string{"retry.15s", "retry.1m", "retry.10m", "retry.1h"}
 
-// comesBack fails every message once, and asks for a wait that the policy does not plan.
-func comesBack(after time.Duration) message.NoPublishHandlerFunc {
+// failOnceAskingFor fails every message once, and asks for a wait that the policy does not plan.
+func failOnceAskingFor(after time.Duration) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
 			return redeliver.RetryAfter(errDeclined, after)
@@ -78,9 +78,9 @@ func TestOnKafkaTheDefaultPolicyStartsWithFiveTopics(t *testing.T) {
 	}
 }
 
-// Two members need a rung at the same time. Both may create it, all messages get there, the group joins anew as one, and
-// what one of them wrote is read when it has gone.
-func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
+// Two members need a rung at the same time. Both may create it, all messages get there, the group rejoins as one, and
+// messages that one member wrote are read after it has left.
+func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +91,8 @@ func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
-				route(t, c, p.topic, comesBack(10*time.Minute+30*time.Second))
-				ev.joined(t, 1)
+				route(t, c, p.topic, failOnceAskingFor(10*time.Minute+30*time.Second))
+				ev.awaitJoined(t, 1)
 				return c, ev
 			}
 			c1, ev1 := join()
@@ -104,7 +104,7 @@ func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
 			})
 			for _, rung := range rungs {
 				if !slices.Contains(p.topics(t), rung) {
-					t.Errorf("%s was not created: the next longer wait makes the group join anew once more", rung)
+					t.Errorf("%s was not created: the next longer wait makes the group rejoin again", rung)
 				}
 			}
 			plan, err := c1.Plan(t.Context(), p.topic)
@@ -117,7 +117,7 @@ func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
 				}
 			}
 			for _, note := range plan.Notes {
-				t.Errorf("noted: %s", note)
+				t.Errorf("notes: %s", note)
 			}
 			direct := count(t, p.addrs, p.ours("retry.4s"))
 			more, moreIDs := orders("later-"+p.topic, 20)
@@ -134,7 +134,7 @@ func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
 			if err := c1.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			give(t, p.waiting(t), release())
+			sendCommand(t, p.waiting(t), release())
 			eventually(t, "all messages end", func() bool {
 				ended := committed(ev1, ev2)
 				return !slices.ContainsFunc(slices.Concat(ids, moreIDs), func(id string) bool { return !ended[id] })
@@ -142,31 +142,31 @@ func TestOnKafkaTheFirstWaitThatNeedsARungCreatesAll(t *testing.T) {
 			for _, ev := range []*events{ev1, ev2} {
 				ev.noFindings(t)
 				if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
-					t.Errorf("%d are dead, %+v is one", len(dead), dead[0])
+					t.Errorf("%d are dead, for example %+v", len(dead), dead[0])
 				}
 			}
 		})
 	}
 }
 
-// One need of a rung makes each member join anew once.
-func TestTheGroupJoinsAnewOnceForAllRungs(t *testing.T) {
+// When a rung is needed, each member rejoins once.
+func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	var members []*events
 	for range 3 {
 		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
-		route(t, c, "orders", comesBack(2*time.Minute))
-		ev.joined(t, 1)
+		route(t, c, "orders", failOnceAskingFor(2*time.Minute))
+		ev.awaitJoined(t, 1)
 		members = append(members, ev)
 	}
-	// The first has seen three members come, the last one itself.
+	// The first member has seen three others join, the last one only itself.
 	for i, ev := range members {
-		ev.joined(t, len(members)-i)
+		ev.awaitJoined(t, len(members)-i)
 	}
 	write(t, addrs, order("orders", "a"))
 	for i, ev := range members {
-		ev.joined(t, len(members)-i+1)
+		ev.awaitJoined(t, len(members)-i+1)
 	}
 	write(t, addrs, order("orders", "b"))
 	eventually(t, "both messages wait on the rung", func() bool { return count(t, addrs, "orders.billing.retry.1m") >= 2 })
@@ -177,7 +177,7 @@ func TestTheGroupJoinsAnewOnceForAllRungs(t *testing.T) {
 	}
 }
 
-// In a service's own loop it is as with Subscribe: the session ends, and Topics has the rungs.
+// A service's own loop works like Subscribe: the session ends, and Topics has the rungs.
 func TestOnKafkaWrapReadsRungs(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -191,17 +191,16 @@ func TestOnKafkaWrapReadsRungs(t *testing.T) {
 	eventually(t, "the message waits on the rung", func() bool {
 		return slices.Contains(p.topics(t), "retry.1m") && count(t, p.addrs, p.ours("retry.1m")) > 0
 	})
-	give(t, p.waiting(t), release())
+	sendCommand(t, p.waiting(t), release())
 	ev.awaitEnds(t, "a")
 	ev.noFindings(t)
 }
 
-// A broker may refuse to create what a message needs. The message hops over the levels that are there until an
-// administrator has created the rungs.
-func TestAMessageWaitsThoughNoRungCanBeCreated(t *testing.T) {
+// If a broker refuses to create rungs, a message hops over the existing levels until an administrator has created them.
+func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := p.provision(t, redeliver.Policy{})
 	var allowed atomic.Bool
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -209,15 +208,15 @@ func TestAMessageWaitsThoughNoRungCanBeCreated(t *testing.T) {
 		if allowed.Load() {
 			return nil, nil, false
 		}
-		return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
+		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
 	c, ev := open(t, cfg)
 	kafka.SweepEvery(c, 100*time.Millisecond)
-	route(t, c, "orders", comesBack(61*time.Second))
+	route(t, c, "orders", failOnceAskingFor(61*time.Second))
 	put(t, p.addrs, order("orders", "a"))
-	told, _ := ev.await(t, 1, changed("a topic is missing", "creating topic orders.billing.retry.15s"))[0].(redeliver.SubscriptionChanged)
-	if !strings.Contains(told.Err.Error(), "NoProvisioning") {
-		t.Errorf("told %+v", told)
+	reported, _ := ev.await(t, 1, isChangeWithError("a topic is missing", "creating topic orders.billing.retry.15s"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(reported.Err.Error(), "NoProvisioning") {
+		t.Errorf("reported %+v", reported)
 	}
 	scheduled, _ := ev.await(t, 1, is[redeliver.RetryScheduled])[0].(redeliver.RetryScheduled)
 	if scheduled.Where != p.ours("retry.4s") {
@@ -227,24 +226,25 @@ func TestAMessageWaitsThoughNoRungCanBeCreated(t *testing.T) {
 	allowed.Store(true)
 	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, p.ours("retry.15s"))
 	eventually(t, "the message waits on the rung", func() bool { return count(t, p.addrs, p.ours("retry.15s")) >= 1 })
-	give(t, p.waiting(t), release())
+	sendCommand(t, p.waiting(t), release())
 	ev.awaitEnds(t, "a")
 }
 
-// What another process has created and written to while a member runs is read: the writer may have died before it joined.
-func TestOnKafkaARungThatSomebodyCreatesIsRead(t *testing.T) {
+// A running member reads rungs that another process created and wrote to, because that process may have died before it
+// joined.
+func TestOnKafkaARungOfAnotherProcessIsRead(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, p.ours("retry.1m"))
-	put(t, p.addrs, left(p, time.Minute, "k", "left", 1, 1, 0, time.Now()))
+	put(t, p.addrs, leftOnLevel(p, time.Minute, "k", "left", 1, 1, 0, time.Now()))
 	ev.awaitEnds(t, "left")
 }
 
-// A newer version has created rungs otherwise than this one would, and is rolled back.
+// A newer version has created rungs with other settings, and is rolled back.
 func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -260,8 +260,8 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.Contains(note, "retry.1m max.message.bytes is 1200") }) {
 		t.Errorf("the plan says nothing of it: %q", plan.Notes)
 	}
-	put(t, p.addrs, left(p, time.Minute, "k", "left", 1, 1, 0, time.Now()), left(p, 7*time.Minute, "k", "old", 2, 1, 0, time.Now()))
-	route(t, c, p.topic, comesBack(70*time.Second))
+	put(t, p.addrs, leftOnLevel(p, time.Minute, "k", "left", 1, 1, 0, time.Now()), leftOnLevel(p, 7*time.Minute, "k", "old", 2, 1, 0, time.Now()))
+	route(t, c, p.topic, failOnceAskingFor(70*time.Second))
 	ev.awaitEnds(t, "left", "old")
 	before := count(t, p.addrs, p.ours("retry.1m"))
 	put(t, p.addrs, order(p.topic, "new"))
@@ -269,22 +269,22 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	if scheduled.Where != p.ours("retry.4s") || count(t, p.addrs, p.ours("retry.1m")) != before {
 		t.Errorf("it was written to %s, and %d records to the rung that cannot hold it", scheduled.Where, count(t, p.addrs, p.ours("retry.1m"))-before)
 	}
-	// A policy without such levels reads what is there, too.
+	// A policy without these levels reads them, too.
 	older, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group + "-2", Policy: quick(1)})
-	second := place{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
+	second := fixture{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
 	makeTopics(t, second, map[string]string{"retention.ms": "-1"}, second.ours("retry.1m"))
-	put(t, p.addrs, left(second, time.Minute, "k", "left", 1, 1, 0, time.Now()))
+	put(t, p.addrs, leftOnLevel(second, time.Minute, "k", "left", 1, 1, 0, time.Now()))
 	route(t, older, p.topic, failFirst(0))
 	ev.awaitEnds(t, "left")
 }
 
-// A rung that is in use is a topic like the others: where somebody deletes it, that is reported, and it is created again.
+// A rung in use is a topic like the others: if it is deleted, that is reported, and it is created again.
 func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: watchful()})
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: fastMetadataConfig()})
 	kafka.SweepEvery(c, 100*time.Millisecond)
-	route(t, c, p.topic, comesBack(2*time.Minute))
+	route(t, c, p.topic, failOnceAskingFor(2*time.Minute))
 	put(t, p.addrs, order(p.topic, "a"))
 	rung := p.ours("retry.1m")
 	eventually(t, "a message waits on the rung", func() bool {
@@ -297,12 +297,12 @@ func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 		r, ok := e.(redeliver.RetryScheduled)
 		return ok && r.State.ID == "b"
 	})
-	give(t, p.waiting(t), release())
+	sendCommand(t, p.waiting(t), release())
 	ev.awaitEnds(t, "b")
 }
 
-// Where redeliver creates nothing, all topics are needed at start, and the error says how to create them.
-func TestOnKafkaWithoutProvisioningRungsAreNeededAtStart(t *testing.T) {
+// With NoProvisioning all topics are needed at start, and the error says how to create them.
+func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := p.provision(t, redeliver.Policy{})
@@ -320,20 +320,20 @@ func TestOnKafkaWithoutProvisioningRungsAreNeededAtStart(t *testing.T) {
 	}
 }
 
-// What would lose messages is refused at a start. Where it comes later, it is reported.
-func TestOnKafkaSettingsThatChangeAreReported(t *testing.T) {
+// Settings that would lose messages are refused at a start, and reported later.
+func TestOnKafkaChangedSettingsAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	kafka.SweepEvery(c, 50*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	hour := "3600000"
 	adm := kadm.NewClient(independent(t, p.addrs))
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &hour}}, p.ours("retry")); err != nil {
 		t.Fatal(err)
 	}
-	ev.await(t, 1, changed("a topic is unfit", "topic "+p.ours("retry")+" retention.ms is 3600000"))
+	ev.await(t, 1, isChangeWithError("a topic is unfit", "topic "+p.ours("retry")+" retention.ms is 3600000"))
 	put(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")
 }

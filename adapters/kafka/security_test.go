@@ -34,7 +34,7 @@ const (
 	wrong    = "wr0ng-phrase"
 )
 
-// certificate makes a certificate for 127.0.0.1, which signs itself.
+// certificate makes a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -58,7 +58,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// secure starts a Kafka with TLS whose only user is user.
+// secure starts a Kafka with TLS and a single user.
 func secure(t *testing.T, mechanism string) (*kfake.Cluster, *x509.CertPool) {
 	t.Helper()
 	cert, pool := certificate(t)
@@ -97,7 +97,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 			}
 			ev.awaitEnds(t, "a")
 		})
-		// kfake hangs up, and so does a broker before 1.0; a newer one says why.
+		// kfake closes the connection, and so does a broker before 1.0; a newer one returns an error.
 		for _, answers := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s wrong password, the broker answers: %v", mechanism, answers), func(t *testing.T) {
 				t.Parallel()
@@ -139,7 +139,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 func refusedBy(t *testing.T, err error, says ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("was let in")
+		t.Fatal("was accepted")
 	}
 	for _, s := range says {
 		if !strings.Contains(err.Error(), s) {
@@ -148,12 +148,12 @@ func refusedBy(t *testing.T, err error, says ...string) {
 	}
 	for _, secret := range []string{password, wrong} {
 		if strings.Contains(fmt.Sprintf("%+v", err), secret) {
-			t.Errorf("%q tells the password", err)
+			t.Errorf("%q contains the password", err)
 		}
 	}
 }
 
-// scram is SCRAM-SHA-512 (RFC 5802), which sarama leaves to its caller.
+// scram implements SCRAM-SHA-512 (RFC 5802), which sarama leaves to its caller.
 type scram struct {
 	user, secret, first, challenge string
 	done                           bool
@@ -171,7 +171,7 @@ func (s *scram) Step(challenge string) (string, error) {
 		s.first = "n=" + s.user + ",r=" + rand.Text()
 		return "n,," + s.first, nil
 	}
-	if s.challenge != "" { // the server's proof, which is not looked at here
+	if s.challenge != "" { // the server's proof is not checked here
 		s.done = true
 		return "", nil
 	}

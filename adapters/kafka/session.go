@@ -15,66 +15,64 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// session is the handler of one consumer group session. sarama calls
-// ConsumeClaim once for every partition, each in a goroutine of its own.
+// session handles one consumer group session. sarama calls ConsumeClaim in its own goroutine for each partition.
 type session struct {
 	reader  *reader
 	commits *committer
 
-	mu     sync.Mutex
-	lines  map[int32]*lines // by partition, where a key waits for its failures
-	behind atomic.Int64     // records on levels, in all of them
+	mu       sync.Mutex
+	queues   map[int32]*keyQueues // by partition; only if the Order is PerKey
+	onLevels atomic.Int64         // records on levels, of all partitions
 }
 
-// Setup places the origin's partitions that have no committed offset. Our
-// client starts those at the oldest record, which delay topics need whatever
-// the caller wants: sarama's default, Newest, would skip what was written
-// before the first claim, and everything after the group's offsets expired.
+// Setup implements [sarama.ConsumerGroupHandler]. If the group starts at Newest, Setup commits the end of the origin's
+// partitions that have no offset. Our client itself starts at Oldest: with Newest, delay topics would lose messages
+// that were written before their first claim, and all messages after the group's offsets expired.
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
-	lives, err := r.client.admin.lives(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
+	ids, err := r.client.admin.topicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
 	if err != nil {
 		return err
 	}
-	r.lives = lives
+	r.topicIDs = ids
 	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
 		return err
 	}
 	if r.startsAtNewest() {
-		if _, err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
+		if _, err := r.commitNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
 			return err
 		}
 	}
 	if r.perKey() {
-		if err := r.together(sess); err != nil {
+		if err := r.checkCopartitioned(sess); err != nil {
 			return err
 		}
 	}
-	r.notes.begin(r.client.admin, r.layout.group, r.mine(sess.Claims()))
-	if err := r.beginAnew(sess); err != nil {
+	r.metas.load(r.client.admin, r.layout.group, r.ownClaims(sess.Claims()))
+	if err := r.resetRecreated(sess); err != nil {
 		return err
 	}
-	r.reach()
-	r.extra.suspect.Store(true)
-	r.joined(claimsText(r.layout.origin, sess.Claims()))
+	r.setWritableLevels()
+	r.extra.recheck.Store(true)
+	r.reportJoined(claimsText(r.layout.origin, sess.Claims()))
 	return nil
 }
 
-// reportNoOffsets reports that the group has no offsets although records lie on its levels: its offsets have expired, were
-// deleted, or delayed messages were published before its first member. All records run. Where the right Delete is missing those
-// that were settled are among them.
+// reportNoOffsets reports that the group has no offsets although there are records on its levels. Its offsets expired,
+// were deleted, or messages were published with a delay before its first member. All records run, even settled ones
+// that the group had no right to delete.
 func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
 	origin, client := r.layout.origin, r.client.admin.client
 	all, err := client.Partitions(origin)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
-	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: all})
+	committed, err := r.client.admin.groupOffsets(r.layout.group, map[string][]int32{origin: all})
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if offset, err := committed.of(origin, p); err != nil || offset >= 0 {
+		if offset, err := committed.offset(origin, p); err != nil || offset >= 0 {
 			return err
 		}
 	}
@@ -88,7 +86,7 @@ func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32)
 			n += end - start
 		}
 		if n > 0 {
-			r.tell(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
+			r.report(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
 		}
 	}
 	return nil
@@ -97,12 +95,12 @@ func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32)
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-// ConsumeClaim reads one partition until it is revoked or the session ends. Why it cannot
-// is told here: sarama hands its error to who listens to the group's.
+// ConsumeClaim implements [sarama.ConsumerGroupHandler]. It reports its error, because sarama gives it only to
+// listeners of the group's errors.
 func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	err := s.consume(sess, claim)
 	if err != nil {
-		s.reader.tellUnread(claim.Topic(), claim.Partition(), " in the next session", err)
+		s.reader.reportUnread(claim.Topic(), claim.Partition(), " in the next session", err)
 	}
 	return err
 }
@@ -110,42 +108,40 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
 	if claim.Topic() == r.layout.origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
-		// A cooperative rebalance brought a partition that Setup did not see.
-		// Once it has an offset the session is begun anew; this happens once
-		// in the life of a group's partition.
-		placed, err := r.placeAtNewest(sess, []int32{claim.Partition()})
+		// A cooperative rebalance brought a partition that Setup did not see. Start a new session when it has an
+		// offset. This happens once in the life of a partition.
+		moved, err := r.commitNewest(sess, []int32{claim.Partition()})
 		if err != nil {
 			return err
 		}
-		if placed {
+		if moved {
 			sess.Commit()
 			return nil
 		}
 	}
 	from := claim.InitialOffset()
 	if from == sarama.OffsetOldest {
-		// There is no valid offset. One that lies behind the end, of a log that
-		// was cut, does not stay: see heed.
+		// The partition has no valid offset. loadMeta replaces an offset behind the end of a truncated log.
 		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
 		if err != nil {
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
 		from = oldest
 	}
-	r.extra.suspect.Store(true) // a cooperative session goes on when members come and go
+	r.extra.recheck.Store(true) // members may come and go in a cooperative session
 	src := newSource(r, sess, claim, s.commits, from)
 	if src.level != nil {
-		r.owned.begin(claim.Topic(), r.lives[claim.Topic()], claim.Partition(), from)
+		r.owned.add(claim.Topic(), r.topicIDs[claim.Topic()], claim.Partition(), from)
 		r.control.await(sess.Context())
 	}
 	if r.perKey() {
-		ls := s.line(sess, claim, from)
-		if ls == nil {
+		queues := s.keyQueues(sess, claim, from)
+		if queues == nil {
 			return nil
 		}
-		src.keys = newKeyTurns(src, ls)
+		src.keys = newKeyGate(src, queues)
 	}
-	src.heed(from)
+	src.loadMeta(from)
 	src.run()
 	return nil
 }
@@ -154,13 +150,11 @@ func (r *reader) startsAtNewest() bool {
 	return r.client.cfg.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
 }
 
-// placeAtNewest has a group that begins with Newest begin at the end of the origin: in
-// one commit for all partitions that have no offset, those of other members too. That is
-// done once in the life of the group. A partition without an offset is new afterwards: it
-// was added to the origin, and is read from its beginning. The note beside the offsets
-// says that it was done; what other clients of the group have committed has none. placed
-// reports whether one of partitions was placed.
-func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []int32) (placed bool, err error) {
+// commitNewest commits the end of the origin for all partitions without an offset, those of other members included, in
+// one request. It does so once in the life of a group that starts at Newest. Later, a partition without an offset is
+// new and is read from its beginning. Our metadata on any partition shows that it was done; offsets that another
+// client committed have none. moved reports whether it committed one of partitions.
+func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int32) (moved bool, err error) {
 	if len(partitions) == 0 {
 		return false, nil
 	}
@@ -169,23 +163,23 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 	if err != nil {
 		return false, fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
-	all = slices.Compact(slices.Sorted(slices.Values(append(all, partitions...)))) // some may be newer than what client knows
-	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: all})
+	all = slices.Compact(slices.Sorted(slices.Values(append(all, partitions...)))) // the client may not know new ones yet
+	committed, err := r.client.admin.groupOffsets(r.layout.group, map[string][]int32{origin: all})
 	if err != nil {
 		return false, err
 	}
 	begun := false
 	var without []int32
 	for _, p := range all {
-		found, err := committed.note(origin, p)
+		found, err := committed.meta(origin, p)
 		if err != nil {
 			return false, err
 		}
-		begun = begun || found.note.known()
+		begun = begun || found.meta.known()
 		if found.offset < 0 {
 			without = append(without, p)
-		} else if slices.Contains(partitions, p) { // maybe placed by another member since the session read its offsets
-			sess.MarkOffset(origin, p, found.offset, committed.found.GetBlock(origin, p).Metadata)
+		} else if slices.Contains(partitions, p) { // another member may have committed it after the session read its offsets
+			sess.MarkOffset(origin, p, found.offset, committed.response.GetBlock(origin, p).Metadata)
 		}
 	}
 	if begun || len(without) == 0 {
@@ -197,11 +191,11 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 			return false, fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
 		}
 	}
-	text := note{owner: r.client.owner, topic: r.lives[origin], state: stateLeft, alone: -1}.text(0)
-	err = r.client.admin.commitAtOnce(r.layout.group, sess, origin, offsets, text)
+	text := commitMeta{owner: r.client.owner, topic: r.topicIDs[origin], state: stateLeft, alone: -1}.text(0)
+	err = r.client.admin.commitAll(r.layout.group, sess, origin, offsets, text)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 		text = ""
-		err = r.client.admin.commitAtOnce(r.layout.group, sess, origin, offsets, text)
+		err = r.client.admin.commitAll(r.layout.group, sess, origin, offsets, text)
 	}
 	if err != nil {
 		return false, err
@@ -209,33 +203,33 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 	for p, offset := range offsets {
 		if slices.Contains(partitions, p) {
 			sess.MarkOffset(origin, p, offset, text)
-			placed = true
+			moved = true
 		}
 	}
-	return placed, nil
+	return moved, nil
 }
 
-// commitAtOnce commits offsets of a topic in one request, and returns when all stand.
-func (a admin) commitAtOnce(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
-	var left []commit
+// commitAll commits offsets of a topic in one request, and returns when the broker has accepted all of them.
+func (a admin) commitAll(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
+	var pending []offsetCommit
 	for p, offset := range offsets {
-		left = append(left, commit{topic, p, offset, text})
+		pending = append(pending, offsetCommit{topic, p, offset, text})
 	}
 	for {
-		var again []commit
-		for i, err := range a.commit(group, sess, left) {
+		var retry []offsetCommit
+		for i, err := range a.commit(group, sess, pending) {
 			switch {
 			case err == nil:
-			case refusesNote(err), thrownOut(err):
-				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, left[i].partition, group, err)
+			case isPermanentRefusal(err), isFenced(err):
+				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, pending[i].partition, group, err)
 			default:
-				again = append(again, left[i])
+				retry = append(retry, pending[i])
 			}
 		}
-		if left = again; len(left) == 0 {
+		if pending = retry; len(pending) == 0 {
 			return nil
 		}
-		pause := time.NewTimer(noteAgain)
+		pause := time.NewTimer(commitRetryPause)
 		select {
 		case <-pause.C:
 		case <-sess.Context().Done():
@@ -245,7 +239,7 @@ func (a admin) commitAtOnce(group string, sess sarama.ConsumerGroupSession, topi
 	}
 }
 
-// claimsText counts partitions: a policy with eight levels has hundreds.
+// claimsText counts partitions, because a policy with eight levels has hundreds.
 func claimsText(origin string, claims map[string][]int32) string {
 	ours := 0
 	for topic, partitions := range claims {

@@ -7,46 +7,45 @@ import (
 	"slices"
 )
 
-// Settlement is out of order: a record that waits, or whose handler takes long, is settled after many that were read behind
-// it. A commit is one offset. So each commit carries in its metadata which records above its offset are settled, see note.
-// The next owner of the partition passes over them: after a kill, a rebalance or a deploy only those run again that were
-// settled since the last commit.
+// Records settle out of order: one that waits, or whose handler takes long, settles after many that were read later. A
+// commit has only one offset. So the metadata of each commit lists the settled records above the offset, see
+// commitMeta. The next owner of the partition skips them. After a kill, a rebalance or a deploy only records that
+// settled after the last commit run again.
 
 const (
 	// maxSpan bounds the records between the lowest unsettled one and the highest that has begun.
 	maxSpan = 65_536
-	// maxSettledText bounds the text of a set in bytes. A broker takes metadata of 4,096 bytes.
+	// maxSettledText bounds the text of a set in bytes. A broker accepts metadata of 4,096 bytes.
 	maxSettledText = 3000
-	// sureSpan is a span of which every set fits into maxSettledText, as bits, where the offsets have no gaps.
+	// Every set within sureSpan fits into maxSettledText as bits, if the offsets have no gaps.
 	sureSpan = 16_384
 )
 
-// offsetRun is the offsets from from, below to.
+// offsetRun is a run of offsets, from included and to excluded.
 type offsetRun struct{ from, to int64 }
 
-// isSettled reports whether ascending runs have an offset.
-func isSettled(all []offsetRun, offset int64) bool {
+// containsOffset reports whether ascending runs contain an offset.
+func containsOffset(all []offsetRun, offset int64) bool {
 	i, _ := slices.BinarySearchFunc(all, offset, func(o offsetRun, offset int64) int { return cmp.Compare(o.to, offset+1) })
 	return i < len(all) && all[i].from <= offset
 }
 
-// tracker knows which of the records read from a partition are settled, and how
-// far the group may commit: up to the lowest that is not. Offsets need not be
-// contiguous; records are numbered in the order in which they are read.
+// tracker records which records of a partition are settled, and how far the group may commit: up to the lowest
+// unsettled one. It numbers records in the order in which they are read, because offsets may have gaps.
 type tracker struct {
-	ring  []tracked // a power of two long
+	ring  []tracked // its length is a power of two
 	first uint64    // number of the lowest unsettled record
 	next  uint64    // number of the record that is read next
-	mark  int64     // what may be committed: one above the last settled offset
+	mark  int64     // offset to commit: one above the last settled one
 }
 
 // tracked is one record.
 type tracked struct {
-	offset  int64
-	bytes   int32 // in memory, until it begins
-	settled bool
-	asks    bool     // see caution
-	waits   *waiting // nil for a first delivery that needs no place in a line
+	offset   int64
+	bytes    int32 // in memory, until it begins
+	settled  bool
+	inWindow bool       // it waits in crashGate.waiting
+	waiting  *waitState // nil for a first delivery without a key queue
 }
 
 // add registers a record that was read and returns its number.
@@ -67,30 +66,30 @@ func (t *tracker) grow() {
 	t.ring = bigger
 }
 
-// settle notes that a record is settled. It reports whether more may be committed than before; mark says how much.
+// settle marks a record as settled. It reports whether mark has moved.
 func (t *tracker) settle(number uint64) (moved bool) {
-	r := t.of(number)
-	r.settled, r.waits = true, nil
-	for t.first < t.next && t.of(t.first).settled {
-		t.mark = t.of(t.first).offset + 1
+	r := t.record(number)
+	r.settled, r.waiting = true, nil
+	for t.first < t.next && t.record(t.first).settled {
+		t.mark = t.record(t.first).offset + 1
 		t.first++
 		moved = true
 	}
 	return moved
 }
 
-// of is a record that is not below the lowest unsettled one.
-func (t *tracker) of(number uint64) *tracked { return &t.ring[number&uint64(len(t.ring)-1)] }
+// record returns a record that is not below the lowest unsettled one.
+func (t *tracker) record(number uint64) *tracked { return &t.ring[number&uint64(len(t.ring)-1)] }
 
-// above are the settled records above the lowest unsettled one.
+// above returns the settled records above the lowest unsettled one.
 func (t *tracker) above() (all []offsetRun) {
 	for n := t.first; n < t.next; n++ {
-		r := t.of(n)
+		r := t.record(n)
 		if !r.settled {
 			continue
 		}
-		if last := len(all) - 1; last >= 0 && n > t.first && t.of(n-1).settled {
-			all[last].to = r.offset + 1 // what is between them is no record
+		if last := len(all) - 1; last >= 0 && n > t.first && t.record(n-1).settled {
+			all[last].to = r.offset + 1 // there is no record between them
 		} else {
 			all = append(all, offsetRun{r.offset, r.offset + 1})
 		}
@@ -98,8 +97,8 @@ func (t *tracker) above() (all []offsetRun) {
 	return all
 }
 
-// writeSettled is the text of spans, ascending and above base, in at most size bytes: as runs, or as bits where that is
-// shorter. whole is false where those with the highest offsets are left out.
+// writeSettled formats ascending runs above base in at most size bytes, as runs or as bits, whichever is shorter. whole
+// is false if it left out the runs with the highest offsets.
 func writeSettled(all []offsetRun, base int64, size int) (text string, whole bool) {
 	if len(all) == 0 {
 		return "", true
@@ -133,7 +132,7 @@ func writeSettled(all []offsetRun, base int64, size int) (text string, whole boo
 	return "r" + base64.RawURLEncoding.EncodeToString(runs), whole
 }
 
-// readSettled reads what writeSettled has written.
+// readSettled parses the text of writeSettled.
 func readSettled(text string, base int64) (all []offsetRun, ok bool) {
 	if text == "" {
 		return nil, true

@@ -7,10 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTrackerMarksOnlyTheSettledPrefix compares the tracker with the obvious
-// model: after any order of reads and settlements the mark stands one above the
-// last record before the lowest unsettled one, gaps between offsets or not. What is
-// settled above it is read as it was written.
+// TestTrackerMarksOnlyTheSettledPrefix compares the tracker with a simple model. After any order of reads and
+// settlements, the mark is one above the last record before the lowest unsettled one, with or without gaps. The settled
+// records above it are read as they were written.
 func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type row struct {
@@ -74,7 +73,7 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 	})
 }
 
-// Of a set that finds no room those are left out that have the highest offsets.
+// If a set does not fit, the highest offsets are left out.
 func TestASettlementSetIsBounded(t *testing.T) {
 	t.Parallel()
 	var everyThird, far []offsetRun
@@ -83,9 +82,9 @@ func TestASettlementSetIsBounded(t *testing.T) {
 		far = append(far, offsetRun{1_000_000*i + 1, 1_000_000*i + 2})
 	}
 	for name, c := range map[string]struct {
-		all   []offsetRun
-		least int // that are read
-		whole bool
+		all      []offsetRun
+		minCount int // the number of offsets that must fit
+		whole    bool
 	}{
 		"many runs, as bits":  {everyThird[:sureSpan/3], sureSpan / 3, true},
 		"too many runs":       {everyThird, 1000, false},
@@ -95,7 +94,7 @@ func TestASettlementSetIsBounded(t *testing.T) {
 	} {
 		text, whole := writeSettled(c.all, 0, maxSettledText)
 		read, ok := readSettled(text, 0)
-		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.least || !slices.Equal(read, c.all[:len(read)]) {
+		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.minCount || !slices.Equal(read, c.all[:len(read)]) {
 			t.Errorf("%s: %d of %d are read from %d bytes, whole %v", name, len(read), len(c.all), len(text), whole)
 		}
 	}

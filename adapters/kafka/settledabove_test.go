@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// retries are n records on a level, due now, after one attempt.
-func retries(p place, n int) (recs []*kgo.Record, ids []string) {
+// retries makes n records on a level, due now, after one attempt.
+func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("retry-%04d", i)
 		rec := ours(p.ours("retry.100ms"), id, redeliver.State{
@@ -31,12 +31,12 @@ func retries(p place, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// A level had no bound of what is settled above its lowest unsettled record, and all of that ran again after an ordinary close
-// while one retry took long.
-func TestNothingRunsAgainThatIsSettledAboveASlowRetry(t *testing.T) {
+// On a level, the records settled above the lowest unsettled one used to be unbounded. While one retry was slow, all of
+// them ran again after an ordinary close.
+func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	const inFlight, n = 10, 1000
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxInFlight: inFlight, DrainTimeout: 200 * time.Millisecond}
 	first, ev := open(t, cfg)
 	if err := first.Subscriber().SubscribeInitialize(p.topic); err != nil {
@@ -67,12 +67,12 @@ func TestNothingRunsAgainThatIsSettledAboveASlowRetry(t *testing.T) {
 	}
 }
 
-// A delayed publish that was due and may not be written to the origin stopped all other messages of the subscription. It goes
-// to the DLQ, unschedulable.
+// A delayed publish that may not be written to the origin used to stop all other messages. It goes to the DLQ,
+// unschedulable.
 func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	msg := message.NewMessage("later", []byte("later"))
 	delay.Message(msg, delay.For(100*time.Millisecond))

@@ -18,15 +18,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// noise is bytes that no compression makes smaller.
-func noise(seed byte, n int) []byte {
+// randomBytes returns bytes that cannot be compressed.
+func randomBytes(seed byte, n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b) // never fails
 	return b
 }
 
-// The limit of the topic is for a whole batch: records that are written at once
-// must not be put into one that the broker refuses.
+// The limit of the topic applies to a batch: concurrent records must not share one that the broker refuses.
 func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -49,13 +48,13 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	})
 	var recs []*kgo.Record
 	for i := range n {
-		recs = append(recs, &kgo.Record{Topic: "orders", Partition: 0, Key: fmt.Append(nil, i), Value: noise(byte(i), 100<<10)})
+		recs = append(recs, &kgo.Record{Topic: "orders", Partition: 0, Key: fmt.Append(nil, i), Value: randomBytes(byte(i), 100<<10)})
 	}
 	put(t, addrs, recs...)
 	ready := make(chan struct{})
 	go func() { defer close(ready); together.Wait() }()
 	var slow sync.Once
-	// While the broker is busy with the first write the others gather.
+	// While the broker is busy with the first write, the others gather.
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		slow.Do(func() {
 			cluster.SleepControl(func() {
@@ -78,7 +77,7 @@ func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	var msgs []*message.Message
 	for i := range 120 {
-		msg := message.NewMessage(fmt.Sprint(i), noise(byte(i), 100<<10))
+		msg := message.NewMessage(fmt.Sprint(i), randomBytes(byte(i), 100<<10))
 		kafka.SetKey(msg, []byte("one partition"))
 		msgs = append(msgs, msg)
 	}
@@ -87,7 +86,7 @@ func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
 	}
 }
 
-func TestTheLargestRecordOfTheOriginFitsItsDelayTopicsAndDLQ(t *testing.T) {
+func TestTheLargestRecordFitsDelayTopicsAndDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	adm := kadm.NewClient(independent(t, addrs))
@@ -99,7 +98,7 @@ func TestTheLargestRecordOfTheOriginFitsItsDelayTopicsAndDLQ(t *testing.T) {
 		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
-	value := noise(1, 2_999_900)
+	value := randomBytes(1, 2_999_900)
 	cl := independent(t, addrs, kgo.ProducerBatchMaxBytes(3_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: value}).FirstErr(); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// makesNone is the answer of a broker that makes none of the topics it is asked for.
-func makesNone(req kmsg.Request, why *kerr.Error) kmsg.Response {
+// refuseCreateTopics answers a request to create topics with an error for each.
+func refuseCreateTopics(req kmsg.Request, why *kerr.Error) kmsg.Response {
 	res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 	for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
 		one := kmsg.NewCreateTopicsResponseTopic()
@@ -21,9 +21,9 @@ func makesNone(req kmsg.Request, why *kerr.Error) kmsg.Response {
 	return res
 }
 
-// Brokers that do not make a topic within the client's patience, or do not know all of it
-// yet, are asked again: a service that started beside a busy Kafka could not subscribe.
-func TestTopicsThatTakeLongToMakeAreAskedForAgain(t *testing.T) {
+// Brokers that do not create a topic in time, or do not know all of it yet, are asked again. A service beside a busy
+// Kafka used to fail to subscribe.
+func TestASlowTopicCreationIsRetried(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	var asked atomic.Int32
@@ -32,7 +32,7 @@ func TestTopicsThatTakeLongToMakeAreAskedForAgain(t *testing.T) {
 		if asked.Add(1)%2 == 0 {
 			return nil, nil, false
 		}
-		return makesNone(req, kerr.RequestTimedOut), nil, true
+		return refuseCreateTopics(req, kerr.RequestTimedOut), nil, true
 	})
 	var described atomic.Int32
 	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {

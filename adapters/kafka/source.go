@@ -13,41 +13,41 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Bounds of what a source has in memory.
+// Bounds of what a source holds in memory.
 const (
-	readAhead   = 4096 // records read that wait for a slot or their key
-	resumeAhead = 1024 // places that are free before a full partition is read on
-	holdSoft    = 1024 // waiting records above which the partition pauses
-	holdHard    = 4096 // the same when the last one is due soon
-	// soon: what is due so soon is read although many wait.
-	soon = time.Second
+	readAhead   = 4096 // records that wait for a slot or their key
+	resumeAhead = 1024 // free places at which a full partition resumes
+	holdSoft    = 1024 // waiting records at which a partition pauses
+	holdHard    = 4096 // the same if the last one is due soon
+	// A record that is due within dueSoon is read even if many wait.
+	dueSoon = time.Second
 
-	// Bounds of the bytes that all sources of a Subscribe have read ahead: keys, values and headers of what has not begun.
-	// They bound large messages, as readAhead and holdSoft bound small ones.
-	aheadBytes = 32 << 20 // of all: above it a partition pauses that has its own part of them
-	aheadLeast = 1 << 20  // which is so much: the heavy ones must not stop the others
+	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as readAhead and
+	// holdSoft bound small ones.
+	maxAheadBytes = 32 << 20 // total above which a partition with at least minAheadBytes pauses
+	minAheadBytes = 1 << 20
 
-	// headerBytes is what a header takes in memory beside its name and value: its pointer and two slices.
+	// headerBytes is the memory of a header beside its name and value: a pointer and two slices.
 	headerBytes = 64
 )
 
-// source is one partition in one session. It implements driver.Source, and is its gate.
+// source reads one partition in one session. It implements driver.Source and gates its own messages.
 //
 // The files in the order of a record's life:
 //
-//	subscriber.go, consume.go, wrap.go   who reads, and has an engine
-//	session.go                           a partition is claimed: from where it is read
-//	source.go, arrive.go                 a record comes in hand, or was settled before
-//	gate.go                              whether it may begin now:
-//	  lines.go, keyturns.go                its key, with PerKey
-//	  control.go                           commands
-//	  caution.go                           what the last owner's death says of it
-//	codec.go                             what the handler and the policy see of it
-//	store.go, producer.go                its copy is written
-//	settled.go, note.go, committer.go    it is settled, and that is committed
+//	subscriber.go, consume.go, wrap.go      a reader gets its engine
+//	session.go                              a partition is claimed; where it is read from
+//	source.go, arrive.go                    a record arrives, or was settled before
+//	gate.go                                 may it begin now?
+//	  keyqueues.go, keygate.go                its key (PerKey)
+//	  control.go                              commands
+//	  crashgate.go                            did it crash the last owner?
+//	codec.go                                what the handler and the policy see
+//	store.go, producer.go                   its copy is written
+//	settled.go, commitmeta.go, committer.go it is settled, and that is committed
 type source struct {
 	r         *reader
-	sess      sarama.ConsumerGroupSession
+	session   sarama.ConsumerGroupSession
 	claim     sarama.ConsumerGroupClaim
 	topic     string
 	partition int32
@@ -55,33 +55,33 @@ type source struct {
 	commits   *committer
 	lane      driver.Lane[*sarama.ConsumerMessage]
 
-	// Of the lane's goroutine.
-	room     int         // for so many more the lane has room
-	paused   bool        //
-	inHand   int         // messages
-	bytes    int         // of what has not begun
-	lastDue  time.Time   // of what waits
-	alarm    *time.Timer // for when the last is due soon
-	before   []offsetRun // what earlier sessions have settled
-	commands *commands   // that it obeys; nil for the origin
-	released int64       // what was written until then is due, in Unix milliseconds
-	keys     *keyTurns   // nil where a key does not wait for its failures
-	narrow   bool        // some messages are too far ahead of the lowest unsettled one
+	// Used only by the lane's goroutine.
+	room          int // messages that the lane can still accept
+	paused        bool
+	heldCount     int         // messages
+	bytesAhead    int         // of messages that have not begun
+	lastDue       time.Time   // due time of the waiting message that was read last
+	resumeTimer   *time.Timer // resumes the partition when lastDue is near
+	settledBefore []offsetRun // settled by earlier sessions
+	commands      *commands   // the ones applied last; nil for the origin
+	released      int64       // messages written until then (Unix milliseconds) are due
+	keys          *keyGate    // nil unless the Order is PerKey
+	spanFull      bool        // messages wait because they are too far ahead of the lowest unsettled one
 
-	mu        sync.Mutex // the lane's goroutine writes, the committer reads
-	from      int64      // where it began
-	track     tracker
-	settled   int64 // messages
-	overflows bool  // the settlement set is longer than a commit holds
-	care      *caution
+	mu           sync.Mutex // the lane's goroutine writes, the committer reads
+	from         int64      // first offset of the session
+	track        tracker
+	settled      int64 // number of messages
+	setOverflows bool  // the settlement set does not fit into a commit
+	crashes      *crashGate
 
-	dirty, urgent, flying bool          // there is something to commit; at once; it is on its way
-	wrote                 bool          // something was committed
-	committed             int64         // the offset that was committed last
-	stands                int64         // messages that were settled before that
-	answer                error         // to the last commit
-	ending                bool          // the next commit is the last
-	standing              chan struct{} // closed when that stands, or never will
+	dirty, urgent, inFlight bool // to be committed; at once; being committed
+	hasCommitted            bool
+	committed               int64         // last offset that the broker confirmed
+	settledAtCommit         int64         // value of settled at that commit
+	commitErr               error         // result of the last commit
+	ending                  bool          // the next commit is the last
+	lastCommit              chan struct{} // closed when the last commit has succeeded or never will
 }
 
 var (
@@ -90,7 +90,7 @@ var (
 )
 
 func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *committer, from int64) *source {
-	s := &source{r: r, sess: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
+	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
 	s.track.mark = from
 	if w, ok := r.levels[s.topic]; ok {
 		s.level, s.commands = &w, &commands{}
@@ -98,21 +98,21 @@ func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.Consume
 	return s
 }
 
-// run reads the partition until it is revoked or the session ends, and then waits for what is in flight.
+// run reads the partition until it is revoked or the session ends, and then waits for messages in flight.
 func (s *source) run() {
 	cfg := s.r.client.cfg
-	defer s.r.own(s.topic, s.partition)()
-	unhear := func() {}
-	defer func() { unhear() }()
-	s.r.engine.RunLane(s.sess.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
+	defer s.r.releaseOwned(s.topic, s.partition)()
+	stopListening := func() {}
+	defer func() { stopListening() }()
+	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
 		MaxAhead: readAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: holdHard, DrainTimeout: cfg.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
 		s.commits.add(s)
 		if s.level != nil {
-			unhear = s.r.control.listen(func() { l.Post(s.obey) })
-			l.Post(s.obey)
+			stopListening = s.r.control.listen(func() { l.Post(s.applyReleases) })
+			l.Post(s.applyReleases)
 		}
 		// Paused partitions stay paused across sessions.
 		s.r.group.Resume(map[string][]int32{s.topic: {s.partition}})
@@ -122,10 +122,10 @@ func (s *source) run() {
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *sarama.ConsumerMessage { return s.claim.Messages() }
 
-// Lost implements [driver.Source]: the broker refuses the commits of a session that is over.
+// Lost implements [driver.Source]. It returns nil: the broker refuses commits of a session that is over.
 func (s *source) Lost() <-chan struct{} { return nil }
 
-// Stop implements [driver.Source]: the claim ends by itself.
+// Stop implements [driver.Source]. It returns nil: a claim needs no stop.
 func (s *source) Stop() <-chan struct{} { return nil }
 
 var seed = maphash.MakeSeed()
@@ -133,25 +133,25 @@ var seed = maphash.MakeSeed()
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	rec, offset := m.Record, m.Record.Offset
-	known := isSettled(s.before, offset)
+	wasSettled := containsOffset(s.settledBefore, offset)
 	s.mu.Lock()
 	m.Seq = s.track.add(offset)
-	if known {
+	if wasSettled {
 		s.dirty = s.track.settle(m.Seq) || s.dirty
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	if s.care.counted {
-		_, m.Alone = s.care.note.suspects[offset]
+	if s.crashes.counted {
+		_, m.Alone = s.crashes.meta.suspects[offset]
 	}
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
-	case order == redeliver.Unordered, order == redeliver.PerKey: // which has lines, see keyTurns
+	case order == redeliver.Unordered, order == redeliver.PerKey: // see keyGate
 	case order == redeliver.Blocking && s.level == nil:
 		m.Key = 1
 	case rec.Key != nil:
-		// Two keys with one hash run one after another, which does no harm.
+		// If two keys have one hash, they run one after another, which does no harm.
 		m.Key = maphash.Bytes(seed, rec.Key) | 1
 	}
 	if s.level != nil {
@@ -159,13 +159,13 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	} else {
 		s.parseFirst(m)
 	}
-	s.weigh(m)
-	s.inHand++
+	s.addBytes(m)
+	s.heldCount++
 	return nil
 }
 
-// weigh adds a message to the bytes that were read ahead: what it takes in memory.
-func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
+// addBytes counts the memory of a message as read ahead.
+func (s *source) addBytes(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	size := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {
@@ -174,12 +174,12 @@ func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	m.Size = size
-	s.track.of(m.Seq).bytes = int32(size)
-	s.bytes += size
-	s.r.bytes.Add(int64(size))
+	s.track.record(m.Seq).bytes = int32(size)
+	s.bytesAhead += size
+	s.r.bytesAhead.Add(int64(size))
 }
 
-// parseFirst reads a record of the origin.
+// parseFirst parses a record of the origin.
 func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	dead, found := s.r.readDeadLetter(m.Record)
 	if dead != nil {
@@ -192,8 +192,8 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		m.State = st
 	}
 	if s.r.sub.Sink != nil {
-		if found = append(found, strangers(m.Record.Headers)...); found != nil {
-			id := uuidOf(m.Record)
+		if found = append(found, foreignHeaders(m.Record.Headers)...); found != nil {
+			id := recordID(m.Record)
 			if m.State != nil {
 				id = m.State.ID
 			}
@@ -201,18 +201,18 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	if s.keys != nil {
-		s.keys.first(m)
+		s.keys.placeFirst(m)
 	}
 }
 
-// lift takes a message off the bytes that were read ahead: it begins, or is gone.
-func (s *source) lift(m *driver.Message[*sarama.ConsumerMessage]) {
-	r := s.track.of(m.Seq)
-	was := s.paused && !s.isLight()
-	s.bytes -= int(r.bytes)
-	s.r.bytes.Add(-int64(r.bytes))
+// removeBytes stops counting a message as read ahead, because it begins or has left the lane.
+func (s *source) removeBytes(m *driver.Message[*sarama.ConsumerMessage]) {
+	r := s.track.record(m.Seq)
+	wasHeavy := s.paused && !s.isLight()
+	s.bytesAhead -= int(r.bytes)
+	s.r.bytesAhead.Add(-int64(r.bytes))
 	r.bytes = 0
-	if was && s.isLight() {
+	if wasHeavy && s.isLight() {
 		s.lane.Post(s.balance)
 	}
 }
@@ -220,54 +220,54 @@ func (s *source) lift(m *driver.Message[*sarama.ConsumerMessage]) {
 // Settle implements [driver.Source].
 func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.mu.Lock()
-	s.lift(m)
+	s.removeBytes(m)
 	moved := s.track.settle(m.Seq)
 	s.settled++
 	s.dirty = true
 	s.mu.Unlock()
-	s.inHand--
-	if moved && s.narrow {
-		s.narrow = false
-		s.lane.Post(func() {}) // those ask again that were too far ahead
+	s.heldCount--
+	if moved && s.spanFull {
+		s.spanFull = false
+		s.lane.Post(func() {}) // ask again for the messages that were too far ahead
 	}
 	if moved && s.paused {
-		s.balance() // the lane may have as much room as before
+		s.balance() // the lane's room alone may not have changed
 	}
 }
 
-// Return implements [driver.Source]: the message stays unsettled, and is read again.
+// Return implements [driver.Source]. The message stays unsettled and will be read again.
 func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Duration, _ bool) {
 	s.mu.Lock()
-	s.lift(m)
-	s.care.gone(m, false)
+	s.removeBytes(m)
+	s.crashes.forget(m, false)
 	s.mu.Unlock()
-	s.inHand--
+	s.heldCount--
 	if s.keys != nil {
 		s.keys.giveUp(m)
 	}
 }
 
-// Commit implements [driver.Source]: the committer looks by itself.
+// Commit implements [driver.Source]. It does nothing: the committer polls for changes.
 func (s *source) Commit() {}
 
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
-	if s.alarm != nil {
-		s.alarm.Stop()
+	if s.resumeTimer != nil {
+		s.resumeTimer.Stop()
 	}
 	s.mu.Lock()
-	s.care.depart()
+	s.crashes.finish()
 	s.mu.Unlock()
 	s.commitLast(ctx)
 	s.commits.remove(s)
-	s.r.bytes.Add(-int64(s.bytes))
+	s.r.bytesAhead.Add(-int64(s.bytesAhead))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.care.close()
+	s.crashes.releaseTurn()
 }
 
-// mark is what may be committed. The caller holds mu, or is the lane's goroutine.
-func (s *source) mark() int64 { return max(s.track.mark, s.from) }
+// commitMark returns the offset that may be committed. The caller holds mu or is the lane's goroutine.
+func (s *source) commitMark() int64 { return max(s.track.mark, s.from) }
 
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
@@ -275,21 +275,21 @@ func (s *source) Accept(n int) {
 	s.balance()
 }
 
-// balance pauses the partition when enough of it is in hand, and has it read on when there is room, with some distance: a
-// partition is not to pause and resume for every record.
+// balance pauses the partition when it holds enough, and resumes it when there is room. The two thresholds differ, so
+// that a partition does not pause and resume for every record.
 //
-// A full source pauses, and goes on taking what comes all the same, which is a fetch or two: a partition whose records nobody
-// takes holds up the fetches of all others from the same broker, and a cooperative revocation shows only behind them.
+// A paused source still accepts what has been fetched, which is one or two fetches. Unread records of a partition would
+// block the fetches of all other partitions of the same broker, and a cooperative revocation would wait behind them.
 func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.inHand >= holdSoft && (s.inHand >= holdHard || s.lastDue.Sub(now) >= soon)
+		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
-		pauses = s.level != nil && s.inHand > holdSoft/4 && (s.inHand >= holdHard*7/8 || s.lastDue.Sub(now) >= soon)
+		pauses = s.level != nil && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	if s.keys != nil && (s.room == 0 || s.isHeavy()) {
-		s.keys.makeRoom()
+		s.keys.parkWaiting()
 	}
 	if pauses != s.paused {
 		s.paused = pauses
@@ -300,23 +300,27 @@ func (s *source) balance() {
 			s.r.group.Resume(partition)
 		}
 	}
-	if wait := s.lastDue.Sub(now) - soon; s.paused && s.level != nil && wait > 0 {
-		s.lookIn(wait)
+	if wait := s.lastDue.Sub(now) - dueSoon; s.paused && s.level != nil && wait > 0 {
+		s.balanceAfter(wait)
 	}
 }
 
-// lookIn has the source look whether it is to read on after a while.
-func (s *source) lookIn(wait time.Duration) {
-	if s.alarm == nil {
-		s.alarm = time.AfterFunc(wait, func() { s.lane.Post(s.balance) })
+// balanceAfter calls balance after a while.
+func (s *source) balanceAfter(wait time.Duration) {
+	if s.resumeTimer == nil {
+		s.resumeTimer = time.AfterFunc(wait, func() { s.lane.Post(s.balance) })
 		return
 	}
-	s.alarm.Reset(wait)
+	s.resumeTimer.Reset(wait)
 }
 
-// span is how many records lie between the lowest unsettled one and the end of what was read.
+// span returns the number of records from the lowest unsettled one to the end of what was read.
 func (s *source) span() int { return int(s.track.next - s.track.first) }
 
-// isHeavy reports whether the source must not read on because of the bytes, and isLight whether one that was heavy may.
-func (s *source) isHeavy() bool { return s.bytes >= aheadLeast && s.r.bytes.Load() >= aheadBytes }
-func (s *source) isLight() bool { return s.bytes <= aheadLeast/2 || s.r.bytes.Load() <= aheadBytes/2 }
+// isHeavy reports whether the source must pause because of its bytes; isLight, whether it may resume.
+func (s *source) isHeavy() bool {
+	return s.bytesAhead >= minAheadBytes && s.r.bytesAhead.Load() >= maxAheadBytes
+}
+func (s *source) isLight() bool {
+	return s.bytesAhead <= minAheadBytes/2 || s.r.bytesAhead.Load() <= maxAheadBytes/2
+}

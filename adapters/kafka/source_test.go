@@ -10,15 +10,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// weighed reads a record into a source.
-func weighed(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
+// parseRecord parses a record with a source.
+func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
-	s.weigh(m)
+	s.addBytes(m)
 	return m
 }
 
-// Partitions were read ahead by the number of records alone: 4,096 of 1 MiB in each would have been all of a process's
-// memory.
+// Only the number of records used to be bounded: 4,096 records of 1 MiB for each partition would fill the memory.
 func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	r := &reader{}
 	of := func(size int) *sarama.ConsumerMessage {
@@ -28,56 +27,55 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	var all []*driver.Message[*sarama.ConsumerMessage]
 	for range 31 {
 		if many.isHeavy() {
-			t.Fatalf("%d bytes are too many", many.bytes)
+			t.Fatalf("%d bytes are too much", many.bytesAhead)
 		}
-		all = append(all, weighed(many, of(1<<20)))
+		all = append(all, parseRecord(many, of(1<<20)))
 	}
-	small := weighed(few, of(aheadLeast-1))
-	last := weighed(many, of(1<<20))
+	small := parseRecord(few, of(minAheadBytes-1))
+	last := parseRecord(many, of(1<<20))
 	if !many.isHeavy() || many.isLight() {
-		t.Errorf("a source with %d of %d bytes reads on", many.bytes, r.bytes.Load())
+		t.Errorf("a source with %d of %d bytes reads on", many.bytesAhead, r.bytesAhead.Load())
 	}
 	if few.isHeavy() {
-		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytes, r.bytes.Load())
+		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytesAhead, r.bytesAhead.Load())
 	}
-	// A record is lifted once: when it begins, or when it is settled without that.
+	// A record is subtracted once: when it begins, or when it is settled without that.
 	for range 2 {
-		many.lift(last)
-		few.lift(small)
+		many.removeBytes(last)
+		few.removeBytes(small)
 	}
 	for _, m := range all[:15] {
-		many.lift(m)
+		many.removeBytes(m)
 	}
-	if !many.isLight() || many.bytes != 16<<20 || few.bytes != 0 || r.bytes.Load() != 16<<20 {
-		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytes, few.bytes, r.bytes.Load(), many.isLight())
+	if !many.isLight() || many.bytesAhead != 16<<20 || few.bytesAhead != 0 || r.bytesAhead.Load() != 16<<20 {
+		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytesAhead, few.bytesAhead, r.bytesAhead.Load(), many.isLight())
 	}
 }
 
-// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and 4,096 of them
-// were read ahead.
-func TestHeadersWeigh(t *testing.T) {
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. Its headers used to count nothing.
+func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	s := &source{r: &reader{}}
 	headers := make([]*sarama.RecordHeader, 400_000)
 	for i := range headers {
 		headers[i] = &sarama.RecordHeader{}
 	}
 	for range 2 {
-		weighed(s, &sarama.ConsumerMessage{Headers: headers})
+		parseRecord(s, &sarama.ConsumerMessage{Headers: headers})
 	}
 	if !s.isHeavy() {
-		t.Errorf("a source with %d bytes of two such records reads on", s.bytes)
+		t.Errorf("a source with %d bytes of two such records reads on", s.bytesAhead)
 	}
-	one := weighed(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
-	if n := s.track.of(one.Seq).bytes; n != headerBytes+8 {
-		t.Errorf("a header of 8 bytes weighs %d", n)
+	one := parseRecord(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
+	if n := s.track.record(one.Seq).bytes; n != headerBytes+8 {
+		t.Errorf("a header of 8 bytes counts as %d", n)
 	}
 }
 
-// However long one message takes: what is settled above it finds room in a commit.
+// However long one message takes, the settled records above it fit into a commit.
 func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), care: &caution{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: countingLane(func() { posted++ }), crashes: &crashGate{}}
 	next := func() *driver.Message[*sarama.ConsumerMessage] {
 		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
 	}
@@ -91,28 +89,29 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	}
 	far := next()
 	if s.Begin(far) != engine.NotYet {
-		t.Error("a record began that is too far ahead")
+		t.Error("a record that is too far ahead began")
 	}
 	s.Settle(slow)
 	if posted != 1 || s.Begin(far) != engine.Begins {
 		t.Errorf("it was asked to ask again %d times", posted)
 	}
-	// Nor what is not so far ahead, when the last commit could not hold what is settled.
+	// Within the span, no more may begin while the set does not fit into a commit.
 	for range sureSpan {
 		s.Settle(next())
 	}
 	near := next()
-	if s.overflows = true; s.Begin(near) != engine.NotYet {
+	if s.setOverflows = true; s.Begin(near) != engine.NotYet {
 		t.Error("a record began although the settlement set is full")
 	}
 }
 
-// Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
-func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
+// Suspects run like other messages while metadata cannot be committed, and then they need slots. All of them used to
+// begin at once.
+func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
-	s.care = &caution{s: s, counted: true, blind: true, note: note{suspects: map[int64]int{0: 0}}}
+	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: countingLane(func() { posted++ })}
+	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitMeta{suspects: map[int64]int{0: 0}}}
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
 	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
 		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
@@ -122,29 +121,30 @@ func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
-func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
+// The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
+// never made.
+func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
-	s := &source{care: &caution{}, dirty: true, urgent: true, ending: true}
+	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
 	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
-		t.Error("the commit before has taken the haste from the last one")
+		t.Error("the previous commit made the last one less urgent")
 	}
 	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
-		t.Error("the last commit stands and is urgent still")
+		t.Error("the last commit succeeded and is still urgent")
 	}
 }
 
-// A partition pauses while one message takes long and a span of others is settled above it. It stayed paused when that one was
-// settled at last: the lane had as much room as before, so nothing had the source look again.
-func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
+// A partition pauses while one message is slow and a span of others is settled above it. It used to stay paused when
+// the slow one was settled, because the lane's room had not changed.
+func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
-	group := &pauses{}
-	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), care: &caution{}}
+	group := &pauseRecorder{}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crashGate{}}
 	s.Accept(readAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {
 		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
-		s.inHand++
+		s.heldCount++
 		if slow == nil {
 			slow = m
 			continue
@@ -153,7 +153,7 @@ func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
 	}
 	s.Accept(readAhead)
 	if !group.paused {
-		t.Fatal("the partition is read on")
+		t.Fatal("the partition is not paused")
 	}
 	s.Settle(slow)
 	if group.paused {
@@ -161,19 +161,19 @@ func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
 	}
 }
 
-// pauses is a group that knows whether its partition is paused.
-type pauses struct {
+// pauseRecorder is a group that records whether its partition is paused.
+type pauseRecorder struct {
 	sarama.ConsumerGroup
 	paused bool
 }
 
-func (p *pauses) Pause(map[string][]int32)  { p.paused = true }
-func (p *pauses) Resume(map[string][]int32) { p.paused = false }
+func (p *pauseRecorder) Pause(map[string][]int32)  { p.paused = true }
+func (p *pauseRecorder) Resume(map[string][]int32) { p.paused = false }
 
-// postOffice is a lane that only takes what is posted.
-type postOffice func()
+// countingLane is a lane that calls a function for each Post.
+type countingLane func()
 
-func (p postOffice) Post(func()) bool                                                { p(); return true }
-func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
-func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
-func (p postOffice) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}
+func (p countingLane) Post(func()) bool                                                { p(); return true }
+func (p countingLane) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
+func (p countingLane) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
+func (p countingLane) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Where there is no room for them a dead letter goes without.
-func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
+// A dead letter without room for Spring's headers is written without them.
+func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{
@@ -24,17 +24,17 @@ func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
-	const most = 20 << 10
+	const maxBytes = 20 << 10
 	adm := kadm.NewClient(independent(t, addrs))
-	limit := fmt.Sprint(most)
+	limit := fmt.Sprint(maxBytes)
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "orders.billing.dlq"); err != nil {
 		t.Fatal(err)
 	}
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
 	const n = 8
-	for i := range n { // from one that has room enough to one that has hardly any
+	for i := range n { // from one with enough room to one with hardly any
 		rec := order("orders", fmt.Sprint(i))
-		rec.Value = noise(byte(i), most-1800+i*150)
+		rec.Value = randomBytes(byte(i), maxBytes-1800+i*150)
 		write(t, addrs, rec)
 	}
 	ev.await(t, n, is[redeliver.DeadLettered])
@@ -49,7 +49,7 @@ func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
 	}
 }
 
-func TestWhereADLQIsOursNothingElseIsNamed(t *testing.T) {
+func TestForeignOptionsAreRefusedForOurDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})

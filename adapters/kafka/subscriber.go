@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Subscriber delivers the messages of topics to the client's group; it is a
-// Watermill subscriber and safe for concurrent use.
+// Subscriber delivers the messages of topics to the client's group. It is a Watermill subscriber and safe for
+// concurrent use.
 type Subscriber struct {
 	client  *Client
 	readers *engine.Readers
@@ -40,34 +40,34 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.unclaim(topic)
+			defer s.client.releaseStatic(topic)
 			r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
 		}, nil
 	})
 	return out, err
 }
 
-// reader makes a member of the group that reads a topic and its delay topics,
-// which it creates or checks before. It has ctx's values, not its end.
+// reader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
+// The reader has the values of ctx, but does not end with it.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.ready(topic)
+	l, err := c.readyLayout(topic)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.claim(topic); err != nil {
+	if err := c.claimStatic(topic); err != nil {
 		return nil, err
 	}
 	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.consumerConfig(topic))
 	if err != nil {
-		c.unclaim(topic)
+		c.releaseStatic(topic)
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
 	return newReader(context.WithoutCancel(ctx), c, l, group), nil
 }
 
-// claim refuses a second member that is static and reads a topic: both would have one group.instance.id, and the group would
-// fence one of them for good.
-func (c *Client) claim(topic string) error {
+// claimStatic refuses a second static member that reads the same topic. Both would have the same group.instance.id, so
+// the group would fence one of them for good.
+func (c *Client) claimStatic(topic string) error {
 	if c.cfg.InstanceID == "" {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (c *Client) claim(topic string) error {
 	return nil
 }
 
-func (c *Client) unclaim(topic string) {
+func (c *Client) releaseStatic(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.static, topic)
@@ -94,31 +94,30 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe: a member of the group that reads the origin and its
-// delay topics.
+// reader is one Subscribe: a member of the group that reads the origin and its delay topics.
 type reader struct {
-	client   *Client
-	layout   *layout
-	group    sarama.ConsumerGroup
-	sub      *engine.Subscription
-	store    *store
-	engine   *engine.Engine[*sarama.ConsumerMessage]
-	values   context.Context      // the Subscribe context's values, never its end
-	levels   map[string]waitLevel // of the session
-	lives    lives                // of the topics of the session
-	extra    extraLevels
-	rungs    rungs
-	owned    owned
-	control  *control
-	notes    notes
-	told     told
-	restored restored
-	jitter   time.Duration // the most that the policy's backoff adds to a delay
-	commits  time.Duration // so often is committed what is settled
-	bytes    atomic.Int64  // that the lanes have read ahead
+	client         *Client
+	layout         *layout
+	group          sarama.ConsumerGroup
+	sub            *engine.Subscription
+	store          *store
+	engine         *engine.Engine[*sarama.ConsumerMessage]
+	values         context.Context      // the Subscribe context's values, without its end
+	levels         map[string]waitLevel // topics of the session on which messages wait
+	topicIDs       topicIDs             // of the session's topics
+	extra          extraLevels
+	rungs          rungs
+	owned          ownedPartitions
+	control        *control
+	metas          claimMetas
+	reported       reportTimes
+	restoredTopics restoredTopics
+	jitter         time.Duration // the largest jitter that the policy's backoff adds to a delay
+	commitInterval time.Duration
+	bytesAhead     atomic.Int64 // key, value and header bytes that the lanes have read ahead
 }
 
-// waitLevel is what a topic on which messages wait stands for.
+// waitLevel is the level of a topic on which messages wait.
 type waitLevel struct {
 	level time.Duration // 0 for the retry topic
 }
@@ -133,20 +132,20 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 			Blocking: l.policy.Order == redeliver.Blocking, Discards: l.discards, Turn: c.turn,
 		},
 	}
-	r.rungs.bell = make(chan struct{}, 1)
-	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, doubt: func() { r.extra.suspect.Store(true) }, wantRungs: r.rungs.want}
+	r.rungs.requested = make(chan struct{}, 1)
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, suspectTopics: func() { r.extra.recheck.Store(true) }, wantRungs: r.rungs.request}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
-	r.commits = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
+	r.commitInterval = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {
 		if (t.old || t.rung && t.exists) && (!r.perKey() || t.partitions == l.partitions) {
-			r.extra.now = append(r.extra.now, t.level)
+			r.extra.present = append(r.extra.present, t.level)
 		}
 		if t.unfit {
 			r.extra.unfit = append(r.extra.unfit, t.level)
 		}
 	}
-	slices.Sort(r.extra.now)
+	slices.Sort(r.extra.present)
 	return r
 }
 
@@ -154,14 +153,14 @@ func (r *reader) codec() codec {
 	return codec{r.layout.origin, r.layout.group, r.client.cfg.Marshaler}
 }
 
-// start makes the engine. opt says who handles the messages.
+// start makes the engine, which handles messages as opt says.
 func (r *reader) start(opt engine.Options[*sarama.ConsumerMessage]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	r.engine = engine.New(opt)
 }
 
-// run takes part in the group until ctx ends, then leaves it. opt says who handles the
-// messages. Between failures it pauses with backoff.
+// run takes part in the group until ctx ends, and then leaves it. It handles messages as opt says. After a failure it
+// joins again with backoff.
 func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMessage]) {
 	r.start(opt)
 	defer r.engine.Close()
@@ -170,13 +169,13 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 	go func() {
 		defer close(drained)
 		for err := range r.group.Errors() {
-			r.heard(err)
+			r.handleGroupError(err)
 		}
 	}()
 	janitor := r.startJanitor()
 	defer func() {
 		janitor()
-		_ = r.group.Close() // its errors were read from Errors
+		_ = r.group.Close() // run reads its errors from Errors
 		<-drained
 	}()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
@@ -188,9 +187,9 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 			return
 		}
 		if err != nil {
-			r.disconnected(err)
+			r.reportDisconnected(err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-				_, _ = r.look() // a level was deleted: with it nobody can join
+				_, _ = r.checkTopics() // nobody can join while a level is missing
 			}
 		}
 		if time.Since(began) > time.Second {
@@ -200,7 +199,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 			}
 		}
 		wait := pause.NextBackOff()
-		if err == nil { // one rebalance after another: members come and go
+		if err == nil { // the group rebalances again and again
 			wait = min(wait, 200*time.Millisecond)
 		}
 		timer := time.NewTimer(wait)
@@ -212,23 +211,23 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 	}
 }
 
-// fencedAfter is how long after a session's last heartbeat the group has another generation.
-func (r *reader) fencedAfter() time.Duration {
+// fencingDelay returns how long the group accepts a session after its last heartbeat.
+func (r *reader) fencingDelay() time.Duration {
 	group := r.client.cfg.Sarama.Consumer.Group
 	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
-// disconnected tells that the group is lost, and again after a while; joined tells that it
-// is back.
-func (r *reader) disconnected(err error) {
-	r.tellAgain("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
+// reportDisconnected reports that the group is lost, and repeats that at intervals. reportJoined reports that it is
+// back.
+func (r *reader) reportDisconnected(err error) {
+	r.reportOften("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
 }
 
-func (r *reader) joined(detail string) {
-	r.told.forget("disconnected")
-	r.tell(redeliver.ChangeAssigned, detail, nil)
+func (r *reader) reportJoined(detail string) {
+	r.reported.forget("disconnected")
+	r.report(redeliver.ChangeAssigned, detail, nil)
 }
 
-func (r *reader) tell(change redeliver.Change, detail string, err error) {
+func (r *reader) report(change redeliver.Change, detail string, err error) {
 	r.sub.Emit(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// deleter is a cluster that knows of one commit for all partitions.
-type deleter struct {
+// fakeAdmin is a cluster with one committed offset for all partitions.
+type fakeAdmin struct {
 	sarama.ClusterAdmin
 	committed int64
 	refuses   string // topic
@@ -19,7 +19,7 @@ type deleter struct {
 	deleted   map[string]int64
 }
 
-func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+func (d *fakeAdmin) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	res := &sarama.OffsetFetchResponse{}
 	for topic, partitions := range of {
 		for _, p := range partitions {
@@ -33,7 +33,7 @@ func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sa
 	return res, nil
 }
 
-func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
+func (d *fakeAdmin) DeleteRecords(topic string, below map[int32]int64) error {
 	if topic == d.refuses {
 		return errors.New("not authorized")
 	}
@@ -43,10 +43,10 @@ func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
 	return nil
 }
 
-func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
+func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
-	if err := r.sweepIn(lives{"1s": "a", "2s": "b"}, r.owned.list()); (err != nil) != (d.refuses+d.unknown != "") {
+	if err := r.deleteSettled(topicIDs{"1s": "a", "2s": "b"}, r.owned.byTopic()); (err != nil) != (d.refuses+d.unknown != "") {
 		t.Errorf("sweeping: %v", err)
 	}
 	if !maps.Equal(d.deleted, want) {
@@ -54,34 +54,33 @@ func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
 	}
 }
 
-// What the group has committed may be from another life of the topic: one that
-// was deleted and made anew has records below it that nobody has read yet.
-func TestSweepStaysBelowWhatItsOwnLaneHasMarked(t *testing.T) {
-	d := &deleter{committed: 100}
+// The committed offset may belong to an earlier topic of the same name. Then records below it are unread.
+func TestSweepDeletesOnlySettledRecords(t *testing.T) {
+	d := &fakeAdmin{committed: 100}
 	r := &reader{
 		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
 		levels: map[string]waitLevel{"1s": {}, "2s": {}},
 	}
-	r.owned.begin("1s", "a", 0, 3)
-	r.owned.begin("2s", "b", 0, 3)
-	release := r.own("1s", 0)
-	defer r.own("2s", 0)()
+	r.owned.add("1s", "a", 0, 3)
+	r.owned.add("2s", "b", 0, 3)
+	release := r.releaseOwned("1s", 0)
+	defer r.releaseOwned("2s", 0)()
 	d.expect(t, r, map[string]int64{"1s": 3, "2s": 3})
 	d.expect(t, r, map[string]int64{}) // once is enough
-	r.owned.mark("1s", 0, 42)
-	r.owned.mark("2s", 0, 142)
-	d.refuses = "1s" // and the other one gets what is its due
+	r.owned.setMark("1s", 0, 42)
+	r.owned.setMark("2s", 0, 142)
+	d.refuses = "1s" // and the other topic is swept
 	d.expect(t, r, map[string]int64{"2s": 100})
 	d.refuses = ""
 	d.expect(t, r, map[string]int64{"1s": 42})
-	r.owned.mark("2s", 0, 150)
+	r.owned.setMark("2s", 0, 150)
 	d.committed, d.unknown = 120, "1s" // which must not keep the other one from it either
 	d.expect(t, r, map[string]int64{"2s": 120})
 	d.unknown = ""
-	r.owned.mark("1s", 0, 43)
+	r.owned.setMark("1s", 0, 43)
 	release()
-	d.expect(t, r, map[string]int64{}) // not ours any more
-	r.owned.begin("1s", "an older one", 0, 43)
-	defer r.own("1s", 0)()
-	d.expect(t, r, map[string]int64{}) // what was settled lay on a topic that is gone
+	d.expect(t, r, map[string]int64{}) // no longer ours
+	r.owned.add("1s", "an older one", 0, 43)
+	defer r.releaseOwned("1s", 0)()
+	d.expect(t, r, map[string]int64{}) // the settled records were on a deleted topic
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// makeTopics creates topics with settings, as somebody else than redeliver does.
-func makeTopics(t *testing.T, p place, settings map[string]string, topics ...string) {
+// makeTopics creates topics with settings, as an administrator would.
+func makeTopics(t *testing.T, p fixture, settings map[string]string, topics ...string) {
 	t.Helper()
 	configs := make(map[string]*string, len(settings))
 	for name, value := range settings {
@@ -30,8 +30,8 @@ func makeTopics(t *testing.T, p place, settings map[string]string, topics ...str
 	}
 }
 
-// Many tools write "for ever" as the largest integer. As nanoseconds it overflows.
-func TestOnKafkaARetentionOfTheLargestIntegerIsForever(t *testing.T) {
+// Many tools write the largest integer for unlimited retention. As nanoseconds it overflows.
+func TestOnKafkaTheLargestRetentionIsUnlimited(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	forever := map[string]string{"retention.ms": strconv.FormatInt(math.MaxInt64, 10), "max.message.bytes": "3000000"}
@@ -46,15 +46,15 @@ func TestOnKafkaARetentionOfTheLargestIntegerIsForever(t *testing.T) {
 	}
 }
 
-// A due time is rounded up to the millisecond. That must not make the policy's longest
-// wait longer than the retention allows.
+// A due time is rounded up to the millisecond. That must not make the policy's longest wait longer than the retention
+// allows.
 func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	t.Parallel()
 	const wait = 60 * time.Hour // a quarter of the retention
 	p := onKafka(t)
 	settings := map[string]string{"retention.ms": strconv.FormatInt((4 * wait).Milliseconds(), 10), "max.message.bytes": "3000000"}
 	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{wait}}
-	makeTopics(t, p, settings, kafka.DelayTopic(p.topic, p.group, wait), p.ours("retry"))
+	makeTopics(t, p, settings, kafka.DelayTopicName(p.topic, p.group, wait), p.ours("retry"))
 	ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })
 	recs, _ := orders(p.topic, 50)
 	put(t, p.addrs, recs...)
@@ -64,14 +64,13 @@ func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	}
 }
 
-// A retention that is too short for the longest wait by less than a millisecond made each
-// failure a dead letter.
+// A retention that was less than a millisecond too short for the longest wait used to make each failure a dead letter.
 func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	t.Parallel()
 	const wait = 60*time.Hour + time.Nanosecond
 	p := onKafka(t)
 	const ms = "864000000"
-	topic := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	topic := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	makeTopics(t, p, map[string]string{"retention.ms": ms, "max.message.bytes": "3000000"}, topic)
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{time.Hour},
@@ -80,8 +79,8 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	refused(t, err, "topic "+topic+" retention.ms", ms)
 }
 
-// Twice the limit of such an origin is more than Kafka's integers hold.
-func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
+// Twice the limit of such an origin exceeds Kafka's integers.
+func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	limit := strconv.Itoa(math.MaxInt32)
@@ -113,16 +112,15 @@ func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
 	}
 }
 
-// Levels of older policies counted, and were looked at, as if the policy needed them: the
-// fifth policy of a service could not start, and neither could the first when the second
-// was rolled back.
+// Levels of older policies used to count, and to be checked, as if the policy needed them. The fifth policy of a
+// service could not start, and neither could the first when the second was rolled back.
 func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	for _, level := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopic(p.topic, p.group, level))
+		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
-	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the way back and the DLQ
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
@@ -130,11 +128,11 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	}
 	for _, setting := range []string{"retention.ms", "max.message.bytes", "cleanup.policy"} {
 		if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.Contains(note, "topic "+old+" "+setting+" is") }) {
-			t.Errorf("the plan does not tell of %s: %q", setting, plan.Notes)
+			t.Errorf("the plan does not mention %s: %q", setting, plan.Notes)
 		}
 	}
 	if plan.LongestWait != redeliver.MaxWait {
-		t.Errorf("a handler may ask for %s although what it asks for is not written there", plan.LongestWait)
+		t.Errorf("a handler may ask for %s although such a wait is not written there", plan.LongestWait)
 	}
 	diagnosis, err := c.Doctor(t.Context(), p.topic, doctor.Examination{})
 	if err != nil {
@@ -142,7 +140,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	}
 	for _, kind := range []doctor.SymptomKind{doctor.SymptomSettings, doctor.SymptomRetention} {
 		if !slices.ContainsFunc(diagnosis.Symptoms, func(s doctor.Symptom) bool { return s.Kind == kind && s.Place == old }) {
-			t.Errorf("the doctor does not tell of %s: %+v", kind, diagnosis.Symptoms)
+			t.Errorf("the doctor does not mention %s: %+v", kind, diagnosis.Symptoms)
 		}
 	}
 	route(t, c, p.topic, failFirst(0))
@@ -150,14 +148,14 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	ev.awaitEnds(t, "a")
 }
 
-// With PerKey a level with another number of partitions cannot be read in order. It waits,
-// loudly, and the others go on.
-func TestAnOldLevelThatCannotBeReadInOrderRefusesNoStart(t *testing.T) {
+// With PerKey a level with another number of partitions cannot be read in order. It is not read, which is reported, and
+// the others go on.
+func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 2, map[string]*string{}, old)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond)})
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)})
 	route(t, c, p.topic, failFirst(0))
 	put(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")

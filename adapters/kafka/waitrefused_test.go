@@ -17,43 +17,42 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// large is more than the level of 100 ms takes, and less than the level of 3 s, which an
-// older policy has left, and the DLQ do.
+// large is more than the level of 100 ms accepts, and less than the DLQ and the level of 3 s of an older policy do.
 const large = 1_500_000
 
-// narrow makes the levels of a place.
-func narrow(t *testing.T, p place) {
+// createLevels creates the levels.
+func createLevels(t *testing.T, p fixture) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
-	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
-		forever, size := "-1", strconv.Itoa(most)
-		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopic(p.topic, p.group, level))
+	for level, maxBytes := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
+		forever, size := "-1", strconv.Itoa(maxBytes)
+		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
 }
 
-// putLarge is put for records that are large; it tells whether the broker took them.
+// putLarge is put for large records. It reports whether the broker accepted them.
 func putLarge(t *testing.T, addrs []string, recs ...*kgo.Record) error {
 	t.Helper()
 	cl := independent(t, addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(3_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	return cl.ProduceSync(t.Context(), recs...).FirstErr()
 }
 
-func buried(id string) func(redeliver.Event) bool {
+func isDeadLettered(id string) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		d, ok := e.(redeliver.DeadLettered)
 		return ok && d.State.ID == id
 	}
 }
 
-// inDLQ checks what was buried, and how.
-func inDLQ(t *testing.T, p place, ev *events, value []byte, id string, attempts int) {
+// wantDeadLetter checks a message in the DLQ.
+func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string, attempts int) {
 	t.Helper()
-	d, _ := ev.await(t, 1, buried(id))[0].(redeliver.DeadLettered)
+	d, _ := ev.await(t, 1, isDeadLettered(id))[0].(redeliver.DeadLettered)
 	if d.State.Reason != redeliver.ReasonUnschedulable || d.State.Attempts != attempts || d.Where != p.ours("dlq") || d.State.Error == "" {
 		t.Errorf("dead-lettered in %s as %+v, want it unschedulable after %d attempts", d.Where, d.State, attempts)
 	}
 	rec := read(t, p.addrs, p.ours("dlq"), 1)[0]
-	if _, ours := block(rec.Headers); !bytes.Equal(rec.Value, value) || ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderID] != id {
+	if _, ours := splitBlock(rec.Headers); !bytes.Equal(rec.Value, value) || ours[redeliver.HeaderReason] != string(redeliver.ReasonUnschedulable) || ours[redeliver.HeaderID] != id {
 		t.Errorf("the DLQ has %d bytes with %v", len(rec.Value), ours)
 	}
 	for _, f := range all[redeliver.PublishFailed](ev) {
@@ -61,14 +60,14 @@ func inDLQ(t *testing.T, p place, ev *events, value []byte, id string, attempts 
 	}
 }
 
-// A level that refused a message for good was asked again for ever. It is buried, its
-// place on the level it came from is committed, and those behind it in its key go on.
-func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
+// A level that refused a message used to be asked again forever. The message is dead-lettered, its record on the last
+// level is committed, and later messages of its key go on.
+func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": waitsBehind(100 * time.Millisecond)} {
+	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": perKeyPolicy(100 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			p := onKafka(t)
-			narrow(t, p)
+			createLevels(t, p)
 			var mu sync.Mutex
 			var ran []string
 			ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
@@ -78,20 +77,20 @@ func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
 				return nil
 			})
 			at := time.Now().Truncate(time.Millisecond)
-			first := left(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at)
-			first.Value = noise(1, large)
+			first := leftOnLevel(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at)
+			first.Value = randomBytes(1, large)
 			first.Timestamp = at.Add(-time.Hour) // its level is over
 			if err := putLarge(t, p.addrs, first); err != nil {
 				t.Fatal(err)
 			}
-			inDLQ(t, p, ev, first.Value, "first", 1)
-			eventually(t, "its place is committed", func() bool {
-				return unacked(t, p.addrs, p.group, kafka.DelayTopic(p.topic, p.group, 3*time.Second), 0) == 1
+			wantDeadLetter(t, p, ev, first.Value, "first", 1)
+			eventually(t, "its offset is committed", func() bool {
+				return unacked(t, p.addrs, p.group, kafka.DelayTopicName(p.topic, p.group, 3*time.Second), 0) == 1
 			})
 			if policy.Order != redeliver.PerKey {
 				return
 			}
-			// A kill had left it on the origin, too.
+			// A kill left it on the origin, too.
 			again := keyed(p, "key", "first")
 			again.Timestamp = at
 			put(t, p.addrs, again, keyed(p, "key", "second"))
@@ -100,20 +99,20 @@ func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(ran) != 1 || ran[0] != "keysecond" {
-				t.Errorf("ran %q, want the second alone", ran)
+				t.Errorf("ran %q, want only the second", ran)
 			}
 		})
 	}
 }
 
-// The same for a message that is to wait behind one of its key: it has made no attempt.
-func TestOnKafkaWhatIsRefusedWhereItIsToWaitIsBuried(t *testing.T) {
+// The same applies to a message that must wait behind one of its key. It has made no attempt.
+func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	narrow(t, p)
-	ev, _ := consume(t, p, kafka.Config{Policy: waitsBehind(100 * time.Millisecond)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	createLevels(t, p)
+	ev, _ := consume(t, p, kafka.Config{Policy: perKeyPolicy(100 * time.Millisecond)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
 	at := time.Now().Truncate(time.Millisecond)
-	put(t, p.addrs, left(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at))
+	put(t, p.addrs, leftOnLevel(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at))
 	ev.await(t, 1, is[redeliver.Hopped])
 	size := "2000000"
 	if _, err := kadm.NewClient(independent(t, p.addrs)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &size}}, p.topic); err != nil {
@@ -122,11 +121,11 @@ func TestOnKafkaWhatIsRefusedWhereItIsToWaitIsBuried(t *testing.T) {
 	again := keyed(p, "key", "first")
 	again.Timestamp = at
 	second := keyed(p, "key", "second")
-	second.Value = noise(2, large)
+	second.Value = randomBytes(2, large)
 	put(t, p.addrs, again)
-	eventually(t, "the origin takes it", func() bool { return putLarge(t, p.addrs, second) == nil })
+	eventually(t, "the origin accepts it", func() bool { return putLarge(t, p.addrs, second) == nil })
 	put(t, p.addrs, keyed(p, "key", "third"), keyed(p, "another key", "other"))
-	inDLQ(t, p, ev, second.Value, "second", 0)
+	wantDeadLetter(t, p, ev, second.Value, "second", 0)
 	ev.awaitEnds(t, "other")
 	eventually(t, "the origin is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == 4 })
 	if n := len(all[redeliver.Attempted](ev)); n != 1 {

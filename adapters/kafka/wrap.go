@@ -21,16 +21,16 @@ type Wrapped struct {
 	readers []*reader
 	close   func(context.Context) error
 
-	mu    sync.Mutex
-	asked []asked // by reader: what Topics said last
+	mu         sync.Mutex
+	lastTopics []topicList // by reader: the last result of Topics
 
-	ctx     context.Context // of the session that runs
-	again   context.CancelFunc
-	commits *committer
+	ctx        context.Context // of the running session
+	endSession context.CancelFunc
+	commits    *committer
 }
 
-// asked is what a reader was to read when somebody asked.
-type asked struct {
+// topicList is the part of Topics that concerns one reader.
+type topicList struct {
 	names  []string
 	levels map[string]waitLevel
 }
@@ -41,7 +41,7 @@ type asked struct {
 //	wrapped, err := kafka.Wrap(ctx, client, group, config, []string{"orders"}, charge)
 //	...
 //	for ctx.Err() == nil {
-//		err := group.Consume(ctx, wrapped.Topics(), wrapped) // Topics anew each time
+//		err := group.Consume(ctx, wrapped.Topics(), wrapped) // call Topics each time
 //		...
 //	}
 //	err = wrapped.Close(context.Background())
@@ -61,7 +61,7 @@ type asked struct {
 // redeliver sets Consumer.MaxWaitTime to 50 ms in its own groups; sarama's default is 500 ms.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
-	config, ps := config.behind(client, topics, handler == nil)
+	config, ps := config.withClient(client, topics, handler == nil)
 	if group == nil {
 		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
 	}
@@ -73,12 +73,12 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			ps.Add("Sarama.Consumer.Offsets.Initial", config.Sarama.Consumer.Offsets.Initial,
 				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets goes on from these")
 		}
-		own := *config.Sarama // a static member is the group's own business
+		own := *config.Sarama // a static member belongs to the service's own group
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own
 	}
-	// PerKey needs a way to balance of its own, and the group has its own.
-	config.checkBehind(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
+	// PerKey needs its own balance strategy, which this group does not have.
+	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -89,7 +89,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	w := &Wrapped{client: c}
 	var errs []error
 	for _, topic := range topics {
-		l, err := c.ready(topic)
+		l, err := c.readyLayout(topic)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -99,7 +99,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		w.readers = append(w.readers, r)
 	}
 	if errs != nil {
-		return nil, errors.Join(oneError(errs), c.Close(ctx))
+		return nil, errors.Join(joinErrors(errs), c.Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {
@@ -126,11 +126,11 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 func (w *Wrapped) Topics() (topics []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked = nil
+	w.lastTopics = nil
 	for _, r := range w.readers {
 		r.findRungs()
-		names, levels := r.reads()
-		w.asked = append(w.asked, asked{names, levels})
+		names, levels := r.subscription()
+		w.lastTopics = append(w.lastTopics, topicList{names, levels})
 		topics = append(topics, names...)
 	}
 	return topics
@@ -143,21 +143,21 @@ func (w *Wrapped) Close(ctx context.Context) error { return w.close(ctx) }
 // Setup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	w.mu.Lock()
-	all := w.asked
+	all := w.lastTopics
 	w.mu.Unlock()
 	if all == nil {
 		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
-	if err := w.check(sess.MemberID(), all); err != nil {
+	if err := w.checkMember(sess.MemberID(), all); err != nil {
 		return err
 	}
-	w.ctx, w.again = context.WithCancel(sess.Context())
+	w.ctx, w.endSession = context.WithCancel(sess.Context())
 	w.commits = newCommitter(w.readers[0], true)
 	for i, r := range w.readers {
 		r.levels = all[i].levels
-		r.endsBy(w.again)
-		if names, _ := r.reads(); !slices.Equal(names, all[i].names) {
-			w.again() // it has changed since
+		r.setEndSession(w.endSession)
+		if names, _ := r.subscription(); !slices.Equal(names, all[i].names) {
+			w.endSession() // it has changed since Topics was called
 		}
 		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
 			return err
@@ -166,20 +166,19 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// check looks at the group: the session's member must be in ours, and read all
-// that it has to.
-func (w *Wrapped) check(member string, all []asked) error {
+// checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
+func (w *Wrapped) checkMember(member string, all []topicList) error {
 	group := w.client.cfg.Group
 	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
 	if err != nil {
-		return fmt.Errorf("kafka: asking who is in group %s: %w", group, err)
+		return fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
 	}
 	for _, d := range described {
 		if d.GroupId != group {
 			continue
 		}
 		if !errors.Is(d.Err, sarama.ErrNoError) {
-			return fmt.Errorf("kafka: asking who is in group %s: %w", group, d.Err)
+			return fmt.Errorf("kafka: asking for the members of group %s: %w", group, d.Err)
 		}
 		m, ok := d.Members[member]
 		if !ok {
@@ -187,7 +186,7 @@ func (w *Wrapped) check(member string, all []asked) error {
 		}
 		metadata, err := m.GetMemberMetadata()
 		if err != nil || metadata == nil {
-			return nil //nolint:nilerr // the next rebalance has begun: the broker does not tell, and the next session looks again
+			return nil //nolint:nilerr // the next rebalance has begun: the broker does not answer, and the next session checks again
 		}
 		var missing []string
 		for _, a := range all {
@@ -198,18 +197,18 @@ func (w *Wrapped) check(member string, all []asked) error {
 			}
 		}
 		if missing != nil {
-			return fmt.Errorf("kafka: member %s of group %s does not read %s; give group.Consume what Topics returns, anew each time", member, group, strings.Join(missing, ", "))
+			return fmt.Errorf("kafka: member %s of group %s does not read %s; pass the result of Topics to group.Consume, and call Topics each time", member, group, strings.Join(missing, ", "))
 		}
 		return nil
 	}
-	return fmt.Errorf("kafka: asking who is in group %s: no answer", group)
+	return fmt.Errorf("kafka: asking for the members of group %s: no answer", group)
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
-	if w.again != nil { // not where Setup has failed
-		w.again()
-		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencedAfter())
+	if w.endSession != nil { // Setup has not failed
+		w.endSession()
+		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencingDelay())
 		defer cancel()
 		w.commits.stop(ctx)
 	}
@@ -221,18 +220,18 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	for _, r := range w.readers {
 		_, waits := r.levels[claim.Topic()]
 		if waits || claim.Topic() == r.layout.origin {
-			return (&session{reader: r, commits: w.commits}).ConsumeClaim(within{sess, w.ctx}, claim)
+			return (&session{reader: r, commits: w.commits}).ConsumeClaim(boundSession{sess, w.ctx}, claim)
 		}
 	}
-	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())
+	return fmt.Errorf("kafka: topic %s is unknown; pass the result of Topics to group.Consume", claim.Topic())
 }
 
-// within is a session that ends with ctx. When the first of its claims has been
-// drained, sarama ends it for all.
-type within struct {
+// boundSession is a session that ends with ctx. When the first of its claims has been drained, sarama ends the whole
+// session.
+type boundSession struct {
 	sarama.ConsumerGroupSession
 	ctx context.Context
 }
 
 // Context implements [sarama.ConsumerGroupSession].
-func (w within) Context() context.Context { return w.ctx }
+func (w boundSession) Context() context.Context { return w.ctx }

@@ -17,10 +17,10 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// running is a consumer group that a service runs itself.
-func running(t *testing.T, addrs []string, name string) (sarama.Client, sarama.ConsumerGroup) {
+// ownGroup makes a consumer group that a service runs itself.
+func ownGroup(t *testing.T, addrs []string, name string) (sarama.Client, sarama.ConsumerGroup) {
 	t.Helper()
-	cfg := unhurried(nil)
+	cfg := withLongTimeouts(nil)
 	cfg.Consumer.MaxWaitTime = 50 * time.Millisecond
 	client, err := sarama.NewClient(addrs, cfg)
 	if err != nil {
@@ -39,11 +39,11 @@ func running(t *testing.T, addrs []string, name string) (sarama.Client, sarama.C
 }
 
 // wrap calls h for the topic's records in the service's own loop, until the test ends.
-func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
+func wrap(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) *events {
 	t.Helper()
 	ev := newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
-	client, group := running(t, p.addrs, p.group)
+	client, group := ownGroup(t, p.addrs, p.group)
 	ctx, cancel := context.WithCancel(context.Background())
 	w, err := kafka.Wrap(ctx, client, group, cfg, []string{p.topic}, h)
 	if err != nil {
@@ -67,12 +67,12 @@ func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
 			}
 		}
 	})
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	return ev
 }
 
-// In the service's own loop it is as with Consume.
-func TestOnKafkaWrap(t *testing.T) {
+// A service's own loop works like Consume.
+func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -80,7 +80,7 @@ func TestOnKafkaWrap(t *testing.T) {
 	ev := wrap(t, p, kafka.Config{Policy: quick(2)}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		mu.Lock()
-		runs[string(rec.Key)] = append(runs[string(rec.Key)], whole(rec))
+		runs[string(rec.Key)] = append(runs[string(rec.Key)], recordText(rec))
 		mu.Unlock()
 		if string(rec.Key) == "recovers" && st.Attempt() > 2 {
 			return nil
@@ -106,7 +106,7 @@ func TestOnKafkaWrap(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// Several topics, each with a policy of its own, in one member or in one each.
+// Several topics with different policies, in one member or in one each.
 func TestDropInsReadManyTopics(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "refunds").ListenAddrs()
@@ -115,11 +115,11 @@ func TestDropInsReadManyTopics(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T, ctx context.Context, cfg kafka.Config) error{
 		"consume": func(t *testing.T, ctx context.Context, cfg kafka.Config) error {
 			t.Helper()
-			return kafka.Consume(ctx, native(t, addrs), cfg, topics, handle)
+			return kafka.Consume(ctx, saramaClient(t, addrs), cfg, topics, handle)
 		},
 		"wrap": func(t *testing.T, ctx context.Context, cfg kafka.Config) error {
 			t.Helper()
-			client, group := running(t, addrs, cfg.Group)
+			client, group := ownGroup(t, addrs, cfg.Group)
 			w, err := kafka.Wrap(ctx, client, group, cfg, topics, handle)
 			for err == nil && ctx.Err() == nil {
 				err = group.Consume(ctx, w.Topics(), w)
@@ -138,7 +138,7 @@ func TestDropInsReadManyTopics(t *testing.T) {
 			dead := make(map[string]int)
 			for _, e := range ev.await(t, 2, func(e redeliver.Event) bool {
 				d, ok := e.(redeliver.DeadLettered)
-				return ok && d.State.ID == name // and not the other's
+				return ok && d.State.ID == name // and not the other topic's
 			}) {
 				d, _ := e.(redeliver.DeadLettered)
 				dead[d.Where] = d.State.Attempts
@@ -154,17 +154,16 @@ func TestDropInsReadManyTopics(t *testing.T) {
 	}
 }
 
-// A level that an older policy left comes to be seen while the session runs: the
-// next one reads it.
+// A level of an older policy appears while the session runs: the next one reads it.
 func TestWrapReadsNewLevels(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	ran := make(chan string, 1)
 	old := p.ours("retry.3s")
 	cfg := kafka.Config{Policy: quick(1)}
 	ev := newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
-	client, group := running(t, p.addrs, p.group)
+	client, group := ownGroup(t, p.addrs, p.group)
 	w, err := kafka.Wrap(t.Context(), client, group, cfg, []string{p.topic}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		ran <- string(rec.Key)
 		return nil
@@ -174,7 +173,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	}
 	defer func() { _ = w.Close(context.Background()) }()
 	if slices.Contains(w.Topics(), old) {
-		t.Fatalf("%s is there already", old)
+		t.Fatalf("%s exists already", old)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -187,20 +186,20 @@ func TestWrapReadsNewLevels(t *testing.T) {
 		}
 	}()
 	defer func() { cancel(); <-done }()
-	ev.joined(t, 1)
+	ev.awaitJoined(t, 1)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 1, nil, old)
 	kafka.Look(w)
-	ev.joined(t, 2)
+	ev.awaitJoined(t, 2)
 	put(t, p.addrs, ours(old, "a", redeliver.State{ID: "a", Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), Source: redeliver.Source{Known: true}}))
 	if id := <-ran; id != "a" {
 		t.Errorf("%s ran", id)
 	}
 }
 
-// What would lose messages, or could not work, is refused before anything runs.
-func TestWrapRefuses(t *testing.T) {
+// Settings that would lose messages, or cannot work, are refused before anything runs.
+func TestWrapRefusesABadCall(t *testing.T) {
 	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	handle := func(context.Context, *sarama.ConsumerMessage) error { t.Error("a handler runs"); return nil }
 	t.Run("settings", func(t *testing.T) {
 		cfg := sarama.NewConfig() // Offsets.Initial is Newest
@@ -229,7 +228,7 @@ func TestWrapRefuses(t *testing.T) {
 			t.Errorf("refused for %q, want %q: %v", fields, want, err)
 		}
 		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
-		_, group := running(t, p.addrs, p.group)
+		_, group := ownGroup(t, p.addrs, p.group)
 		_, err = kafka.Wrap(t.Context(), client, group, kafka.Config{Group: p.group}, []string{"orders"}, handle)
 		if err == nil || !strings.Contains(err.Error(), "AutoCommit") {
 			t.Errorf("without AutoCommit: %v", err)
@@ -245,14 +244,14 @@ func TestWrapRefuses(t *testing.T) {
 		"topics by hand": {"billing", func(*kafka.Wrapped) []string { return []string{"orders"} }, "Topics was not called"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, group := running(t, p.addrs, c.group)
+			client, group := ownGroup(t, p.addrs, c.group)
 			w, err := kafka.Wrap(t.Context(), client, group, kafka.Config{Group: p.group, Policy: quick(1)}, []string{"orders"}, handle)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = w.Close(context.Background()) }()
 			write(t, p.addrs, order("orders", "a"))
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			if err := group.Consume(ctx, c.topics(w), w); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %s", err, c.want)

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// checkPatience is how long Check waits for a message where ctx has no deadline.
-const checkPatience = time.Minute
+// checkTimeout is how long Check waits for a message if ctx has no deadline.
+const checkTimeout = time.Minute
 
 // Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
 // problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
@@ -42,34 +42,34 @@ func Check(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("pubsub: %w", err)
 	}
 	if _, ok := ctx.Deadline(); !ok {
-		limited, cancel := context.WithTimeout(ctx, checkPatience)
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
 		ctx = limited
 	}
-	c := &check{cfg: &cfg, topic: "redeliver-check-" + strings.ToLower(rand.Text())}
+	c := &checkRun{cfg: &cfg, topic: "redeliver-check-" + strings.ToLower(rand.Text())}
 	if err := c.run(ctx); err != nil {
 		return fmt.Errorf("pubsub: checking on the topic %s: %w", c.topic, err)
 	}
 	return nil
 }
 
-// check is one Check.
-type check struct {
+// checkRun is the state of one call of Check.
+type checkRun struct {
 	cfg   *Config
 	topic string
 	ps    redeliver.Problems
 }
 
-// got is a message that one of the Subscribes has delivered.
-type got struct {
+// received is a message that one of the Subscribes delivered.
+type received struct {
 	*message.Message
 	by int
 }
 
-// errMissing is what a wait for a message ends with.
+// errMissing is the error of a wait for a message that did not come.
 var errMissing = errors.New("has not come")
 
-func (c *check) run(ctx context.Context) error {
+func (c *checkRun) run(ctx context.Context) error {
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
 		if err := init.SubscribeInitialize(c.topic); err != nil {
 			return fmt.Errorf("initializing: %w", err)
@@ -88,23 +88,23 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	came, err := c.receive(ctx, in)
+	receivedMsg, err := c.receive(ctx, in)
 	if err != nil {
-		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		c.ps.Add("Subscriber", "a message that was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
 		return c.ps.Err()
 	}
-	c.same(came.Message, first, second)
-	// Nacked, it comes again; both are acked then, whichever comes first.
-	nacked := came.Metadata["which"]
-	came.Nack()
+	c.compareMessages(receivedMsg.Message, first, second)
+	// The nacked message must come again. Both are acked then, whichever comes first.
+	nacked := receivedMsg.Metadata["which"]
+	receivedMsg.Nack()
 	again := make(map[string]int)
 	for len(again) < 2 {
-		came, err = c.receive(ctx, in)
+		receivedMsg, err = c.receive(ctx, in)
 		if err != nil {
 			break
 		}
-		again[came.Metadata["which"]]++
-		came.Ack()
+		again[receivedMsg.Metadata["which"]]++
+		receivedMsg.Ack()
 	}
 	for _, which := range []string{"first", "second"} {
 		switch {
@@ -118,42 +118,42 @@ func (c *check) run(ctx context.Context) error {
 	if len(c.ps) > 0 {
 		return c.ps.Err()
 	}
-	if err := c.group(ctx, in); err != nil {
+	if err := c.checkGroup(ctx, in); err != nil {
 		return err
 	}
 	if len(c.ps) == 0 {
-		c.bytes(ctx, in)
+		c.checkBinaryPayload(ctx, in)
 	}
 	return c.ps.Err()
 }
 
-// bytes publishes what is no text. Who refuses that has never delivered such a message.
-func (c *check) bytes(ctx context.Context, in <-chan got) {
-	every := c.probe(rand.Text())
-	every.Payload = make([]byte, 256)
-	for i := range every.Payload {
-		every.Payload[i] = byte(i)
+// checkBinaryPayload publishes a payload that is not text. A Publisher that refuses it cannot damage it.
+func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
+	binary := c.probe(rand.Text())
+	binary.Payload = make([]byte, 256)
+	for i := range binary.Payload {
+		binary.Payload[i] = byte(i)
 	}
-	if c.publish(ctx, every) != nil {
+	if c.publish(ctx, binary) != nil {
 		return
 	}
 	for {
-		came, err := c.receive(ctx, in)
+		receivedMsg, err := c.receive(ctx, in)
 		if err != nil {
 			c.ps.Add("Subscriber", "a payload of bytes that are no text", "must be delivered, or refused by the Publisher")
 			return
 		}
-		came.Ack()
-		if came.UUID == every.UUID { // and no copy of before
-			c.same(came.Message, every, every)
+		receivedMsg.Ack()
+		if receivedMsg.UUID == binary.UUID { // not a copy of an earlier message
+			c.compareMessages(receivedMsg.Message, binary, binary)
 			return
 		}
 	}
 }
 
-// group publishes to two Subscribes, and counts who gets what of that: copies of what
-// came before may come, too.
-func (c *check) group(ctx context.Context, in <-chan got) error {
+// checkGroup publishes to two Subscribes and counts which of them gets which message. It ignores copies of earlier
+// messages.
+func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 	const n = 10
 	sent := make(map[string]bool, n)
 	for range n {
@@ -163,21 +163,21 @@ func (c *check) group(ctx context.Context, in <-chan got) error {
 			return err
 		}
 	}
-	by := make(map[string]map[int]bool) // by UUID: which of them got it
+	by := make(map[string]map[int]bool) // by UUID: the Subscribes that got the message
 	for more := ctx; ; {
-		came, err := c.receive(more, in)
+		receivedMsg, err := c.receive(more, in)
 		if err != nil {
 			break
 		}
-		came.Ack()
-		if !sent[came.UUID] {
+		receivedMsg.Ack()
+		if !sent[receivedMsg.UUID] {
 			continue
 		}
-		if by[came.UUID] == nil {
-			by[came.UUID] = make(map[int]bool)
+		if by[receivedMsg.UUID] == nil {
+			by[receivedMsg.UUID] = make(map[int]bool)
 		}
-		by[came.UUID][came.by] = true
-		if len(by) == n && more == ctx { // a copy for the other would be on its way, too
+		by[receivedMsg.UUID][receivedMsg.by] = true
+		if len(by) == n && more == ctx { // wait briefly for a copy for the other Subscribe
 			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 			defer cancel()
 			more = short
@@ -192,30 +192,30 @@ func (c *check) group(ctx context.Context, in <-chan got) error {
 	switch {
 	case len(by) < n:
 		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages", len(by), n), "must all be delivered to one of two Subscribes")
-	case twice > n/2: // a rebalance may bring some a second time
+	case twice > n/2: // a rebalance may duplicate some
 		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages for both of two Subscribes", twice, n), "must be for one: give it a consumer group, a queue of its own; each process would run every retry")
 	}
 	return nil
 }
 
-// probe is a message with what a Pub/Sub may not be able to hold.
-func (c *check) probe(uuid string) *message.Message {
+// probe returns a message with content that a Pub/Sub may not be able to carry.
+func (c *checkRun) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
 	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
-	msg.Metadata[StateKey], _ = st.pack() // texts can be packed
+	msg.Metadata[StateKey], _ = st.pack() // text never fails
 	msg.Metadata["which"] = "first"
 	return msg
 }
 
-func (c *check) publish(ctx context.Context, msg *message.Message) error {
+func (c *checkRun) publish(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
 	defer cancel()
 	return publishWithin(ctx, c.cfg.Publisher, c.topic, msg)
 }
 
 // subscribe makes two Subscribes.
-func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
-	all := make(chan got)
+func (c *checkRun) subscribe(ctx context.Context) (<-chan received, func(), error) {
+	all := make(chan received)
 	ctx, cancel := context.WithCancel(ctx)
 	for by := range 2 {
 		in, err := c.cfg.Subscriber.Subscribe(ctx, c.topic)
@@ -226,7 +226,7 @@ func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
 		go func() {
 			for msg := range in {
 				select {
-				case all <- got{msg, by}:
+				case all <- received{msg, by}:
 				case <-ctx.Done():
 					msg.Nack()
 				}
@@ -236,17 +236,17 @@ func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
 	return all, cancel, nil
 }
 
-func (c *check) receive(ctx context.Context, in <-chan got) (got, error) {
+func (c *checkRun) receive(ctx context.Context, in <-chan received) (received, error) {
 	select {
 	case msg := <-in:
 		return msg, nil
 	case <-ctx.Done():
-		return got{}, errMissing
+		return received{}, errMissing
 	}
 }
 
-// same says what a message has lost on its way.
-func (c *check) same(came, first, second *message.Message) {
+// compareMessages adds a problem for each part of a message that changed on its way.
+func (c *checkRun) compareMessages(came, first, second *message.Message) {
 	want := first
 	if came.Metadata["which"] == second.Metadata["which"] {
 		want = second

@@ -15,27 +15,27 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// over is a configuration for Check.
-func over(pub message.Publisher, sub message.Subscriber) Config {
+// checkConfig returns a configuration for Check.
+func checkConfig(pub message.Publisher, sub message.Subscriber) Config {
 	return Config{Publisher: pub, Subscriber: sub, Group: "billing", Confirms: true, MaxUnacked: NoLimit}
 }
 
-func TestCheckTakesWhatHoldsMessages(t *testing.T) {
+func TestCheckAcceptsReliablePubSub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory().member(t, "billing")
-		if err := Check(t.Context(), over(m, m)); err != nil {
+		m := newMemoryBroker().member(t, "billing")
+		if err := Check(t.Context(), checkConfig(m, m)); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// What loses messages, or has every process run every retry, is refused with what to do.
-func TestCheckRefusesWhatLoses(t *testing.T) {
+// A Pub/Sub is refused with advice if it loses messages, or lets every process run every retry.
+func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 	wire := func(t *testing.T, config gochannel.Config) Config {
 		t.Helper()
 		ch := gochannel.NewGoChannel(config, watermill.NopLogger{})
 		t.Cleanup(func() { _ = ch.Close() })
-		return over(ch, ch)
+		return checkConfig(ch, ch)
 	}
 	for name, c := range map[string]struct {
 		config func(*testing.T) Config
@@ -45,28 +45,28 @@ func TestCheckRefusesWhatLoses(t *testing.T) {
 		"everybody gets everything": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{Persistent: true}) }, "both of two Subscribes"},
 		"one UUID is one message": {func(t *testing.T) Config {
 			t.Helper()
-			m := newMemory().member(t, "billing")
-			return over(&once{Publisher: m, seen: make(map[string]bool)}, m)
+			m := newMemoryBroker().member(t, "billing")
+			return checkConfig(&deduplicatingPublisher{Publisher: m, seen: make(map[string]bool)}, m)
 		}, "one UUID"},
 		"metadata is cut": {func(t *testing.T) Config {
 			t.Helper()
-			m := newMemory().member(t, "billing")
-			return over(changing{m, func(msg *message.Message) { msg.Metadata[StateKey] = msg.Metadata[StateKey][:255] }}, m)
+			m := newMemoryBroker().member(t, "billing")
+			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.Metadata[StateKey] = msg.Metadata[StateKey][:255] }}, m)
 		}, "metadata"},
 		"the payload is a text": {func(t *testing.T) Config {
 			t.Helper()
-			m := newMemory().member(t, "billing")
-			return over(changing{m, func(msg *message.Message) { msg.Payload = []byte(strings.ToValidUTF8(string(msg.Payload), "?")) }}, m)
+			m := newMemoryBroker().member(t, "billing")
+			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.Payload = []byte(strings.ToValidUTF8(string(msg.Payload), "?")) }}, m)
 		}, "payload"},
 		"the UUID is another": {func(t *testing.T) Config {
 			t.Helper()
-			m := newMemory().member(t, "billing")
-			return over(changing{m, func(msg *message.Message) { msg.UUID += "-1" }}, m)
+			m := newMemoryBroker().member(t, "billing")
+			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.UUID += "-1" }}, m)
 		}, "UUID"},
 		"nacked is gone": {func(t *testing.T) Config {
 			t.Helper()
-			m := newMemory().member(t, "billing")
-			return over(m, forgetful{m})
+			m := newMemoryBroker().member(t, "billing")
+			return checkConfig(m, ackingSubscriber{m})
 		}, "nacked"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,10 +80,10 @@ func TestCheckRefusesWhatLoses(t *testing.T) {
 	}
 }
 
-// What is not Check's own counts neither as what has come nor as what has come twice.
-func TestCheckCountsItsOwnMessages(t *testing.T) {
+// Foreign messages count neither as received nor as duplicates.
+func TestCheckIgnoresForeignMessages(t *testing.T) {
 	for name, c := range map[string]struct {
-		lost int // of the ten that two Subscribes get
+		lost int // of the ten for two Subscribes
 		want string
 	}{
 		"strangers for both of two Subscribes": {0, ""},
@@ -91,8 +91,8 @@ func TestCheckCountsItsOwnMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMemory().member(t, "billing")
-				err := Check(t.Context(), over(&losing{Publisher: m, from: 2, lost: c.lost}, strange{m}))
+				m := newMemoryBroker().member(t, "billing")
+				err := Check(t.Context(), checkConfig(&losingPublisher{Publisher: m, from: 2, lost: c.lost}, foreignCopies{m}))
 				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("checked: %v, want %q", err, c.want)
 				}
@@ -101,13 +101,13 @@ func TestCheckCountsItsOwnMessages(t *testing.T) {
 	}
 }
 
-// losing is a publisher that loses some of the messages behind the first.
-type losing struct {
+// losingPublisher loses some of the messages after the first.
+type losingPublisher struct {
 	message.Publisher
 	from, lost int
 }
 
-func (p *losing) Publish(topic string, msgs ...*message.Message) error {
+func (p *losingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	if p.from--; p.from < 0 && p.lost > 0 {
 		p.lost--
 		return nil
@@ -115,11 +115,11 @@ func (p *losing) Publish(topic string, msgs ...*message.Message) error {
 	return p.Publisher.Publish(topic, msgs...)
 }
 
-// strange is a subscriber that delivers, when it has delivered one of the ten, copies of
-// others to whoever subscribes.
-type strange struct{ message.Subscriber }
+// foreignCopies is a subscriber that delivers copies of earlier messages to both Subscribes after the first of the
+// ten.
+type foreignCopies struct{ message.Subscriber }
 
-func (s strange) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s foreignCopies) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func (s strange) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 				continue
 			}
 			for i := range 8 {
-				stranger := message.NewMessage("a stranger "+string(rune('a'+i)), nil)
-				if !send(stranger) {
+				foreign := message.NewMessage("a stranger "+string(rune('a'+i)), nil)
+				if !send(foreign) {
 					return
 				}
 			}
@@ -160,14 +160,14 @@ func (s strange) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	return out, nil
 }
 
-// once is a publisher that takes each UUID once, as brokers do that deduplicate.
-type once struct {
+// deduplicatingPublisher publishes each UUID once, as some brokers do.
+type deduplicatingPublisher struct {
 	message.Publisher
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-func (p *once) Publish(topic string, msgs ...*message.Message) error {
+func (p *deduplicatingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	for _, msg := range msgs {
 		p.mu.Lock()
 		seen := p.seen[msg.UUID]
@@ -182,13 +182,13 @@ func (p *once) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// changing is a publisher that does something to what is published.
-type changing struct {
+// changingPublisher changes the messages that it publishes.
+type changingPublisher struct {
 	message.Publisher
 	change func(*message.Message)
 }
 
-func (p changing) Publish(topic string, msgs ...*message.Message) error {
+func (p changingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	for _, msg := range msgs {
 		msg = clone(msg)
 		p.change(msg)
@@ -199,10 +199,10 @@ func (p changing) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// forgetful is a subscriber for which a nack is an ack.
-type forgetful struct{ message.Subscriber }
+// ackingSubscriber treats a nack as an ack.
+type ackingSubscriber struct{ message.Subscriber }
 
-func (s forgetful) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s ackingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err

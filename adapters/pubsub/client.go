@@ -16,7 +16,7 @@ type Client struct {
 	cfg Config
 
 	mu      sync.Mutex
-	layouts map[string]*layout // that are ready, by topic
+	layouts map[string]*layout // ready ones, by topic
 	subs    []*Subscriber
 	closed  bool
 
@@ -72,14 +72,14 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) ended() bool {
+func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// ready returns the layout of a topic whose own topics are there.
-func (c *Client) ready(topic string) (*layout, error) {
+// readyLayout returns the layout of a topic after it has initialized redeliver's topics.
+func (c *Client) readyLayout(topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
 	c.mu.Lock()
@@ -91,14 +91,14 @@ func (c *Client) ready(topic string) (*layout, error) {
 	case l != nil:
 		return l, nil
 	}
-	l, err := c.plan(topic)
+	l, err := c.planLayout(topic)
 	if err != nil {
 		return nil, err
 	}
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
-		for _, name := range l.own() {
+		for _, name := range l.ownTopics() {
 			if err := init.SubscribeInitialize(name); err != nil {
-				return nil, fmt.Errorf("pubsub: the subscriber cannot initialize %s; create redeliver's topics and set NoProvisioning, or give it what it needs: %w", name, err)
+				return nil, fmt.Errorf("pubsub: the subscriber cannot initialize %s; create redeliver's topics and set NoProvisioning, or give it the missing rights: %w", name, err)
 			}
 		}
 	}
@@ -108,8 +108,8 @@ func (c *Client) ready(topic string) (*layout, error) {
 	return l, nil
 }
 
-// plan is the layout of a topic.
-func (c *Client) plan(topic string) (*layout, error) {
+// planLayout returns the layout of a topic.
+func (c *Client) planLayout(topic string) (*layout, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *Client) plan(topic string) (*layout, error) {
 		if other.topic == topic {
 			continue
 		}
-		if err := l.apart(other); err != nil {
+		if err := l.checkDistinct(other); err != nil {
 			return nil, err
 		}
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// slow is a subscriber whose broker does not answer: Subscribe, from the call on that
-// is to hang, returns when the test says so, whatever becomes of its context.
-type slow struct {
+// hangingSubscriber is a subscriber whose broker does not answer. Subscribe returns when the test allows it, whatever
+// happens to its context.
+type hangingSubscriber struct {
 	message.Subscriber
-	hang    atomic.Int64 // calls before that
+	hang    atomic.Int64 // calls before it hangs
 	release chan struct{}
-	given   atomic.Int64 // messages that came back
+	nacked  atomic.Int64 // messages that came back
 }
 
-func (s *slow) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s *hangingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if s.hang.Add(-1) >= 0 {
 		return s.Subscriber.Subscribe(ctx, topic)
 	}
@@ -35,29 +35,28 @@ func (s *slow) Subscribe(ctx context.Context, topic string) (<-chan *message.Mes
 		msg := message.NewMessage("late", nil)
 		in <- msg
 		<-msg.Nacked()
-		s.given.Add(1)
+		s.nacked.Add(1)
 	}()
 	return in, nil
 }
 
-// lazy is one whose topics are never made.
-type lazy struct {
+// hangingInitializer is a subscriber whose topics are never created.
+type hangingInitializer struct {
 	message.Subscriber
 	release chan struct{}
 }
 
-func (s *lazy) SubscribeInitialize(string) error {
+func (s *hangingInitializer) SubscribeInitialize(string) error {
 	<-s.release
 	return errors.New("given up")
 }
 
-// Close does not wait for a Subscribe of the user's subscriber that hangs, the first one or
-// one that is made again, and what that brings in the end is given back.
-func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
+// Close does not wait for a first or repeated Subscribe that hangs. Messages that it delivers later are nacked.
+func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory().member(t, "billing")
-		hanging := &slow{Subscriber: m, release: make(chan struct{})}
-		c, err := Open(t.Context(), over(m, hanging))
+		m := newMemoryBroker().member(t, "billing")
+		hanging := &hangingSubscriber{Subscriber: m, release: make(chan struct{})}
+		c, err := Open(t.Context(), checkConfig(m, hanging))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,15 +75,15 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 		}
 		close(hanging.release)
 		synctest.Wait()
-		if n := hanging.given.Load(); n != 1 {
+		if n := hanging.nacked.Load(); n != 1 {
 			t.Errorf("%d messages of a Subscribe that came too late were given back", n)
 		}
 
-		ending := &breaking{Subscriber: m}
-		ending.left.Store(1)
-		again := &slow{Subscriber: ending, release: make(chan struct{})}
+		ending := &closingSubscriber{Subscriber: m}
+		ending.remaining.Store(1)
+		again := &hangingSubscriber{Subscriber: ending, release: make(chan struct{})}
 		again.hang.Store(2*defaultMaxInFlight + delayTopics)
-		if c, err = Open(t.Context(), over(m, again)); err != nil {
+		if c, err = Open(t.Context(), checkConfig(m, again)); err != nil {
 			t.Fatal(err)
 		}
 		sub = c.Subscriber()
@@ -92,7 +91,7 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		elapse(time.Minute) // one channel has ended, and is not made again
+		advance(time.Minute) // one channel has ended, and its new Subscribe hangs
 		if err := sub.Close(); err != nil {
 			t.Error(err)
 		}
@@ -101,19 +100,19 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 		}
 		close(again.release)
 		synctest.Wait()
-		if n := again.given.Load(); n != 1 {
+		if n := again.nacked.Load(); n != 1 {
 			t.Errorf("%d messages of one that was made again too late were given back", n)
 		}
 	})
 }
 
-// Nor does it wait for topics that are being made.
-func TestCloseDoesNotWaitForTopics(t *testing.T) {
+// Close does not wait for the creation of topics.
+func TestCloseDoesNotWaitForHangingInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory().member(t, "billing")
-		hanging := &lazy{m, make(chan struct{})}
+		m := newMemoryBroker().member(t, "billing")
+		hanging := &hangingInitializer{m, make(chan struct{})}
 		defer close(hanging.release)
-		c, err := Open(t.Context(), over(m, hanging))
+		c, err := Open(t.Context(), checkConfig(m, hanging))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,31 +131,31 @@ func TestCloseDoesNotWaitForTopics(t *testing.T) {
 	})
 }
 
-// broken is a subscriber whose calls end in a panic, or end their goroutine.
-type broken struct {
+// panickingSubscriber is a subscriber whose calls panic or end their goroutine.
+type panickingSubscriber struct {
 	message.Subscriber
-	end   func()
-	topic bool         // SubscribeInitialize, and not Subscribe
-	fine  atomic.Int64 // calls of Subscribe before that
+	end        func()
+	topic      bool         // in SubscribeInitialize instead of Subscribe
+	succeeding atomic.Int64 // calls of Subscribe before that
 }
 
-func (s *broken) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if !s.topic && s.fine.Add(-1) < 0 {
+func (s *panickingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if !s.topic && s.succeeding.Add(-1) < 0 {
 		s.end()
 	}
 	return s.Subscriber.Subscribe(ctx, topic)
 }
 
-func (s *broken) SubscribeInitialize(string) error {
+func (s *panickingSubscriber) SubscribeInitialize(string) error {
 	if s.topic {
 		s.end()
 	}
 	return nil
 }
 
-// A panic of the user's subscriber killed the process, where no caller of ours could catch
-// it, and what ended its goroutine was waited for until the end: both are errors that say so.
-func TestASubscriberThatBreaksIsAnError(t *testing.T) {
+// A panic of the user's subscriber killed the process, because no caller could recover it. runtime.Goexit left
+// callers waiting. Both are errors now.
+func TestPanickingSubscriberIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func()
 		want string
@@ -167,8 +166,8 @@ func TestASubscriberThatBreaksIsAnError(t *testing.T) {
 		for _, topic := range []bool{false, true} {
 			t.Run(map[bool]string{false: "Subscribe ", true: "the topics "}[topic]+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := newMemory().member(t, "billing")
-					client, err := Open(t.Context(), over(m, &broken{Subscriber: m, end: c.end, topic: topic}))
+					m := newMemoryBroker().member(t, "billing")
+					client, err := Open(t.Context(), checkConfig(m, &panickingSubscriber{Subscriber: m, end: c.end, topic: topic}))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -190,21 +189,21 @@ func TestASubscriberThatBreaksIsAnError(t *testing.T) {
 	}
 }
 
-// One that panics when it is to be subscribed to again is tried once more.
-func TestASubscriberThatBreaksIsTriedAgain(t *testing.T) {
+// A subscriber that panics when it is subscribed again is tried again.
+func TestPanickingSubscriberIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory().member(t, "billing")
-		ending := &breaking{Subscriber: m}
-		ending.left.Store(1)
+		m := newMemoryBroker().member(t, "billing")
+		ending := &closingSubscriber{Subscriber: m}
+		ending.remaining.Store(1)
 		var calls atomic.Int64
-		sub := &broken{Subscriber: ending, end: func() {
+		sub := &panickingSubscriber{Subscriber: ending, end: func() {
 			if calls.Add(1) <= 2 {
 				panic("no connection")
 			}
 		}}
-		cfg := over(m, sub)
+		cfg := checkConfig(m, sub)
 		cfg.MaxInFlight = 1
-		sub.fine.Store(2 + delayTopics) // the origin's, whose channel ends, the way back's and the levels'
+		sub.succeeding.Store(2 + delayTopics) // the origin whose channel ends, the retry topic, and the delay topics
 		ran := make(chan string, 1)
 		serve(t, cfg, func(msg *message.Message) error {
 			ran <- msg.UUID

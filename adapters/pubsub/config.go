@@ -20,7 +20,7 @@ const (
 	defaultDrainTimeout = 10 * time.Second
 	defaultSendTimeout  = 30 * time.Second
 
-	maxInFlight = 1000 // each is a Subscribe of the user's subscriber
+	maxInFlight = 1000 // each is one Subscribe of the user's subscriber
 )
 
 // NoLimit means that the subscriber leaves an unacked message with its consumer for as long as that
@@ -107,7 +107,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// policy is the policy of a topic, with its defaults.
+// policy returns the policy of a topic with its defaults.
 func (c *Config) policy(topic string) redeliver.Policy {
 	if p, ok := c.Topics[topic]; ok {
 		return p.WithDefaults()
@@ -115,7 +115,7 @@ func (c *Config) policy(topic string) redeliver.Policy {
 	return c.Policy.WithDefaults()
 }
 
-// validate returns all problems at once. c has its defaults.
+// validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
 	var ps redeliver.Problems
 	if c.Publisher == nil {
@@ -128,7 +128,7 @@ func (c *Config) validate() error {
 		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
 	}
 	if !c.Confirms {
-		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for what yours needs")
+		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for the settings of yours")
 	}
 	c.checkPolicy(&ps, "Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
@@ -145,7 +145,7 @@ func (c *Config) validate() error {
 	return ps.Err()
 }
 
-// checkPolicy adds what is wrong with a policy, for this subscriber.
+// checkPolicy adds the problems of a policy.
 func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
 	before := len(*ps)
 	if ps.Policy(field, p); len(*ps) > before {
@@ -167,7 +167,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
 	} else if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
-		// The last of those that wait for their turn.
+		// The last of the messages that wait for their turn.
 		if turns := (2*c.MaxInFlight + c.MinInFlight - 1) / c.MinInFlight; busy > c.MaxUnacked/time.Duration(turns) {
 			ps.Add("MinInFlight", c.MinInFlight, fmt.Sprintf("lets up to %d attempts of %s run one after another while the last message of them waits unacked: that must not be above MaxUnacked, %s", turns, busy, c.MaxUnacked))
 		}

@@ -11,9 +11,9 @@ import (
 )
 
 // All problems are in one error, each with its field.
-func TestOpenRefusesWhatCannotWork(t *testing.T) {
-	m := newMemory().member(t, "billing")
-	whole := over(m, m)
+func TestOpenRefusesInvalidConfig(t *testing.T) {
+	m := newMemoryBroker().member(t, "billing")
+	whole := checkConfig(m, m)
 	whole.MaxUnacked = 10 * time.Minute
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -56,9 +56,9 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestTopicsOfASubscriptionDiffer(t *testing.T) {
-	m := newMemory().member(t, "billing")
-	cfg := over(m, m)
+func TestTopicsOfASubscriptionMustDiffer(t *testing.T) {
+	m := newMemoryBroker().member(t, "billing")
+	cfg := checkConfig(m, m)
 	cfg.Names.DLQ = func(topic, _ string) string { return topic }
 	c, err := Open(t.Context(), cfg)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestTopicsOfASubscriptionDiffer(t *testing.T) {
 	}
 }
 
-// Two groups never share a name, and a name says no more than a topic of Kafka may.
+// Two groups never share a name, and names are valid topics of Kafka.
 func TestNames(t *testing.T) {
 	seen := make(map[string]string)
 	for _, group := range []string{"a.b", "a_2eb", "a_5f2eb", "a b", "a_b", "ä", "A", "a"} {

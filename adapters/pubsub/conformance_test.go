@@ -23,7 +23,7 @@ func TestConformanceInBubbles(t *testing.T) {
 }
 
 func newHarness() adaptertest.Harness {
-	return newHarnessOf(&harness{brokers: make(map[string]*memory)})
+	return newHarnessOf(&harness{brokers: make(map[string]*memoryBroker)})
 }
 
 func newHarnessOf(h *harness) adaptertest.Harness {
@@ -31,7 +31,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "Watermill in memory",
 		Features: adaptertest.Features{
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
-			SlowHoldsUpNone: true, // this broker reads nothing ahead
+			NoHeadOfLineBlocking: true, // this broker does not prefetch
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
@@ -46,20 +46,20 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			c := carried{headers: st.AppendHeaders(nil), until: st.Due}
 			text, err := c.pack()
 			if err != nil {
-				panic(err) // it is a map of strings
+				panic(err) // a map of strings never fails
 			}
 			return []adaptertest.Header{{Name: StateKey, Value: []byte(text)}}
 		},
 	}
 }
 
-// harness has a broker for each origin, because each bubble has one of its own.
+// harness has a broker for each origin, because each bubble has its own.
 type harness struct {
 	mu      sync.Mutex
-	brokers map[string]*memory
+	brokers map[string]*memoryBroker
 }
 
-func (h *harness) broker(origin string) *memory {
+func (h *harness) broker(origin string) *memoryBroker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.brokers[origin]
@@ -70,14 +70,14 @@ func (h *harness) origin(tb testing.TB, n int) (string, []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	origin := fmt.Sprintf("orders-%d", len(h.brokers))
-	h.brokers[origin] = newMemory()
+	h.brokers[origin] = newMemoryBroker()
 	return origin, []string{"billing", "mail.v2", "stock"}[:n]
 }
 
-// oversized bounds what topics take, and returns a message that is larger.
+// oversized bounds the size that topics accept, and returns a larger message.
 func (h *harness) oversized(origin, group string, places ...adaptertest.Place) adaptertest.Message {
 	b := h.broker(origin)
-	b.do(func() {
+	b.update(func() {
 		for _, place := range places {
 			for _, name := range topics(origin, group, place) {
 				b.bounded[name] = true
@@ -110,7 +110,7 @@ func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Servi
 	return service{c, m}, nil
 }
 
-// decode refuses what the kit says no decoder takes.
+// decode refuses the message that the kit defines as undecodable.
 func decode(msg *message.Message) error {
 	if string(msg.Payload) == adaptertest.Undecodable {
 		return errors.New("no such schema")
@@ -137,7 +137,7 @@ func written(m adaptertest.Message) *message.Message {
 	}
 	if len(m.Ours) > 0 {
 		rec := newRecord(msg, false)
-		msg, _ = rec.with(&carried{headers: m.Ours})
+		msg, _ = rec.withState(&carried{headers: m.Ours})
 	}
 	return msg
 }
@@ -184,7 +184,7 @@ func seen(msg *message.Message) adaptertest.Message {
 	return read(clone(native))
 }
 
-// topics are those of a place.
+// topics returns the topics of a place.
 func topics(origin, group string, what adaptertest.Place) []string {
 	l, err := newLayout(&Config{Group: group, MaxUnacked: NoLimit, Policy: redeliver.Policy{}}, origin)
 	if err != nil {
@@ -199,7 +199,7 @@ func topics(origin, group string, what adaptertest.Place) []string {
 func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
 	b := h.broker(origin)
 	set := func(refused bool) {
-		b.do(func() {
+		b.update(func() {
 			for _, name := range topics(origin, group, what) {
 				b.refused[name] = refused
 			}

@@ -13,10 +13,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused was written there again without end, and the next messages of its Subscribe waited for it.
-// It goes there without its payload and its metadata: also where Config.Refused says nothing of the error, once the DLQ has
-// taken others meanwhile.
-func TestWhatTheDLQRefusesGoesThereAsAStub(t *testing.T) {
+// A message that the DLQ refused was written there again without end and blocked its Subscribe. Now it goes there
+// without its payload and metadata. If Config.Refused does not know the error, that happens once the DLQ has accepted
+// other messages.
+func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 	errSize := errors.New("larger than the broker takes")
 	for name, refused := range map[string]func(error) bool{
 		"the error is known":   func(err error) bool { return errors.Is(err, errSize) },
@@ -24,9 +24,9 @@ func TestWhatTheDLQRefusesGoesThereAsAStub(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, sink := newMemory(), &told{}
+				b, sink := newMemoryBroker(), &recordingSink{}
 				m := b.member(t, "billing")
-				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+				cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 					if topic == "orders.billing.dlq" && len(msg.Payload) > 100 {
 						return errSize
 					}
@@ -39,7 +39,7 @@ func TestWhatTheDLQRefusesGoesThereAsAStub(t *testing.T) {
 				b.put("orders", large)
 				for i := range 20 {
 					b.put("orders", message.NewMessage(fmt.Sprint("small ", i), []byte("payload")))
-					elapse(10 * time.Second)
+					advance(10 * time.Second)
 				}
 				synctest.Wait()
 				b.mu.Lock()

@@ -14,13 +14,13 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Of watermill-redisstream, say; the subscriber with the consumer group billing.
+// For example from watermill-redisstream; the subscriber has the consumer group billing.
 var (
 	pub message.Publisher
 	sub message.Subscriber
 )
 
-// A page of docs shows a part of it; a test compares them.
+// A page of docs contains a part of this example; a test compares them.
 func Example() {
 	if err := charging(context.Background(), func(*message.Message) error { return errors.New("card declined") }); err != nil {
 		log.Fatal(err)

@@ -13,17 +13,17 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A Publish that hangs is awaited, not repeated: the message is there once when the broker is
-// back. One that fails in the end is repeated.
-func TestAPublishThatHangsIsAwaited(t *testing.T) {
+// A Publish that hangs is awaited and not repeated, so the message exists once when the broker is back. One that
+// fails in the end is repeated.
+func TestHangingPublishIsAwaited(t *testing.T) {
 	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, sink, back := newMemory(), &told{}, make(chan struct{})
+				b, sink, back := newMemoryBroker(), &recordingSink{}, make(chan struct{})
 				m := b.member(t, "billing")
 				var mu sync.Mutex
 				var topics []string // of each Publish
-				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+				cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 					mu.Lock()
 					topics = append(topics, topic)
 					first := len(topics) == 1
@@ -47,23 +47,23 @@ func TestAPublishThatHangsIsAwaited(t *testing.T) {
 					return nil
 				})
 				b.put("orders", message.NewMessage("a", []byte("payload")))
-				elapse(time.Hour) // the message is due meanwhile: a new Publish would go elsewhere
+				advance(time.Hour) // the message becomes due meanwhile, so that a new Publish would go to another topic
 				mu.Lock()
 				if n := len(topics); n != 1 {
 					t.Errorf("%d calls of Publish hang, want 1", n)
 				}
-				if told := of[redeliver.PublishFailed](sink); len(told) != 1 || told[0].State.ID != "a" || told[0].Where != topics[0] {
+				if told := eventsOf[redeliver.PublishFailed](sink); len(told) != 1 || told[0].State.ID != "a" || told[0].Where != topics[0] {
 					t.Errorf("the sink is told %+v of the Publish that hangs", told)
 				}
 				mu.Unlock()
 				close(back)
-				elapse(time.Hour)
+				advance(time.Hour)
 				mu.Lock()
 				defer mu.Unlock()
 				if !slices.Equal(ran, []int{1, 2}) {
 					t.Errorf("ran as attempts %v, want 1 and 2", ran)
 				}
-				scheduled := of[redeliver.RetryScheduled](sink)
+				scheduled := eventsOf[redeliver.RetryScheduled](sink)
 				if len(scheduled) != 1 {
 					t.Fatalf("%d RetryScheduled events, want 1", len(scheduled))
 				}

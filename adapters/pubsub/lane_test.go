@@ -18,19 +18,19 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// told is a sink that remembers.
-type told struct {
+// recordingSink records events.
+type recordingSink struct {
 	mu     sync.Mutex
 	events []redeliver.Event
 }
 
-func (s *told) Event(e redeliver.Event) {
+func (s *recordingSink) Event(e redeliver.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, e)
 }
 
-func of[E redeliver.Event](s *told) (found []E) {
+func eventsOf[E redeliver.Event](s *recordingSink) (found []E) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
@@ -41,13 +41,13 @@ func of[E redeliver.Event](s *told) (found []E) {
 	return found
 }
 
-// elapse lets the bubble's clock go on, and everybody do meanwhile what is due.
-func elapse(d time.Duration) {
+// advance advances the bubble's clock and waits until all goroutines are idle.
+func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 }
 
-// serve runs a handler until the test's end.
+// serve runs a handler until the test ends.
 func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
 	t.Helper()
 	c, err := Open(t.Context(), cfg)
@@ -73,15 +73,14 @@ func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
 	return c
 }
 
-// breaking is a subscriber that ends its first channel at a message that it cannot
-// read, as watermill-redisstream does.
-type breaking struct {
+// closingSubscriber closes its first channel at a message that it cannot read, as watermill-redisstream does.
+type closingSubscriber struct {
 	message.Subscriber
-	left atomic.Int64 // channels that are still to end
+	remaining atomic.Int64 // channels that are still to be closed
 }
 
-func (s *breaking) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if topic == "orders" && s.left.Add(-1) >= 0 {
+func (s *closingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if topic == "orders" && s.remaining.Add(-1) >= 0 {
 		in := make(chan *message.Message)
 		close(in)
 		return in, nil
@@ -89,13 +88,13 @@ func (s *breaking) Subscribe(ctx context.Context, topic string) (<-chan *message
 	return s.Subscriber.Subscribe(ctx, topic)
 }
 
-// A channel that its subscriber closes by itself is subscribed to again, and told of once.
-func TestAnEndedSubscribeIsMadeAgain(t *testing.T) {
+// A channel that the subscriber closes is subscribed again, and reported once.
+func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "billing"), &told{}
-		sub := &breaking{Subscriber: m}
-		sub.left.Store(3)
-		cfg := over(m, sub)
+		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
+		sub := &closingSubscriber{Subscriber: m}
+		sub.remaining.Store(3)
+		cfg := checkConfig(m, sub)
 		cfg.MaxInFlight, cfg.Sink = 3, sink
 		ran := make(chan string, 1)
 		serve(t, cfg, func(msg *message.Message) error {
@@ -109,10 +108,10 @@ func TestAnEndedSubscribeIsMadeAgain(t *testing.T) {
 			t.Errorf("%s ran", id)
 		}
 		synctest.Wait()
-		elapse(longestPause) // the other two are back by then
+		advance(maxPause) // the other two are subscribed again by then
 		synctest.Wait()
 		var changes []string
-		for _, e := range of[redeliver.SubscriptionChanged](sink) {
+		for _, e := range eventsOf[redeliver.SubscriptionChanged](sink) {
 			changes = append(changes, string(e.Change))
 		}
 		if !slices.Equal(changes, []string{"consuming", "disconnected", "consuming"}) {
@@ -121,17 +120,16 @@ func TestAnEndedSubscribeIsMadeAgain(t *testing.T) {
 	})
 }
 
-// What an older policy has put at the head of a delay topic, for much longer than
-// this one's level, holds up nobody.
-func TestAnOlderPolicysHeadMovesAside(t *testing.T) {
+// A message that an older policy put at the head of a delay topic, for much longer than this level, blocks nothing.
+func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
+		b := newMemoryBroker()
 		m := b.member(t, "billing")
-		cfg := over(m, m)
+		cfg := checkConfig(m, m)
 		begin := time.Now()
 		old := redeliver.State{ID: "old", Group: "billing", Origin: "orders", Attempts: 1, Due: begin.Add(time.Hour), FirstFailed: begin, LastFailed: begin}
 		rec := newRecord(message.NewMessage("old", nil), false)
-		msg, err := rec.with(&carried{headers: old.AppendHeaders(nil), until: old.Due})
+		msg, err := rec.withState(&carried{headers: old.AppendHeaders(nil), until: old.Due})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +147,7 @@ func TestAnOlderPolicysHeadMovesAside(t *testing.T) {
 			return nil
 		})
 		b.put("orders", message.NewMessage("new", nil))
-		elapse(2 * time.Hour)
+		advance(2 * time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
 		if took["new"] != time.Second {
@@ -161,13 +159,13 @@ func TestAnOlderPolicysHeadMovesAside(t *testing.T) {
 	})
 }
 
-// publisher is what a test makes of Publish.
-type publisher struct {
+// publisherFunc is a Publish function of a test.
+type publisherFunc struct {
 	message.Publisher
 	publish func(topic string, msg *message.Message) error
 }
 
-func (p publisher) Publish(topic string, msgs ...*message.Message) error {
+func (p publisherFunc) Publish(topic string, msgs ...*message.Message) error {
 	for _, msg := range msgs {
 		if err := p.publish(topic, msg); err != nil {
 			return err
@@ -176,13 +174,12 @@ func (p publisher) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// A publisher that panics, or returns only when its context ends, has not taken the message:
-// it is tried again.
-func TestAPublisherThatBreaksIsTriedAgain(t *testing.T) {
+// A publisher that panics, or returns only when its context ends, has not stored the message, so it is tried again.
+func TestPanickingPublisherIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "billing"), &told{}
+		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
 		var calls atomic.Int64
-		cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+		cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 			switch calls.Add(1) {
 			case 1:
 				panic("no connection")
@@ -197,23 +194,23 @@ func TestAPublisherThatBreaksIsTriedAgain(t *testing.T) {
 		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 			t.Fatal(err)
 		}
-		elapse(time.Minute)
-		failed := of[redeliver.PublishFailed](sink)
+		advance(time.Minute)
+		failed := eventsOf[redeliver.PublishFailed](sink)
 		if len(failed) < 2 || !errors.Is(failed[0].Err, redeliver.ErrPanic) || !errors.Is(failed[1].Err, context.DeadlineExceeded) {
 			t.Errorf("failed: %+v", failed)
 		}
-		if dead := of[redeliver.DeadLettered](sink); len(dead) != 1 {
+		if dead := eventsOf[redeliver.DeadLettered](sink); len(dead) != 1 {
 			t.Errorf("dead: %+v", dead)
 		}
 	})
 }
 
-// What a delay topic refuses for good goes to the DLQ and holds up nobody.
-func TestARefusedMessageIsUnschedulable(t *testing.T) {
+// A message that a delay topic refuses for good goes to the DLQ and blocks nothing.
+func TestRefusedMessageIsUnschedulable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "billing"), &told{}
+		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
 		errSize := errors.New("larger than the broker takes")
-		cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+		cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 			if strings.Contains(topic, ".retry") {
 				return errSize
 			}
@@ -224,23 +221,23 @@ func TestARefusedMessageIsUnschedulable(t *testing.T) {
 		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 			t.Fatal(err)
 		}
-		elapse(time.Second)
-		dead := of[redeliver.DeadLettered](sink)
+		advance(time.Second)
+		dead := eventsOf[redeliver.DeadLettered](sink)
 		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
 			t.Errorf("dead: %+v", dead)
 		}
 	})
 }
 
-// initializing is a subscriber whose topics must be made.
-type initializing struct {
+// initializingSubscriber is a subscriber whose topics must be created.
+type initializingSubscriber struct {
 	message.Subscriber
 	mu    sync.Mutex
 	made  []string
 	fails bool
 }
 
-func (s *initializing) SubscribeInitialize(topic string) error {
+func (s *initializingSubscriber) SubscribeInitialize(topic string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fails {
@@ -250,18 +247,18 @@ func (s *initializing) SubscribeInitialize(topic string) error {
 	return nil
 }
 
-// Our topics, the DLQ too, are there before anything is read: a broker may drop
-// what is published to a queue that is not.
-func TestOurTopicsAreInitializedFirst(t *testing.T) {
+// Redeliver's topics and the DLQ are created before anything is read, because a broker may drop messages for a
+// missing queue.
+func TestTopicsAreInitializedBeforeReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory().member(t, "billing")
-		sub := &initializing{Subscriber: m}
-		cfg := over(m, sub)
+		m := newMemoryBroker().member(t, "billing")
+		sub := &initializingSubscriber{Subscriber: m}
+		cfg := checkConfig(m, sub)
 		serve(t, cfg, func(*message.Message) error { return nil })
 		if len(sub.made) != delayTopics+2 || !slices.Contains(sub.made, "orders.billing.dlq") || slices.Contains(sub.made, "orders") {
 			t.Errorf("made %v", sub.made)
 		}
-		refusing := over(m, &initializing{Subscriber: m, fails: true})
+		refusing := checkConfig(m, &initializingSubscriber{Subscriber: m, fails: true})
 		for _, keeps := range []bool{false, true} {
 			refusing.NoProvisioning = keeps
 			c, err := Open(t.Context(), refusing)

@@ -10,22 +10,20 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// delayTopics is how many delay topics a subscription has, whatever its policy. A
-// Watermill Pub/Sub cannot list topics: if they were called after their levels,
-// those of an older policy could not be found, and what waits there would be
-// stranded. So their names are numbers, all are always read, and each record says
-// itself when it may go on.
+// delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
+// topics. If names contained their level, nobody would find the topics of an older policy, and their messages would
+// be stranded. So names have numbers, all topics are always read, and each record says when it may leave.
 const delayTopics = 8
 
-// slack is how much longer a level may be than the wait that is put on it. What
-// waits is let go when it is due, so it costs no lateness.
-const slack = 100 * time.Millisecond
+// levelSlack is how much longer than a wait its level may be. A message leaves when it is due, so this adds no
+// lateness.
+const levelSlack = 100 * time.Millisecond
 
-// layout is a subscription: its policy, and its topics.
+// layout is a subscription: its policy and its topics.
 type layout struct {
 	topic, group string
 	policy       redeliver.Policy
-	print        string // of the policy
+	fingerprint  string
 	ladder       delayqueue.Ladder
 	back, dlq    string
 	delays       [delayTopics]string
@@ -34,13 +32,13 @@ type layout struct {
 func newLayout(cfg *Config, topic string) (*layout, error) {
 	p := cfg.policy(topic)
 	l := &layout{
-		topic: topic, group: cfg.Group, policy: p, print: delayqueue.Fingerprint(p), ladder: newLadder(p, cfg.MaxUnacked),
+		topic: topic, group: cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: newLadder(p, cfg.MaxUnacked),
 		back: cfg.Names.retry(topic, cfg.Group), dlq: cfg.Names.dlq(topic, cfg.Group),
 	}
 	for i := range l.delays {
 		l.delays[i] = cfg.Names.delay(topic, cfg.Group, i+1)
 	}
-	all := append(l.own(), topic)
+	all := append(l.ownTopics(), topic)
 	slices.Sort(all)
 	var ps redeliver.Problems
 	for i, name := range all {
@@ -56,14 +54,14 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// own are the topics that redeliver writes.
-func (l *layout) own() []string { return append(l.delays[:], l.back, l.dlq) }
+// ownTopics returns the topics that only redeliver writes.
+func (l *layout) ownTopics() []string { return append(l.delays[:], l.back, l.dlq) }
 
-// apart refuses names that another subscription of the client has already.
-func (l *layout) apart(other *layout) error {
+// checkDistinct refuses names that another subscription of the client uses.
+func (l *layout) checkDistinct(other *layout) error {
 	var ps redeliver.Problems
-	for _, name := range l.own() {
-		if slices.Contains(append(other.own(), other.topic), name) {
+	for _, name := range l.ownTopics() {
+		if slices.Contains(append(other.ownTopics(), other.topic), name) {
 			ps.Add("Names", name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.topic, l.topic))
 		}
 	}
@@ -73,55 +71,52 @@ func (l *layout) apart(other *layout) error {
 	return nil
 }
 
-// newLadder is the policy's ladder, without rungs on which a message might be
-// unacked for longer than the subscriber leaves it here: a third of that, because
-// a rest may be waited for in the same place, and then it is to be written. A wait
-// that is longer is several hops.
-func newLadder(p redeliver.Policy, unacked time.Duration) delayqueue.Ladder {
+// newLadder returns the policy's ladder without levels above a third of maxUnacked. A message may stay for its level
+// and a rest on the same topic, and must then be written while it is still unacked. Longer waits take several hops.
+func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 	all := delayqueue.NewLadder(p)
-	if unacked == NoLimit {
+	if maxUnacked == NoLimit {
 		return all
 	}
-	most := max(time.Millisecond, (unacked / 3).Truncate(time.Millisecond))
-	kept := slices.DeleteFunc(slices.Clone(all), func(d time.Duration) bool { return d > most })
-	if len(kept) < len(all) && (len(kept) == 0 || kept[len(kept)-1] < most) {
-		kept = append(kept, most)
+	maxLevel := max(time.Millisecond, (maxUnacked / 3).Truncate(time.Millisecond))
+	kept := slices.DeleteFunc(slices.Clone(all), func(d time.Duration) bool { return d > maxLevel })
+	if len(kept) < len(all) && (len(kept) == 0 || kept[len(kept)-1] < maxLevel) {
+		kept = append(kept, maxLevel)
 	}
 	return kept
 }
 
-// place says where a message waits now that is due at due, and until when: on the
-// way back at once, on the delay topic of the largest level that fits, or, for a
-// rest that is shorter than all of them, on the first one until it is due.
-func (l *layout) place(due, now time.Time) (where string, until time.Time) {
+// nextTopic returns the next topic of a message that is due at due, and when the message leaves it. That is the retry
+// topic if it is due now, else the delay topic of the largest level that fits. A rest below all levels waits on the
+// first delay topic.
+func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {
 		return l.back, time.Time{}
 	}
 	nth := 0
-	if level, ok := l.ladder.Next(left, slack); ok {
+	if level, ok := l.ladder.Next(left, levelSlack); ok {
 		nth = slices.Index(l.ladder, level)
 	}
 	until = now.Add(l.ladder[nth])
-	if due.Sub(until) < l.ladder[0] { // no other hop: what is left is waited for in the same place
+	if due.Sub(until) < l.ladder[0] { // no further hop: the rest is spent on the same topic
 		until = due
 	}
 	return l.delays[nth], limits.CeilMilli(until)
 }
 
-// level is what a record waits for on the nth delay topic that has lost when it is
-// due. Where the policy has no such level, the record's own word is taken of how much
-// longer it stays there, up to the longest level.
-func (l *layout) level(nth int, longer time.Duration) time.Duration {
+// levelOf returns the wait on the nth delay topic for a record that has lost its due time. If the policy has no such
+// level, the record's own remaining time counts, up to the longest level.
+func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	if nth < len(l.ladder) {
 		return l.ladder[nth]
 	}
 	return min(max(0, longer), l.ladder[len(l.ladder)-1])
 }
 
-// stay is the longest that a record is to stay on the nth delay topic, counted
-// from 0: its level, and a rest that no level fits.
-func (l *layout) stay(nth int) time.Duration {
+// maxStay returns the longest stay of a record on the nth delay topic, counted from 0: the level and a rest below the
+// first level.
+func (l *layout) maxStay(nth int) time.Duration {
 	if nth >= len(l.ladder) {
 		return 0
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-func TestLadderStaysBelowWhatMayBeUnacked(t *testing.T) {
+func TestLadderStaysBelowMaxUnacked(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	for _, c := range []struct {
 		levels  []time.Duration
@@ -32,9 +32,9 @@ func TestLadderStaysBelowWhatMayBeUnacked(t *testing.T) {
 	}
 }
 
-// A message is never let go before it is due, gets nearer to that with every hop,
-// and is on no delay topic for longer than the subscriber leaves it there.
-func TestPlace(t *testing.T) {
+// A message never leaves before it is due, gets closer with every hop, and stays on no delay topic for longer than
+// MaxUnacked.
+func TestNextTopic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unacked := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(100*time.Hour)).Draw(t, "unacked"))
 		levels := rapid.SliceOfNDistinct(rapid.Int64Range(1, int64(10*time.Hour/time.Millisecond)), 1, delayTopics, rapid.ID[int64]).Draw(t, "levels")
@@ -52,7 +52,7 @@ func TestPlace(t *testing.T) {
 		due := now.Add(time.Duration(rapid.Int64Range(0, int64(100*l.ladder[len(l.ladder)-1])).Draw(t, "wait")))
 		due = limits.CeilMilli(due)
 		for range 1000 { // a ladder with wide gaps may need more
-			where, until := l.place(due, now)
+			where, until := l.nextTopic(due, now)
 			if where == l.back {
 				if now.Before(due) {
 					t.Fatalf("let go %s early", due.Sub(now))
@@ -60,8 +60,8 @@ func TestPlace(t *testing.T) {
 				return
 			}
 			nth := slices.Index(l.delays[:], where)
-			if nth < 0 || !until.After(now) || until.After(due) || until.Sub(now) > l.stay(nth) {
-				t.Fatalf("on %s from %s until %s, due %s, may stay %s", where, now, until, due, l.stay(nth))
+			if nth < 0 || !until.After(now) || until.After(due) || until.Sub(now) > l.maxStay(nth) {
+				t.Fatalf("on %s from %s until %s, due %s, may stay %s", where, now, until, due, l.maxStay(nth))
 			}
 			if until.Sub(now) > unacked*2/3+2*time.Millisecond {
 				t.Fatalf("unacked for %s of %s", until.Sub(now), unacked)

@@ -11,22 +11,22 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// asking is a sink that watches one subscription.
-type asking struct {
+// watchingSink watches one subscription.
+type watchingSink struct {
 	redeliver.Sink
 	load func() redeliver.Load
 }
 
-func (a *asking) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+func (a *watchingSink) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	a.load = load
 	return func() {}
 }
 
-// What a handler has is in flight, and what heads a delay topic is held until it is due.
-func TestWhatAMemberHasInHand(t *testing.T) {
+// A message with a handler counts as in flight, and the head of a delay topic as held until it is due.
+func TestLoadCountsInFlightAndHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "billing"), &asking{Sink: &told{}}
-		cfg := over(m, m)
+		m, sink := newMemoryBroker().member(t, "billing"), &watchingSink{Sink: &recordingSink{}}
+		cfg := checkConfig(m, m)
 		cfg.MaxInFlight, cfg.Sink = 2, sink
 		cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Minute)}
 		gate := make(chan struct{})

@@ -12,15 +12,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// memory is a broker as small as a Watermill Pub/Sub may be: topics, groups that
-// compete, one message at a time for each Subscribe, nothing but Ack and Nack.
-type memory struct {
+// memoryBroker is a minimal Watermill Pub/Sub: topics, competing groups, one message at a time for each Subscribe,
+// and only Ack and Nack.
+type memoryBroker struct {
 	mu      sync.Mutex
 	topics  map[string][]*message.Message
-	groups  map[[2]string][]*pending // by topic and group: what is not acked
+	groups  map[[2]string][]*pending // unacked messages by topic and group
 	changed chan struct{}
-	refused map[string]bool // topics that take nothing
-	bounded map[string]bool // topics that take at most maxPayload of a message
+	refused map[string]bool // topics that refuse every message
+	bounded map[string]bool // topics that refuse payloads above maxPayload
 }
 
 const maxPayload = 1 << 20
@@ -36,15 +36,15 @@ var (
 	errTooLarge = errors.New("the payload is too large")
 )
 
-func newMemory() *memory {
-	return &memory{
+func newMemoryBroker() *memoryBroker {
+	return &memoryBroker{
 		topics: make(map[string][]*message.Message), groups: make(map[[2]string][]*pending),
 		changed: make(chan struct{}), refused: make(map[string]bool), bounded: make(map[string]bool),
 	}
 }
 
-// do changes something, and wakes all who wait.
-func (m *memory) do(what func()) {
+// update changes the state and wakes all waiting goroutines.
+func (m *memoryBroker) update(what func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	what()
@@ -58,8 +58,8 @@ func clone(msg *message.Message) *message.Message {
 	return c
 }
 
-func (m *memory) put(topic string, msg *message.Message) {
-	m.do(func() {
+func (m *memoryBroker) put(topic string, msg *message.Message) {
+	m.update(func() {
 		msg = clone(msg)
 		m.topics[topic] = append(m.topics[topic], msg)
 		for at := range m.groups {
@@ -72,13 +72,13 @@ func (m *memory) put(topic string, msg *message.Message) {
 
 // member is a process of a group, as publisher and as subscriber.
 type member struct {
-	m     *memory
+	m     *memoryBroker
 	group string
 	dead  context.Context
 	kill  context.CancelFunc
 }
 
-func (m *memory) member(tb testing.TB, group string) *member {
+func (m *memoryBroker) member(tb testing.TB, group string) *member {
 	tb.Helper()
 	ctx, kill := context.WithCancel(context.Background())
 	tb.Cleanup(kill)
@@ -111,7 +111,7 @@ func (p *member) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 		return nil, err
 	}
 	at := [2]string{topic, p.group}
-	p.m.do(func() {
+	p.m.update(func() {
 		if _, ok := p.m.groups[at]; ok {
 			return
 		}
@@ -127,21 +127,21 @@ func (p *member) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 		defer close(out)
 		defer stop()
 		defer cancel()
-		for p.one(ctx, at, out) {
+		for p.deliverOne(ctx, at, out) {
 		}
 	}()
 	return out, nil
 }
 
-// one delivers a message until it is acked.
-func (p *member) one(ctx context.Context, at [2]string, out chan<- *message.Message) bool {
-	item := p.m.take(ctx, at)
+// deliverOne delivers a message until it is acked.
+func (p *member) deliverOne(ctx context.Context, at [2]string, out chan<- *message.Message) bool {
+	item := p.m.waitForMessage(ctx, at)
 	if item == nil {
 		return false
 	}
 	settled := false
 	defer func() {
-		p.m.do(func() {
+		p.m.update(func() {
 			item.taken = false
 			if settled {
 				p.m.groups[at] = slices.DeleteFunc(p.m.groups[at], func(i *pending) bool { return i == item })
@@ -169,8 +169,8 @@ func (p *member) one(ctx context.Context, at [2]string, out chan<- *message.Mess
 	}
 }
 
-// take waits for a message that nobody has.
-func (m *memory) take(ctx context.Context, at [2]string) *pending {
+// waitForMessage waits for a message that no member has.
+func (m *memoryBroker) waitForMessage(ctx context.Context, at [2]string) *pending {
 	for {
 		m.mu.Lock()
 		for _, item := range m.groups[at] {

@@ -13,9 +13,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// An entry of our name on the origin is the user's: it is not believed, it is told
-// of, and the handler and the DLQ have it as it was.
-func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
+// An entry named StateKey on the origin belongs to the user. It is reported and not trusted, and the handler and the
+// DLQ get it unchanged.
+func TestStateEntryOnTheOriginBelongsToTheUser(t *testing.T) {
 	for name, value := range map[string]string{
 		"of a dead letter": `{"attempt":"50","group":"billing","origin":"orders","id":"another","due":"2100-01-01T00:00:00.000Z","reason":"exhausted"}`,
 		"no state":         "mine \xff\x00",
@@ -23,9 +23,9 @@ func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, sink := newMemory(), &told{}
+				b, sink := newMemoryBroker(), &recordingSink{}
 				m := b.member(t, "billing")
-				cfg := over(m, m)
+				cfg := checkConfig(m, m)
 				cfg.Sink, cfg.Policy = sink, redeliver.Policy{MaxRetries: 2}
 				attempts := 0
 				serve(t, cfg, func(msg *message.Message) error {
@@ -41,8 +41,8 @@ func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
 				msg := message.NewMessage("a", nil)
 				msg.Metadata[StateKey] = value
 				b.put("orders", msg)
-				elapse(time.Minute)
-				if found := of[redeliver.HeadersIgnored](sink); attempts != 3 || len(found) != 1 || found[0].ID != "a" {
+				advance(time.Minute)
+				if found := eventsOf[redeliver.HeadersIgnored](sink); attempts != 3 || len(found) != 1 || found[0].ID != "a" {
 					t.Errorf("%d runs, told %+v", attempts, found)
 				}
 				b.mu.Lock()
@@ -60,17 +60,17 @@ func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
 	}
 }
 
-// A delayed publish is for all groups of its topic, and for none before it is due.
-func TestADelayedPublishReachesAllGroups(t *testing.T) {
+// A delayed publish reaches all groups of its topic, and none before it is due.
+func TestDelayedPublishReachesAllGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
+		b := newMemoryBroker()
 		begin := time.Now()
 		var mu sync.Mutex
 		runs := make(map[string]int)
 		var billing *Client
 		for _, group := range []string{"mail", "billing"} {
 			m := b.member(t, group)
-			cfg := over(m, m)
+			cfg := checkConfig(m, m)
 			cfg.Group = group
 			billing = serve(t, cfg, func(*message.Message) error {
 				if time.Since(begin) < 90*time.Second {
@@ -87,7 +87,7 @@ func TestADelayedPublishReachesAllGroups(t *testing.T) {
 		if err := billing.Publisher().Publish("orders", msg); err != nil {
 			t.Fatal(err)
 		}
-		elapse(time.Hour)
+		advance(time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
 		if runs["mail"] != 1 || runs["billing"] != 1 {

@@ -34,7 +34,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 func (c *Client) publish(topic string, msg *message.Message) error {
-	if c.ended() {
+	if c.isClosed() {
 		return errClosed
 	}
 	now := time.Now().UTC()
@@ -45,13 +45,13 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	if !later {
 		return c.cfg.Publisher.Publish(topic, msg)
 	}
-	l, err := c.ready(topic)
+	l, err := c.readyLayout(topic)
 	if err != nil {
 		return err
 	}
 	rec := newRecord(msg, false)
 	rec.publish = true
-	st := redeliver.State{ID: rec.id(), Group: l.group, Origin: topic, Due: due, Policy: l.print}
+	st := redeliver.State{ID: rec.id(), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	where, waiting, err := l.compose(driver.Level, rec, &st, now)
 	if err != nil {
 		return err

@@ -23,29 +23,28 @@ import (
 // record is a message as the subscriber delivered it, without redeliver's own entry, which is in carried. The files in the order of
 // its life:
 //
-//	subscriber.go           who subscribes, and has an engine
-//	source.go               it is read, and later acked or nacked
-//	record.go, state.go     what is the user's, and what is redeliver's
-//	store.go, layout.go     its copy is written, and where
-//	within.go               every call of the user's Pub/Sub
+//	subscriber.go           subscribes, with an engine
+//	source.go               reads it, and later acks or nacks it
+//	record.go, state.go     separate the user's part from redeliver's
+//	store.go, layout.go     write its copy to the next topic
+//	guard.go                makes every call of the user's Pub/Sub
 //
-// Payload and metadata do not change: the payload is its own, because message.Copy shares it among all who get the message, and one
-// of them may change it in place; the metadata, which that copies, it shares with what the subscriber delivered where it has no
-// entry of ours.
+// Payload and metadata do not change. The payload is a copy of its own, because message.Copy shares it among all receivers, and one
+// of them may change it in place. The metadata is copied only if it has an entry of redeliver.
 type record struct {
 	uuid     string
 	payload  []byte
 	metadata message.Metadata
 	carried
 
-	raw     *message.Message // what the subscriber delivered, to be acked
-	unwatch func() bool      // see source.watch
-	state   *redeliver.State // what it brought from a topic that redeliver writes; nil for a first delivery
-	tries   int              // to write it; one write at a time counts them
+	raw     *message.Message // the delivered message, to be acked
+	unwatch func() bool      // see source.abandonWhenTakenBack
+	state   *redeliver.State // from a topic of redeliver; nil for a first delivery
+	tries   int              // tries to write it, one at a time
 }
 
-// newRecord takes a message apart: what is the user's, and what stands in our entry. Only a message of a topic that redeliver
-// writes has something in it.
+// newRecord separates a message into the user's part and the state in redeliver's entry. Only messages of redeliver's
+// topics have a state.
 func newRecord(raw *message.Message, ours bool) *record {
 	r := &record{uuid: raw.UUID, payload: bytes.Clone(raw.Payload), metadata: raw.Metadata, raw: raw}
 	value, there := r.metadata[StateKey]
@@ -65,8 +64,8 @@ func newRecord(raw *message.Message, ours bool) *record {
 	return r
 }
 
-// with is a new message of the record, with what is carried.
-func (r *record) with(c *carried) (*message.Message, error) {
+// withState returns a new message of the record with c as its state.
+func (r *record) withState(c *carried) (*message.Message, error) {
 	msg := r.unmarshal()
 	if own, ok := r.metadata[StateKey]; ok {
 		c.own = &own
@@ -85,7 +84,8 @@ func (r *record) unmarshal() *message.Message {
 	return msg
 }
 
-// id is the message's UUID. One without has a hash of what is in it, marked as derived: equal messages share it.
+// id returns the message's UUID. Without one it returns a hash of the content, marked as derived, which equal
+// messages share.
 func (r *record) id() string {
 	if r.uuid != "" {
 		return engine.GivenID(r.uuid)
@@ -98,9 +98,9 @@ func (r *record) id() string {
 	return "derived:" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// strangers reports redeliver's entries on a topic that redeliver does not write: a service copied them onward. They are the
-// user's like any others.
-func (r *record) strangers() (found []redeliver.Finding) {
+// foreignEntries reports entries with redeliver's names on a topic that redeliver does not write. They belong to the
+// user.
+func (r *record) foreignEntries() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
 			found = engine.AppendForeignHeader(found, name, r.metadata[name], "on a topic that redeliver does not write; it is not believed")
@@ -144,7 +144,7 @@ func (codec) Body(m *driver.Message[*record]) []byte { return m.Record.payload }
 // Headers implements [driver.Codec].
 func (codec) Headers(m *driver.Message[*record]) redeliver.Headers { return m.Record.metadata }
 
-// Age implements [driver.Codec]. Nothing says when a message was published.
+// Age implements [driver.Codec]. The time of publishing is unknown.
 func (codec) Age(m *driver.Message[*record]) (brought *redeliver.State, born, expires time.Time) {
 	if st := m.Record.state; st != nil {
 		return st, time.Time{}, time.Time{}
@@ -152,7 +152,7 @@ func (codec) Age(m *driver.Message[*record]) (brought *redeliver.State, born, ex
 	return nil, time.Time{}, m.Record.expires()
 }
 
-// expires is the end that the message names.
+// expires returns the expiry that the message names.
 func (r *record) expires() time.Time {
 	at, _ := limits.ParseTime(r.metadata[redeliver.HeaderExpires])
 	return at

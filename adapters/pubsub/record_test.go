@@ -14,14 +14,13 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A record has its own payload, and shares the metadata, which nobody changes; neither
-// another who got the message nor a handler, each of whom may change what it has, changes
-// the record or what the others have.
-func TestARecordDoesNotChange(t *testing.T) {
+// A record has its own payload and shares the metadata, which never changes. Other receivers and handlers may change
+// their messages without changing the record.
+func TestRecordDoesNotChange(t *testing.T) {
 	raw := message.NewMessage("a", []byte("payload"))
 	raw.Metadata["tenant"] = "acme"
 	rec := newRecord(raw, true)
-	other := raw.Copy() // as an in-process Pub/Sub gives it to the next subscriber
+	other := raw.Copy() // as an in-process Pub/Sub does for the next subscriber
 	other.Payload[0] = 'X'
 	msg, err := codec{}.Message(&driver.Message[*record]{Record: rec})
 	if err != nil {
@@ -34,14 +33,14 @@ func TestARecordDoesNotChange(t *testing.T) {
 	if string(raw.Payload) != "Xayload" || raw.Metadata["tenant"] != "acme" {
 		t.Errorf("a handler has changed what the subscriber delivered: %q, %v", raw.Payload, raw.Metadata)
 	}
-	ours, err := rec.with(&carried{publish: true})
+	ours, err := rec.withState(&carried{publish: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(ours.Payload) != "payload" || ours.Metadata["tenant"] != "acme" {
 		t.Errorf("what goes on is %q, %v", ours.Payload, ours.Metadata)
 	}
-	ours.Payload[0] = 'Y' // a publisher that changes what it writes, and fails
+	ours.Payload[0] = 'Y' // a publisher changes the message that it fails to write
 	if again := rec.unmarshal(); string(again.Payload) != "payload" {
 		t.Errorf("a second write is %q", again.Payload)
 	}
@@ -51,14 +50,14 @@ func TestARecordDoesNotChange(t *testing.T) {
 	}
 }
 
-// sharing is a subscriber that gives others the same payload.
-type sharing struct {
+// sharingSubscriber is a subscriber that gives others the same payload.
+type sharingSubscriber struct {
 	message.Subscriber
 	mu  sync.Mutex
 	all [][]byte
 }
 
-func (s *sharing) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s *sharingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -80,14 +79,13 @@ func (s *sharing) Subscribe(ctx context.Context, topic string) (<-chan *message.
 	return out, nil
 }
 
-// A subscriber beside ours that changes a payload in place changed what went to the level
-// and to the DLQ.
-func TestAnotherSubscriberChangesNoDeadLetter(t *testing.T) {
+// Another subscriber that changed a payload in place changed the copies for the level and the DLQ.
+func TestOtherSubscribersCannotChangeADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
+		b := newMemoryBroker()
 		m := b.member(t, "billing")
-		sub := &sharing{Subscriber: m}
-		cfg := over(m, sub)
+		sub := &sharingSubscriber{Subscriber: m}
+		cfg := checkConfig(m, sub)
 		cfg.Policy = redeliver.Policy{MaxRetries: 1}
 		serve(t, cfg, func(msg *message.Message) error {
 			if string(msg.Payload) != "payload" {
@@ -102,7 +100,7 @@ func TestAnotherSubscriberChangesNoDeadLetter(t *testing.T) {
 			return errors.New("declined")
 		})
 		b.put("orders", message.NewMessage("a", []byte("payload")))
-		elapse(time.Minute)
+		advance(time.Minute)
 		synctest.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -13,83 +13,84 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// inputKind is what an input is.
+// inputKind is the kind of an input.
 type inputKind uint8
 
 const (
 	origin inputKind = iota
-	back             // what comes back to the group
-	delays           // what waits
+	back             // the retry topic
+	delays           // a delay topic
 )
 
-// input is a topic that is read, by a Subscribe of the user's subscriber, and by another one when that has ended.
+// input is a topic that is read. When its Subscribe ends, it gets a new one.
 type input struct {
 	kind  inputKind
 	topic string
-	nth   int // of the delay topics, from 0
+	nth   int // number of the delay topic, from 0
 }
 
-// source is one Subscribe of the user's subscriber, which delivers one message at a time and the next one when that is acked.
-// It implements driver.Source. All of it belongs to the lane's goroutine, but for what pump reads.
+// source is one Subscribe of the user's subscriber. It delivers one message at a time, and the next one after an ack.
+// It implements driver.Source. The lane's goroutine owns it, except for the fields that readMessages uses.
 type source struct {
 	input
 	r      *reader
-	in     <-chan *message.Message // the user's subscriber's
+	in     <-chan *message.Message // the channel of the user's subscriber
 	cancel context.CancelFunc      // ends the Subscribe
 
-	out     chan *record
-	room    chan struct{} // has one while the lane takes one more
-	asked   bool          // room has had one since the last record
-	stopped chan struct{} // closed when nothing more is to be read
-	pumped  chan struct{} // closed when nothing more is
-	lane    driver.Lane[*record]
-	acked   *message.Message // the last, as long as the subscriber may still be at it
+	out         chan *record
+	requests    chan struct{} // has one value while the lane accepts one more message
+	requested   bool          // requests got a value since the last record
+	stopped     chan struct{} // closed when reading must stop
+	readingDone chan struct{} // closed when reading has stopped
+	lane        driver.Lane[*record]
+	lastAcked   *message.Message // kept while the subscriber may still process the ack
 }
 
 var _ driver.Source[*record] = (*source)(nil)
 
 const (
-	// ackPatience is how long a source that ends waits for the subscriber to report the last ack to its broker: it does
-	// that after Ack, within the context that is about to be cancelled. Then it ends the message's own context.
-	ackPatience = 2 * time.Second
-	// ackUnseen is that time for a message whose context never ends.
-	ackUnseen = 200 * time.Millisecond
+	// ackTimeout bounds how long an ending source waits for the subscriber to send the last ack. Subscribers send it
+	// after Ack, within a context that the source is about to cancel, and then end the message's own context.
+	ackTimeout = 2 * time.Second
+	// ackTimeoutWithoutContext is the same for a message whose context never ends.
+	ackTimeoutWithoutContext = 200 * time.Millisecond
 
-	// skew is how far this host's clock may be behind that of the one that let a message go when it was due.
-	skew = time.Second
+	// clockSkew is how far this host's clock may be behind that of the host that released a message when it was due.
+	clockSkew = time.Second
 )
 
-var errGone = errors.New("the subscriber has taken the message back")
+var errTakenBack = errors.New("the subscriber has taken the message back")
 
-// subscribe makes a source. The end of Subscribe's context would cut off what is in flight, so the source has another one.
+// subscribe makes a source. It has a context of its own, because the end of Subscribe's context would cut off
+// messages in flight.
 func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
 	messages, cancel, err := subscribe(ctx, r.values, r.client.cfg.Subscriber, in.topic)
 	if err != nil {
 		return nil, err
 	}
 	return &source{
-		input: in, r: r, in: messages, cancel: cancel, out: make(chan *record, 1), room: make(chan struct{}, 1),
-		stopped: make(chan struct{}), pumped: make(chan struct{}),
+		input: in, r: r, in: messages, cancel: cancel, out: make(chan *record, 1), requests: make(chan struct{}, 1),
+		stopped: make(chan struct{}), readingDone: make(chan struct{}),
 	}, nil
 }
 
-// run reads the source with a lane of its own until ctx ends, or the user's subscriber closes the channel. A delay topic needs
-// no slot: its messages go on to other topics.
+// run reads the source with its own lane until ctx ends or the user's subscriber closes the channel. A delay topic
+// needs no slot, because its messages move to other topics.
 func (s *source) run(ctx context.Context, e *engine.Engine[*record]) {
 	opt := engine.LaneOptions[*record]{MaxAhead: 1, MaxHeld: 1, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == delays}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*record]) {
 		s.lane = l
-		go s.pump()
+		go s.readMessages()
 	})
 }
 
-// pump reads a message whenever the lane takes one more: a subscriber may deliver others before that is acked.
-func (s *source) pump() {
-	defer close(s.pumped)
+// readMessages reads one message for each request of the lane, because a subscriber may deliver more before an ack.
+func (s *source) readMessages() {
+	defer close(s.readingDone)
 	defer close(s.out)
 	for {
 		select {
-		case <-s.room:
+		case <-s.requests:
 		case <-s.stopped:
 			return
 		}
@@ -98,7 +99,7 @@ func (s *source) pump() {
 			if !ok {
 				return
 			}
-			s.out <- newRecord(raw, s.kind != origin) // has room: the lane has taken the one before
+			s.out <- newRecord(raw, s.kind != origin) // never blocks: the lane has taken the previous one
 		case <-s.stopped:
 			return
 		}
@@ -108,20 +109,20 @@ func (s *source) pump() {
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *record { return s.out }
 
-// Lost implements [driver.Source]. Each message is lost by itself, see watch.
+// Lost implements [driver.Source]. Messages are lost one by one, see abandonWhenTakenBack.
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
 	switch {
-	case n > 0 && !s.asked:
-		s.asked = true
-		s.room <- struct{}{}
-	case n == 0 && s.asked:
+	case n > 0 && !s.requested:
+		s.requested = true
+		s.requests <- struct{}{}
+	case n == 0 && s.requested:
 		select {
-		case <-s.room:
-			s.asked = false
-		default: // it is read already
+		case <-s.requests:
+			s.requested = false
+		default: // already used
 		}
 	}
 }
@@ -129,25 +130,25 @@ func (s *source) Accept(n int) {
 // Stop implements [driver.Source].
 func (s *source) Stop() <-chan struct{} {
 	close(s.stopped)
-	return s.pumped
+	return s.readingDone
 }
 
-// Parse implements [driver.Source]. It believes what stands in our entry of the message, where redeliver writes, as far as that
-// can be right. It reports what is wrong: the message is written anew when it goes on.
+// Parse implements [driver.Source]. On redeliver's topics it trusts the message's state where that is plausible. It
+// reports the rest, and the next write corrects it.
 func (s *source) Parse(m *driver.Message[*record]) error {
 	rec, lay, now := m.Record, s.r.layout, time.Now()
-	s.asked, s.acked = false, nil
-	s.watch(m)
+	s.requested, s.lastAcked = false, nil
+	s.abandonWhenTakenBack(m)
 	if s.kind == origin {
-		if found := rec.strangers(); found != nil {
+		if found := rec.foreignEntries(); found != nil {
 			s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: rec.id(), Findings: found})
 		}
 		return nil
 	}
-	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Written: now, Now: now} // nothing says when it was written
+	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Written: now, Now: now} // the time of writing is unknown
 	if s.kind == delays {
 		a.Ladder, a.Leaves = lay.ladder, rec.until
-		a.Level = lay.level(s.nth, rec.until.Sub(now))
+		a.Level = lay.levelOf(s.nth, rec.until.Sub(now))
 	}
 	stay := delayqueue.Arrive(&a, rec.headers, rec.id)
 	rec.state = stay.State
@@ -159,8 +160,8 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	s.r.sub.Met(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
-	case s.kind == back && longer > skew, s.kind == delays && longer > lay.stay(s.nth)+slack:
-		// An older policy has put it here, or nobody of ours: it moves to its own place and holds up nobody.
+	case s.kind == back && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
+		// An older policy or another program put it here. It moves to its own topic and blocks nothing.
 		m.Step, m.Until = driver.Hop, time.Time{}
 	case s.kind == delays && rec.publish && !stay.Hops:
 		m.Step = driver.Publish
@@ -170,12 +171,12 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	return nil
 }
 
-// watch has the lane abandon a message when the subscriber takes it back.
-func (s *source) watch(m *driver.Message[*record]) {
+// abandonWhenTakenBack makes the lane abandon a message when the subscriber takes it back.
+func (s *source) abandonWhenTakenBack(m *driver.Message[*record]) {
 	rec := m.Record
 	rec.unwatch = context.AfterFunc(rec.raw.Context(), func() {
 		s.lane.Post(func() {
-			s.lane.Abandon(m, errGone)
+			s.lane.Abandon(m, errTakenBack)
 			rec.raw.Nack()
 		})
 	})
@@ -184,12 +185,12 @@ func (s *source) watch(m *driver.Message[*record]) {
 // Settle implements [driver.Source].
 func (s *source) Settle(m *driver.Message[*record]) {
 	rec := m.Record
-	rec.unwatch() // whatever becomes of its context now, it was not lost
+	rec.unwatch() // from here the end of its context does not mean that it is lost
 	rec.raw.Ack()
-	s.acked = rec.raw
+	s.lastAcked = rec.raw
 }
 
-// Return implements [driver.Source]. No Watermill subscriber can give a message back for later.
+// Return implements [driver.Source]. Watermill subscribers cannot delay the return of a message.
 func (s *source) Return(m *driver.Message[*record], _ time.Duration, _ bool) {
 	m.Record.unwatch()
 	m.Record.raw.Nack()
@@ -198,24 +199,24 @@ func (s *source) Return(m *driver.Message[*record], _ time.Duration, _ bool) {
 // Commit implements [driver.Source].
 func (s *source) Commit() {}
 
-// Flush implements [driver.Source]. What the subscriber still has is given back.
+// Flush implements [driver.Source]. It nacks what the subscriber still delivers.
 func (s *source) Flush(ctx context.Context) {
-	awaitAck(ctx, s.acked)
+	awaitAck(ctx, s.lastAcked)
 	s.cancel()
-	go giveBack(s.in)
+	go nackAll(s.in)
 }
 
-// awaitAck waits until the subscriber has reported an ack to its broker, or has had the time; nil for none.
+// awaitAck waits until the subscriber has sent an ack to its broker, or has had time for it. acked may be nil.
 func awaitAck(ctx context.Context, acked *message.Message) {
 	if acked == nil {
 		return
 	}
-	patience := ackPatience
+	timeout := ackTimeout
 	done := acked.Context().Done()
 	if done == nil {
-		patience = ackUnseen
+		timeout = ackTimeoutWithoutContext
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:

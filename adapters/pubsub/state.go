@@ -32,15 +32,15 @@ const (
 	untilFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// carried is what StateKey holds.
+// carried is the content of StateKey.
 type carried struct {
-	headers []redeliver.Header // redeliver's, by their full names
-	until   time.Time          // zero for none
+	headers []redeliver.Header // redeliver's headers by their full names
+	until   time.Time          // or zero
 	publish bool
 	own     *string
 }
 
-// pack makes the entry's value.
+// pack returns the entry's value.
 func (c *carried) pack() (string, error) {
 	fields := make(map[string]string, len(c.headers)+3)
 	for _, h := range c.headers {
@@ -55,17 +55,17 @@ func (c *carried) pack() (string, error) {
 		fields[keyPublish] = "true"
 	}
 	if c.own != nil {
-		fields[keyOwn] = base64.StdEncoding.EncodeToString([]byte(*c.own)) // it may be any bytes
+		fields[keyOwn] = base64.StdEncoding.EncodeToString([]byte(*c.own)) // may be any bytes
 	}
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		return "", fmt.Errorf("writing the state: %w", err)
 	}
-	return ascii(string(raw)), nil
+	return escapeNonPrintable(string(raw)), nil
 }
 
-// ascii writes what is not printable ASCII in a JSON text as escapes.
-func ascii(s string) string {
+// escapeNonPrintable escapes all but printable ASCII in a JSON text.
+func escapeNonPrintable(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {
@@ -81,8 +81,8 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// unpack reads the entry's value. ok is false for what is no object of ours;
-// fields that are no text, and unknown ones, are passed over.
+// unpack reads the entry's value. ok is false if it is not an object of redeliver. It skips unknown fields and those
+// that are not text.
 func unpack(value string) (c carried, ok bool) {
 	var fields map[string]any
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
@@ -94,7 +94,7 @@ func unpack(value string) (c carried, ok bool) {
 		}
 	}
 	if s, is := fields[keyUntil].(string); is {
-		c.until, _ = time.Parse(untilFormat, s) // zero where it is none
+		c.until, _ = time.Parse(untilFormat, s) // zero if invalid
 	}
 	c.publish = fields[keyPublish] == "true"
 	if s, is := fields[keyOwn].(string); is {

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// What is packed can be read again, and is nothing but printable ASCII.
-func TestStateIsPackedAndRead(t *testing.T) {
+// A packed state can be read again and is printable ASCII.
+func TestStateRoundTrip(t *testing.T) {
 	own := "mine \xff\x00"
 	now := time.Date(2026, 11, 21, 12, 0, 0, 5_000_000, time.UTC)
 	st := redeliver.State{ID: "ü\u2028😀", Group: "billing", Origin: "orders", Attempts: 3, Due: now, Error: "a\n\"b\"\\ é 😀", ErrorType: "x"}

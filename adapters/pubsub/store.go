@@ -26,38 +26,38 @@ var _ driver.Store[*record] = (*store)(nil)
 // Truncates implements [driver.Truncating].
 func (s *store) Truncates() bool { return true }
 
-// Write implements [driver.Store]. Publish has no context of its own and may take any time. It is awaited: it may yet succeed,
-// and a second one would write the message twice.
+// Write implements [driver.Store]. Publish has no context and may take any time. Write waits for it, because it may
+// still succeed, and a second Publish would duplicate the message.
 func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
 	topic, msg, err := s.layout.compose(to, m.Record, st, time.Now())
 	if err != nil {
 		done.Confirmed(topic, fmt.Errorf("pubsub: message %s for %s: %w", st.ID, topic, err))
 		return
 	}
-	patience := 2 * s.cfg.SendTimeout // what heeds its context has returned by then
-	hangs := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
-		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, patience)}
-	timer := time.AfterFunc(patience, func() { s.sub.Emit(hangs) })
+	hangTimeout := 2 * s.cfg.SendTimeout // a Publish that obeys its context has returned by then
+	stillPublishing := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
+		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, hangTimeout)}
+	timer := time.AfterFunc(hangTimeout, func() { s.sub.Emit(stillPublishing) })
 	msg.SetContext(ctx)
 	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
-	go guard("Publish", publish, func(_ struct{}, err error) {
+	go callGuarded("Publish", publish, func(_ struct{}, err error) {
 		timer.Stop()
 		if err != nil {
-			err = s.judge(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
+			err = s.classify(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
 		}
 		done.Confirmed(topic, err)
 	})
 }
 
-// compose makes the message that is written to a place, and says to which topic.
+// compose returns the message for a place, and its topic.
 func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now time.Time) (topic string, msg *message.Message, err error) {
 	c := &carried{headers: st.AppendHeaders(nil)}
 	switch {
 	case to == driver.Topic:
 		return l.topic, rec.unmarshal(), nil
 	case to == driver.Level:
-		topic, c.until = l.place(st.Due, now)
-		if c.publish = rec.publish; c.publish && topic == l.back { // only what reads a delay topic publishes it
+		topic, c.until = l.nextTopic(st.Due, now)
+		if c.publish = rec.publish; c.publish && topic == l.back { // only the reader of a delay topic publishes it
 			topic, c.until = l.delays[0], limits.CeilMilli(now)
 		}
 	case to == driver.DLQ && st.Truncated != "":
@@ -67,23 +67,24 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 	default:
 		return "", nil, fmt.Errorf("there is no place %d", to)
 	}
-	msg, err = rec.with(c)
+	msg, err = rec.withState(c)
 	return topic, msg, err
 }
 
-// surelyAll is for how many tries an unknown error of Publish is taken for an outage, in which no message begins. Then it may
-// concern this message alone: the others go on, and show whether they are written.
-const surelyAll = 8
+// maxOutageTries is the number of tries for which an unknown error of Publish counts as an outage and stops all
+// messages. After that the error may concern this message alone, so the others go on and show whether they can be
+// written.
+const maxOutageTries = 8
 
-// judge says what an error of Publish means.
-func (s *store) judge(rec *record, err error) error {
+// classify classifies an error of Publish.
+func (s *store) classify(rec *record, err error) error {
 	rec.tries++
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case s.cfg.Refused != nil && s.cfg.Refused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case rec.tries <= surelyAll:
+	case rec.tries <= maxOutageTries:
 		return err
 	}
 	return fmt.Errorf("%w: %w", driver.ErrDoubtful, err)

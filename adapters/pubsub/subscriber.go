@@ -30,7 +30,7 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.ready(topic) }, func(*layout) {})
+		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.readyLayout(topic) }, func(*layout) {})
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // SubscribeInitialize calls your subscriber's SubscribeInitialize, if it has one, for the topic and
 // redeliver's own. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	if _, err := s.client.ready(topic); err != nil {
+	if _, err := s.client.readyLayout(topic); err != nil {
 		return err
 	}
 	if init, ok := s.client.cfg.Subscriber.(message.SubscribeInitializer); ok {
@@ -64,19 +64,19 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe of ours: it reads all topics of a subscription.
+// reader reads all topics of a subscription for one call of Subscribe.
 type reader struct {
 	client *Client
 	layout *layout
 	sub    *engine.Subscription
 	out    chan *message.Message
-	values context.Context // the Subscribe context's values, never its end
+	values context.Context // the values of Subscribe's context, without its end
 
 	mu   sync.Mutex
 	down int // inputs without a Subscribe
 }
 
-const longestPause = 10 * time.Second // between two Subscribes of an input
+const maxPause = 10 * time.Second // between two Subscribes of an input
 
 var errEnded = errors.New("the subscriber has closed the channel")
 
@@ -91,7 +91,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	}
 }
 
-// inputs are all that is read.
+// inputs returns all topics to read, once for each Subscribe.
 func (r *reader) inputs() (all []input) {
 	for i, topic := range r.layout.delays {
 		all = append(all, input{kind: delays, topic: topic, nth: i})
@@ -109,7 +109,7 @@ func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 		if err != nil {
 			for _, made := range all {
 				made.cancel()
-				go giveBack(made.in)
+				go nackAll(made.in)
 			}
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 	return all, nil
 }
 
-// run delivers until ctx ends, then waits for what is in flight.
+// run delivers messages until ctx ends, then waits for those in flight.
 func (r *reader) run(ctx context.Context, sources []*source) {
 	cfg := &r.client.cfg
 	e := engine.New(engine.Options[*record]{
@@ -129,25 +129,25 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, s := range sources {
-		all.Go(func() { r.read(ctx, e, s) })
+		all.Go(func() { r.readInput(ctx, e, s) })
 	}
 	all.Wait()
 }
 
-// read runs a source, and another one when the user's subscriber has closed its channel: some do that at a message that they
-// cannot read.
-func (r *reader) read(ctx context.Context, e *engine.Engine[*record], s *source) {
-	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
+// readInput runs a source. It makes another one when the user's subscriber has closed the channel: some do that at a
+// message that they cannot read.
+func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *source) {
+	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(maxPause), backoff.WithMaxElapsedTime(0))
 	for {
 		began := time.Now()
 		s.run(ctx, e)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > longestPause {
+		if time.Since(began) > maxPause {
 			pause.Reset()
 		}
-		r.lost(s.topic, errEnded)
+		r.reportLost(s.topic, errEnded)
 		for err := errEnded; err != nil; {
 			timer := time.NewTimer(pause.NextBackOff())
 			select {
@@ -161,20 +161,20 @@ func (r *reader) read(ctx context.Context, e *engine.Engine[*record], s *source)
 				s = again
 			}
 		}
-		r.found()
+		r.reportFound()
 	}
 }
 
-// lost tells once that inputs have no Subscribe, found that all have one again.
-func (r *reader) lost(topic string, err error) {
+// reportLost reports once that inputs have no Subscribe, reportFound that all have one again.
+func (r *reader) reportLost(topic string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
 	if r.down++; r.down == 1 {
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
-func (r *reader) found() {
+func (r *reader) reportFound() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {

@@ -14,41 +14,41 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watching is a subscriber that measures for how long its messages are not settled.
-type watching struct {
+// measuringSubscriber measures how long its messages are unsettled.
+type measuringSubscriber struct {
 	message.Subscriber
-	mu      sync.Mutex
-	open    map[*message.Message]time.Time // since when
-	longest time.Duration
-	n       int
+	mu             sync.Mutex
+	unsettledSince map[*message.Message]time.Time
+	longest        time.Duration
+	n              int
 }
 
-// begin and settle note what becomes of a message.
-func (s *watching) begin(msg *message.Message) {
+// begin and settle record the start and the end of a message.
+func (s *measuringSubscriber) begin(msg *message.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[msg] = time.Now()
+	s.unsettledSince[msg] = time.Now()
 }
 
-func (s *watching) settle(msg *message.Message) {
+func (s *measuringSubscriber) settle(msg *message.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.longest, s.n = max(s.longest, time.Since(s.open[msg])), s.n+1
-	delete(s.open, msg)
+	s.longest, s.n = max(s.longest, time.Since(s.unsettledSince[msg])), s.n+1
+	delete(s.unsettledSince, msg)
 }
 
-// most is the longest, of what is not settled too, and of how many.
-func (s *watching) most() (longest time.Duration, n int) {
+// maxUnsettled returns the longest time, of unsettled messages too, and the number of messages.
+func (s *measuringSubscriber) maxUnsettled() (longest time.Duration, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	longest = s.longest
-	for _, began := range s.open {
+	for _, began := range s.unsettledSince {
 		longest = max(longest, time.Since(began))
 	}
 	return longest, s.n
 }
 
-func (s *watching) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s *measuringSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil || topic != "orders" && topic != "orders.billing.retry" {
 		return in, err
@@ -75,14 +75,14 @@ func (s *watching) Subscribe(ctx context.Context, topic string) (<-chan *message
 	return out, nil
 }
 
-// While messages fail, each waits for its turn, and no longer than the turns of all others
-// take: MaxUnacked is checked against that.
-func TestWhatWaitsForRoomIsUnackedForItsTurnsAlone(t *testing.T) {
+// While messages fail, each waits for its turn, for no longer than the turns of all others. Open checks MaxUnacked
+// against that.
+func TestThrottledMessagesAreUnackedForTheirTurnsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inFlight, takes = 8, 50 * time.Millisecond
-		m, sink := newMemory().member(t, "billing"), &told{}
-		sub := &watching{Subscriber: m, open: make(map[*message.Message]time.Time)}
-		cfg := over(m, sub)
+		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
+		sub := &measuringSubscriber{Subscriber: m, unsettledSince: make(map[*message.Message]time.Time)}
+		cfg := checkConfig(m, sub)
 		cfg.MaxInFlight, cfg.MinInFlight, cfg.Sink = inFlight, 1, sink
 		cfg.Policy = redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second)}
 		serve(t, cfg, func(*message.Message) error {
@@ -94,13 +94,13 @@ func TestWhatWaitsForRoomIsUnackedForItsTurnsAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		elapse(20 * time.Second) // by now one message is in flight at a time
+		advance(20 * time.Second) // now one message is in flight at a time
 		sub.mu.Lock()
 		sub.longest, sub.n = 0, 0
 		sub.mu.Unlock()
-		elapse(20 * time.Second)
+		advance(20 * time.Second)
 		synctest.Wait()
-		longest, n := sub.most()
+		longest, n := sub.maxUnsettled()
 		if want := int(20 * time.Second / takes); n < want*9/10 || n > want+1 {
 			t.Fatalf("%d messages were settled in 20 s, want one after another, %d", n, want)
 		}

@@ -16,11 +16,10 @@ type (
 	ofMessage   struct{}
 )
 
-// valuing is a subscriber that puts something into the contexts of its messages, as
-// those of Kafka and RabbitMQ do.
-type valuing struct{ message.Subscriber }
+// valueSubscriber adds a value to the contexts of its messages, as those of Kafka and RabbitMQ do.
+type valueSubscriber struct{ message.Subscriber }
 
-func (s valuing) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s valueSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -40,14 +39,15 @@ func (s valuing) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	return out, nil
 }
 
-// subscribeWith is a subscriber whose Subscribe has a context with a value.
-type subscribeWith struct{ message.Subscriber }
+// contextSubscriber subscribes with a context that has a value.
+type contextSubscriber struct{ message.Subscriber }
 
-func (s subscribeWith) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s contextSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return s.Subscriber.Subscribe(context.WithValue(ctx, ofSubscribe{}, "a tracer"), topic)
 }
 
-// What a handler finds in its context, for single messages and for batches: the values of Subscribe's, and a message's where there is one.
+// A handler's context has the values of Subscribe's context and, for a single message, those of the message's
+// context.
 func TestValuesOfContexts(t *testing.T) {
 	check := func(t *testing.T, ctx context.Context, message any) {
 		t.Helper()
@@ -80,17 +80,17 @@ func TestValuesOfContexts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMemory().member(t, "billing")
-				c, err := Open(t.Context(), over(m, valuing{m}))
+				m := newMemoryBroker().member(t, "billing")
+				c, err := Open(t.Context(), checkConfig(m, valueSubscriber{m}))
 				if err != nil {
 					t.Fatal(err)
 				}
 				ran := 0
-				route(t, subscribeWith{c.Subscriber()}, around(t, func() { ran++ }))
+				route(t, contextSubscriber{c.Subscriber()}, around(t, func() { ran++ }))
 				if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 					t.Fatal(err)
 				}
-				elapse(time.Minute)
+				advance(time.Minute)
 				synctest.Wait()
 				if ran != 1 {
 					t.Errorf("it ran %d times", ran)
@@ -100,7 +100,7 @@ func TestValuesOfContexts(t *testing.T) {
 	}
 }
 
-// route runs a handler over a subscriber until the test's end.
+// route runs a handler over a subscriber until the test ends.
 func route(t *testing.T, sub message.Subscriber, h message.NoPublishHandlerFunc) {
 	t.Helper()
 	out, err := sub.Subscribe(t.Context(), "orders")

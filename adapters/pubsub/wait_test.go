@@ -14,9 +14,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that waits is never early, whatever has become of a field of its state:
-// what can be right is believed, and what was lost is its level.
-func TestWhatWaitsIsNeverEarly(t *testing.T) {
+// A waiting message is never early if a field of its state is damaged. Plausible fields are trusted, and a lost due
+// time is replaced by its level.
+func TestWaitingMessageIsNeverEarly(t *testing.T) {
 	const far = "9999-01-01T00:00:00.000Z"
 	without := func(names ...string) func(fields map[string]string) {
 		return func(fields map[string]string) {
@@ -29,12 +29,12 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 		return func(fields map[string]string) { fields[redeliver.HeaderPrefix+name] = value }
 	}
 	for name, c := range map[string]struct {
-		nth     int // 1 s, 10 min, and none of the policy's
+		nth     int // levels of 1 s and 10 min; the policy has no third
 		until   time.Duration
 		damage  func(fields map[string]string)
-		runs    time.Duration // after the begin; 0 for not within a day
+		runs    time.Duration // after the start; 0 means not within a day
 		attempt int
-		told    string // the header that is told of; empty for none
+		told    string // the reported header, or empty
 	}{
 		"whole":                        {2, 10 * time.Minute, without(), 10 * time.Minute, 3, ""},
 		"its attempts are garbage":     {2, 10 * time.Minute, with("attempt", "two"), 10 * time.Minute, 2, redeliver.HeaderAttempt},
@@ -50,9 +50,9 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, sink := newMemory(), &told{}
+				b, sink := newMemoryBroker(), &recordingSink{}
 				m := b.member(t, "billing")
-				cfg := over(m, m)
+				cfg := checkConfig(m, m)
 				cfg.Sink, cfg.Policy = sink, redeliver.Policy{Levels: []time.Duration{time.Second, 10 * time.Minute}}
 				begin := time.Now()
 				st := redeliver.State{
@@ -72,7 +72,7 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 					carries.headers = append(carries.headers, redeliver.Header{Name: name, Value: fields[name]})
 				}
 				rec := newRecord(message.NewMessage("a", []byte("payload")), false)
-				msg, err := rec.with(carries)
+				msg, err := rec.withState(carries)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 					}
 					return nil
 				})
-				elapse(24 * time.Hour)
+				advance(24 * time.Hour)
 				mu.Lock()
 				defer mu.Unlock()
 				if c.runs == 0 && len(ran) > 0 {
@@ -100,7 +100,7 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 				if c.runs > 0 && (len(ran) != 1 || ran[0] < c.runs || ran[0] > c.runs+2*time.Second) {
 					t.Errorf("it ran after %v, want %s", ran, c.runs)
 				}
-				found := of[redeliver.HeadersIgnored](sink)
+				found := eventsOf[redeliver.HeadersIgnored](sink)
 				if c.told == "" && len(found) == 0 {
 					return
 				}
@@ -112,25 +112,24 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A delayed publish that has lost what says so is for the group that has it: others
-// would get a message that is not theirs.
-func TestADamagedPublishStaysInItsGroup(t *testing.T) {
+// A delayed publish that lost its mark stays in its group, because other groups would get a message that is not theirs.
+func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
+		b := newMemoryBroker()
 		m := b.member(t, "billing")
 		begin := time.Now()
 		st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Due: begin.Add(time.Second).UTC()}
 		rec := newRecord(message.NewMessage("a", nil), false)
 		headers := append(st.AppendHeaders(nil), redeliver.Header{Name: redeliver.HeaderReplays, Value: "many"})
-		msg, err := rec.with(&carried{headers: headers, until: st.Due, publish: true})
+		msg, err := rec.withState(&carried{headers: headers, until: st.Due, publish: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.put("orders.billing.retry.1", msg)
 		ran := 0
-		cfg := over(m, m)
+		cfg := checkConfig(m, m)
 		serve(t, cfg, func(*message.Message) error { ran++; return nil })
-		elapse(time.Minute)
+		advance(time.Minute)
 		synctest.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -140,10 +139,9 @@ func TestADamagedPublishStaysInItsGroup(t *testing.T) {
 	})
 }
 
-// A message that waits and that the next place refuses for good was tried there again
-// without end, with all that waits behind it: it goes to the DLQ, also where that fails at
-// first, and the next one goes on.
-func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
+// A waiting message that the next topic refused for good was tried again without end and blocked its delay topic. Now
+// it goes to the DLQ, even if the DLQ fails at first, and the next message goes on.
+func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 	errSize, errAway := errors.New("larger than the broker takes"), errors.New("the broker is away")
 	for name, c := range map[string]struct {
 		nth     int
@@ -158,11 +156,11 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, sink := newMemory(), &told{}
+				b, sink := newMemoryBroker(), &recordingSink{}
 				m := b.member(t, "billing")
 				var mu sync.Mutex
 				tries := make(map[string]int)
-				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+				cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if msg.UUID == "bad" {
@@ -186,7 +184,7 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 						st.Attempts, st.FirstFailed, st.LastFailed = 1, begin.UTC(), begin.UTC()
 					}
 					rec := newRecord(message.NewMessage(id, []byte("payload")), false)
-					msg, err := rec.with(&carried{headers: st.AppendHeaders(nil), until: begin.Add(c.until), publish: c.publish})
+					msg, err := rec.withState(&carried{headers: st.AppendHeaders(nil), until: begin.Add(c.until), publish: c.publish})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -199,7 +197,7 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 					ran = append(ran, msg.UUID)
 					return nil
 				})
-				elapse(time.Hour)
+				advance(time.Hour)
 				synctest.Wait()
 				mu.Lock()
 				defer mu.Unlock()
@@ -209,7 +207,7 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 				if tries[c.refuses] != 1 || tries["orders.billing.dlq"] != 2 {
 					t.Errorf("tried %v, want once where it is refused and twice the DLQ", tries)
 				}
-				dead := of[redeliver.DeadLettered](sink)
+				dead := eventsOf[redeliver.DeadLettered](sink)
 				if len(dead) != 1 || dead[0].State.ID != "bad" || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
 					t.Errorf("told %+v", dead)
 				}

@@ -11,36 +11,36 @@ import (
 )
 
 const (
-	// maxHold is how long a message that came back waits here for its time: SQS
-	// counts delays in whole seconds, and only the rest of one is left.
+	// maxHold is the longest wait that this process holds in memory. SQS counts delays in whole seconds, so only the
+	// rest of one is left.
 	maxHold = time.Second
 
-	// SQS counts receives: for crashes as for shutdowns, lost answers and outages. So the count charges nobody. What has
-	// come back maxReturns times is written anew, which begins the count anew; after maxCopies of that it is a suspect.
-	// A message that cannot be written anew is one after maxReturnsInPlace.
+	// SQS counts receives, after shutdowns, lost answers and outages as after crashes. So the count alone is no
+	// evidence of a crash. A message that came back maxReturns times is rewritten, which resets the count; after
+	// maxCopies rewrites it is a suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace.
 	maxReturns        = 5
 	maxCopies         = 2
 	maxReturnsInPlace = maxReturns * (1 + maxCopies)
-	// minReceives is the least maxReceiveCount of a queue's own RedrivePolicy.
+	// minReceives is the lowest allowed maxReceiveCount of a queue's own RedrivePolicy.
 	minReceives = 3
 )
 
-// arrive takes a received message apart: what is the user's, the state that it brings, or that this process remembers, and what
-// is to be done with it. first says that no other message of its group is in hand.
-func (s *source) arrive(d *delivery, m *types.Message, at time.Time, first bool) {
+// readDelivery reads a received message: the user's part, the state that it brings or that this process remembers,
+// and the next step. first reports whether no other message of its group is held.
+func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first bool) {
 	var c *carried
 	d.record, c = newRecord(m, s.layout.main.name, s.client.cfg.Marshaler, s.client.cfg.StateKeys)
 	found := d.readDeadLetter(s.layout.main.name, s.client.cfg.Names)
 	switch {
-	case d.kept != nil:
-		d.state = d.kept
+	case d.keptState != nil:
+		d.state = d.keptState
 	case c != nil:
-		s.believe(d, c, at)
+		s.readState(d, c, at)
 	default:
-		s.reportStrangers(d, found)
+		s.reportForeignAttributes(d, found)
 	}
 	if s.kind == suspectQueue {
-		d.crashes = max(0, received(m)-1-int(s.unheard.Load()))
+		d.crashes = max(0, receiveCountOf(m)-1-int(s.lostAnswers.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}
@@ -50,35 +50,35 @@ func (s *source) arrive(d *delivery, m *types.Message, at time.Time, first bool)
 	if d.state != nil {
 		left = d.state.Due.Sub(at)
 	}
-	inPlace := s.queue.fifo || d.kept != nil
+	inPlace := s.queue.fifo || d.keptState != nil
 	switch {
 	case left > 0 && inPlace:
 		d.hold = true
-		d.keep(d.state.Due)
+		d.keepUntil(d.state.Due)
 	case left > maxHold:
 		d.step = driver.Hop
-	case received(m) > s.renewAfter && first:
-		s.renew(d, received(m), inPlace)
+	case receiveCountOf(m) > s.rewriteAfter && first:
+		s.limitReturns(d, receiveCountOf(m), inPlace)
 	case left > 0:
 		d.hold = true
 	}
 }
 
-// receiveLimits are after how many receives a message of a queue is written anew, or, in its place, is a suspect: before SQS takes
-// it away.
-func (q *queue) receiveLimits() (renew, isolate int) {
-	if _, most, ok := q.redrivePolicy(); ok {
-		return min(maxReturns, most-1), min(maxReturnsInPlace, most-1)
+// receiveLimits returns the numbers of receives after which a message of a queue is rewritten, or becomes a suspect
+// in place. Both come before SQS itself moves the message away.
+func (q *queue) receiveLimits() (rewrite, isolate int) {
+	if _, maxReceives, ok := q.redrivePolicy(); ok {
+		return min(maxReturns, maxReceives-1), min(maxReturnsInPlace, maxReceives-1)
 	}
 	return maxReturns, maxReturnsInPlace
 }
 
-// renew decides what is done with a message that has come back often. Behind the first of a FIFO group nothing has run, so that
-// is asked about the first alone.
-func (s *source) renew(d *delivery, receives int, inPlace bool) {
+// limitReturns decides the step of a message that came back often. The caller asks only for the first message of a
+// FIFO group, because the ones behind it have not run.
+func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	switch {
-	case !inPlace && s.leavesRoom(d) && d.copies < maxCopies:
-		d.step, d.renews = driver.Hop, true
+	case !inPlace && s.hasRoomForState(d) && d.copies < maxCopies:
+		d.step, d.rewrite = driver.Hop, true
 	case !inPlace && d.copies >= maxCopies:
 		d.step = driver.Isolate
 	case receives > s.isolateAfter:
@@ -86,16 +86,16 @@ func (s *source) renew(d *delivery, receives int, inPlace bool) {
 	}
 }
 
-// leavesRoom reports whether a copy with our state fits into the queue.
-func (s *source) leavesRoom(d *delivery) bool {
+// hasRoomForState reports whether a copy with redeliver's state fits into the queue.
+func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
-	_, ok := d.waiting(&st, s.layout.main.limit)
+	_, ok := d.waitingCopy(&st, s.layout.main.limit)
 	return ok
 }
 
-// believe reads the state that a message brought in an attribute of ours.
-func (s *source) believe(d *delivery, c *carried, at time.Time) {
+// readState reads the state that a message brought in StateAttribute.
+func (s *source) readState(d *delivery, c *carried, at time.Time) {
 	queue := s.layout.main.name
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: at, Now: at},
 		c.headers, d.stateID)
@@ -105,32 +105,32 @@ func (s *source) believe(d *delivery, c *carried, at time.Time) {
 		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
-		st.Source.Timestamp = sent(&d.native)
+		st.Source.Timestamp = sentAt(&d.native)
 	}
-	st.DeadLetter, st.Expires = d.deadLetter, d.ownEnd()
-	d.first(c, st)
+	st.DeadLetter, st.Expires = d.deadLetter, d.ownExpiry()
+	d.setFirstDelivery(c, st)
 	d.copies = c.copies
 	d.state = st
 }
 
-// reportStrangers reports attributes of a first delivery that are called like ours, and what was found before.
-func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
+// reportForeignAttributes reports attributes of a first delivery that have redeliver's names, and earlier findings.
+func (s *source) reportForeignAttributes(d *delivery, found []redeliver.Finding) {
 	if s.sub.Sink == nil {
 		return
 	}
-	if found = append(found, strangers(&d.native)...); found != nil {
+	if found = append(found, foreignAttributes(&d.native)...); found != nil {
 		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
 	}
 }
 
-// stateOf is the state of a message before its next attempt, as far as its record and this process tell.
+// stateOf returns the state of a message before its next attempt, as far as its record and this process know it.
 func (s *source) stateOf(d *delivery) redeliver.State {
 	if d.state != nil {
 		return *d.state
 	}
 	queue := s.layout.main.name
 	return redeliver.State{
-		ID: d.stateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sent(&d.native)}, DeadLetter: d.deadLetter,
-		Expires: d.ownEnd(),
+		ID: d.stateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sentAt(&d.native)}, DeadLetter: d.deadLetter,
+		Expires: d.ownExpiry(),
 	}
 }

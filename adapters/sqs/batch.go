@@ -5,61 +5,61 @@ import (
 	"time"
 )
 
-const batchMost = 10 // entries of one request
+const maxBatch = 10 // SQS's limit of entries in one request
 
 // entryIDs are the ids of a request's entries.
-var entryIDs = [batchMost]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+var entryIDs = [maxBatch]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
-// batcher gathers items into requests of up to ten. An item waits for others for
-// linger, and once more where the first request had no room for it; while all workers are busy, what comes meanwhile goes with
-// the next. It is safe for concurrent use.
+// batcher gathers items into requests of up to ten. An item waits up to linger for others, and once more if the first
+// request had no room for it. While all workers are busy, new items wait for the next request. It is safe for
+// concurrent use.
 type batcher[T any] struct {
 	linger  time.Duration
 	workers int
-	bytes   int // of all items of a request; 0 for no bound
+	bytes   int // of all items of a request; 0 means no limit
 	size    func(T) int
-	flush   func([]T) // one request; it may keep nothing
+	flush   func([]T) // sends one request; it must not retain the slice
 
 	mu         sync.Mutex
 	waiting    []T
-	collecting bool // a worker waits for more
+	collecting bool // a worker waits for more items
 	running    int
-	full       chan struct{} // there are ten
-	hurried    bool
+	full       chan struct{} // signals that ten items wait
+	lingerOff  bool
 }
 
 func newBatcher[T any](linger time.Duration, workers, bytes int, size func(T) int, flush func([]T)) *batcher[T] {
 	return &batcher[T]{linger: linger, workers: workers, bytes: bytes, size: size, flush: flush, full: make(chan struct{}, 1)}
 }
 
-// add hands an item to the next request.
+// add adds an item to the next request.
 func (b *batcher[T]) add(item T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, item)
-	if len(b.waiting) >= batchMost {
-		b.signal()
+	if len(b.waiting) >= maxBatch {
+		b.signalFull()
 	}
-	b.hire()
+	b.startWorkerLocked()
 }
 
-// hurry has what waits, and what comes, wait no longer.
-func (b *batcher[T]) hurry() {
+// stopLingering makes waiting and later items go at once.
+func (b *batcher[T]) stopLingering() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hurried = true
-	b.signal()
+	b.lingerOff = true
+	b.signalFull()
 }
 
-func (b *batcher[T]) signal() {
+func (b *batcher[T]) signalFull() {
 	select {
 	case b.full <- struct{}{}:
 	default:
 	}
 }
 
-// hire starts a worker where one is needed; the caller holds mu.
-func (b *batcher[T]) hire() {
+// startWorkerLocked starts a worker if one is needed.
+func (b *batcher[T]) startWorkerLocked() {
 	if len(b.waiting) > 0 && !b.collecting && b.running < b.workers {
 		b.collecting = true
 		b.running++
@@ -71,7 +71,7 @@ func (b *batcher[T]) work() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		if b.linger > 0 && len(b.waiting) < batchMost && !b.hurried {
+		if b.linger > 0 && len(b.waiting) < maxBatch && !b.lingerOff {
 			b.mu.Unlock()
 			timer := time.NewTimer(b.linger)
 			select {
@@ -81,9 +81,9 @@ func (b *batcher[T]) work() {
 			timer.Stop()
 			b.mu.Lock()
 		}
-		items := b.take()
+		items := b.takeBatchLocked()
 		b.collecting = false
-		b.hire()
+		b.startWorkerLocked()
 		b.mu.Unlock()
 		if len(items) > 0 {
 			b.flush(items)
@@ -97,10 +97,10 @@ func (b *batcher[T]) work() {
 	}
 }
 
-// take takes the items of the next request; the caller holds mu.
-func (b *batcher[T]) take() []T {
+// takeBatchLocked returns the items of the next request.
+func (b *batcher[T]) takeBatchLocked() []T {
 	n, bytes := 0, 0
-	for n < len(b.waiting) && n < batchMost {
+	for n < len(b.waiting) && n < maxBatch {
 		if b.bytes > 0 {
 			bytes += b.size(b.waiting[n])
 			if n > 0 && bytes > b.bytes {
@@ -115,11 +115,11 @@ func (b *batcher[T]) take() []T {
 	clear(b.waiting[rest:])
 	b.waiting = b.waiting[:rest]
 	select {
-	case <-b.full: // it was about these
+	case <-b.full: // the signal concerned these items
 	default:
 	}
-	if rest >= batchMost || rest > 0 && n < batchMost { // enough for another, by number or by size
-		b.signal()
+	if rest >= maxBatch || rest > 0 && n < maxBatch { // enough for another request, by number or by size
+		b.signalFull()
 	}
 	return items
 }

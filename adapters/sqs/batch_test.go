@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every item goes with exactly one request, in order where there is one worker, of at most ten and at most so many bytes,
-// and does not wait for long when a worker is free.
-func TestBatches(t *testing.T) {
+// Every item is in exactly one request. A request has at most ten items and a bounded size, keeps the order if there
+// is one worker, and does not wait long if a worker is free.
+func TestEveryItemIsInOneBatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 60), 1, 60).Draw(rt, "sizes")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 8), len(sizes), len(sizes)).Draw(rt, "pauses")
@@ -32,7 +32,7 @@ func TestBatches(t *testing.T) {
 						t.Errorf("item %d waited %s", i, waited)
 					}
 				}
-				if len(batch) == 0 || len(batch) > batchMost || bytes > 100 && len(batch) > 1 {
+				if len(batch) == 0 || len(batch) > maxBatch || bytes > 100 && len(batch) > 1 {
 					t.Errorf("a request of %d items, %d bytes", len(batch), bytes)
 				}
 				seen = append(seen, batch...)
@@ -47,7 +47,7 @@ func TestBatches(t *testing.T) {
 				pass(time.Duration(pauses[i]) * time.Millisecond)
 			}
 			pass(time.Minute)
-			b.mu.Lock() // the last worker may be on its way out
+			b.mu.Lock() // the last worker may just be ending
 			defer b.mu.Unlock()
 			if len(seen) != len(sizes) {
 				t.Errorf("%d of %d items were sent", len(seen), len(sizes))
@@ -73,16 +73,17 @@ func pass(d time.Duration) {
 	}
 }
 
-// What a user pays for: requests per message on success, and per retry, with many messages and with 500 in a second.
+// The number of requests decides what a user pays: on success and for retries, with many messages and with 500 in a
+// second.
 func TestRequestsPerMessage(t *testing.T) {
-	const n = 1000 // the fake takes as much time as the square of that
+	const n = 1000 // the fake's time grows with the square of this
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		for i := range n {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 		}
 		c := b.start("one", "orders", Config{}, succeed)
-		b.after(5 * time.Second)
+		b.advance(5 * time.Second)
 		b.close(c)
 		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
 		t.Logf("report: %.3f requests for a message that succeeds", float64(total)/n)
@@ -93,14 +94,14 @@ func TestRequestsPerMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.tick = time.Millisecond
-		c := b.start("one", "orders", Config{Policy: steps(3, time.Second), MaxInFlight: 500}, decline)
+		c := b.start("one", "orders", Config{Policy: steps(3, time.Second), MaxInFlight: 500}, failHandler)
 		for i := range n {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 			if i%5 == 0 {
 				pass(10 * time.Millisecond)
 			}
 		}
-		b.after(10 * time.Second)
+		b.advance(10 * time.Second)
 		b.close(c)
 		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
 		t.Logf("report: %.3f requests for one run of a message that fails, %v", float64(total)/n/4, b.requests)

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// signed is a server that answers every request of SQS's with an error, hands out a role, and keeps with which key it was
-// asked.
+// signed is a server that answers every request to SQS with an error, grants a role, and records the key of each
+// request.
 type signed struct {
 	mu    sync.Mutex
 	keys  []string // of requests to SQS: key id, region and session token
-	roles []string // that were asked for, and by which key
+	roles []string // requested roles, each with the key that asked for it
 }
 
 func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,9 +45,9 @@ func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"__type":"com.amazonaws.sqs#AccessDeniedException","message":"as the test wants it"}`)
 }
 
-// Without a configuration of ours everything comes from where every AWS program has it: the profile, the role that it
-// names, the region, and another endpoint for SQS.
-func TestTheUsualChain(t *testing.T) {
+// Without a configuration of redeliver, the profile, the role that it names, the region and SQS's endpoint come from
+// the same places as in every AWS program.
+func TestOpenUsesTheDefaultAWSConfiguration(t *testing.T) {
 	server := &signed{}
 	web := httptest.NewServer(server)
 	defer web.Close()
@@ -91,7 +91,7 @@ func TestTheUsualChain(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "AccessDenied") {
 				t.Errorf("planned: %v", err)
 			}
-			wantNoKeys(t, fmt.Sprint(err, errors.Unwrap(err)))
+			wantNoSecrets(t, fmt.Sprint(err, errors.Unwrap(err)))
 			server.mu.Lock()
 			defer server.mu.Unlock()
 			if len(server.keys) == 0 || server.keys[0] != c.key {

@@ -16,24 +16,23 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client has a service's access to SQS, its policies, and everything that is opened from it. It is
-// safe for concurrent use.
+// Client holds a service's access to SQS, its policies, and everything that is opened from it. It is safe for
+// concurrent use.
 type Client struct {
 	cfg    Config
 	api    *sqs.Client
 	turn   *engine.Turn
-	memory engine.States[string] // of what waits in hand: SQS has no place for it
+	memory engine.States[string] // of messages that wait hidden, because SQS has no place for it
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by topic
-	targets map[string]*queue  // that are only published to, by topic
+	targets map[string]*queue  // queues that are only published to, by topic
 	senders map[senderKey]*sender
 	subs    []*Subscriber
 	closed  bool
 }
 
-// maxRemembered is of how many messages it is known that they have failed and wait
-// in hand.
+// maxRemembered bounds the hidden messages whose state is remembered.
 const maxRemembered = 100_000
 
 type senderKey struct {
@@ -52,7 +51,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.AWS == nil {
 		loaded, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", clean(err))
+			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", redactError(err))
 		}
 		cfg.AWS = &loaded
 	}
@@ -61,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if cfg.Endpoint == "" && own.BaseEndpoint == nil {
 			return nil, fmt.Errorf("sqs: %w", errNoRegion())
 		}
-		own.Region = "us-east-1" // a server of one's own does not mind, but requests are signed for one
+		own.Region = "us-east-1" // other servers ignore the region, but a request is signed for one
 		cfg.AWS = &own
 	}
 	c := &Client{
@@ -109,8 +108,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the layout of a topic whose queues are there.
-func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
+// provisionedLayout returns the layout of a topic. It creates the queues that are missing.
+func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -129,15 +128,15 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.layouts[topic]; known != nil { // another was quicker
+	if known := c.layouts[topic]; known != nil { // another goroutine was faster
 		return known, nil
 	}
 	c.layouts[topic] = l
 	return l, nil
 }
 
-// target returns the queue of a topic that is published to.
-func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
+// publishQueue returns the queue that messages of a topic are published to.
+func (c *Client) publishQueue(ctx context.Context, topic string) (*queue, error) {
 	c.mu.Lock()
 	q, l, closed := c.targets[topic], c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -150,12 +149,12 @@ func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
 		return q, nil
 	}
 	a := parseTopic(topic)
-	q, err := c.look(ctx, a)
+	q, err := c.findQueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	if !q.exists { // then with all that is beside it: its RedrivePolicy names our DLQ
-		l, err := c.ready(ctx, topic)
+	if !q.exists { // create it with all its queues, because its RedrivePolicy names redeliver's DLQ
+		l, err := c.provisionedLayout(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -167,15 +166,15 @@ func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
 	return q, nil
 }
 
-// forget has the next publish of a topic look again for what was not there.
-func (c *Client) forget(topic string) {
+// forgetTopic makes the next publish to a topic look for its queue again.
+func (c *Client) forgetTopic(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.targets, topic)
 	delete(c.layouts, topic)
 }
 
-// sender returns what writes to a queue.
+// sender returns the sender that writes to a queue.
 func (c *Client) sender(q *queue, linger time.Duration) *sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,7 @@ func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, 
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}
 	}
-	return nil, sent(&d.native), d.ownEnd()
+	return nil, sentAt(&d.native), d.ownExpiry()
 }
 
 // State implements [driver.Codec].

@@ -27,13 +27,13 @@ const (
 	defaultFIFOWaitTime      = 5 * time.Second // half of defaultDrainTimeout, because Close waits for these receives
 	defaultDrainTimeout      = 10 * time.Second
 	defaultSendTimeout       = 30 * time.Second
-	// defaultMaxMessageSize is MaxMessageSize where the queue does not say its own.
+	// defaultMaxMessageSize is the MaxMessageSize of a queue that does not report its own.
 	defaultMaxMessageSize = 256 << 10
 
-	maxInFlight    = 100_000        // of 120,000 that SQS lets a queue have in flight
-	maxPollers     = 100            //
-	maxMessageSize = 1 << 20        // SQS's own
-	maxVisibility  = 12 * time.Hour // SQS's own, from the receive on
+	maxInFlight    = 100_000 // SQS lets a queue have 120,000 in flight
+	maxPollers     = 100
+	maxMessageSize = 1 << 20        // SQS's limit
+	maxVisibility  = 12 * time.Hour // SQS's limit, counted from the receive
 )
 
 // Config configures how a service reads queues of Amazon SQS with retries, delays and a DLQ. The
@@ -125,7 +125,7 @@ type Config struct {
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer tracing.Tracer
 
-	hand bound // tests make it small
+	heldLimit heldLimit // set by tests
 }
 
 func (c Config) withDefaults() Config {
@@ -135,8 +135,8 @@ func (c Config) withDefaults() Config {
 	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, defaultVisibilityTimeout)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
-	c.hand.messages = cmp.Or(c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
-	c.hand.bytes = cmp.Or(c.hand.bytes, handBytes)
+	c.heldLimit.messages = cmp.Or(c.heldLimit.messages, max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers))
+	c.heldLimit.bytes = cmp.Or(c.heldLimit.bytes, defaultMaxHeldBytes)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -146,13 +146,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxAhead is how many messages of a queue run or lie here ready: at most twice as many as run.
+// maxAhead returns how many messages of a queue may run or be buffered: at most twice as many as run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight
-	return slots + min(slots, batchMost*c.Pollers)
+	return slots + min(slots, maxBatch*c.Pollers)
 }
 
-// policy is the policy of a queue, with its defaults, and the field it stands in.
+// policy returns the policy of a queue with its defaults, and the name of its field.
 func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	if p, ok := c.Queues[queue]; ok {
 		return p.WithDefaults(), fmt.Sprintf("Queues[%q]", queue)
@@ -160,7 +160,7 @@ func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	return c.Policy.WithDefaults(), "Policy"
 }
 
-// validate returns all problems at once. c has its defaults.
+// validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
 	var ps redeliver.Problems
 	if c.Endpoint != "" {
@@ -178,13 +178,13 @@ func (c *Config) validate() error {
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
 	ps.Count("Pollers", c.Pollers, 1, maxPollers)
-	seconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
+	checkSeconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
 	if c.WaitTime != 0 {
-		seconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
+		checkSeconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
 	}
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	c.DLQ.Check(&ps, time.Minute, longestRetention)
+	c.DLQ.Check(&ps, time.Minute, maxRetention)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
@@ -196,8 +196,8 @@ func (c *Config) validate() error {
 	return ps.Err()
 }
 
-func seconds(ps *redeliver.Problems, field string, value, least, most time.Duration) {
-	if value < least || value > most || value%time.Second != 0 {
-		ps.Add(field, value, fmt.Sprintf("must be whole seconds from %s to %s, or 0 for the default", least, most))
+func checkSeconds(ps *redeliver.Problems, field string, value, minValue, maxValue time.Duration) {
+	if value < minValue || value > maxValue || value%time.Second != 0 {
+		ps.Add(field, value, fmt.Sprintf("must be whole seconds from %s to %s, or 0 for the default", minValue, maxValue))
 	}
 }

@@ -41,8 +41,8 @@ func Consume(ctx context.Context, config Config, queues []string, handler Handle
 // Handler handles a message of SQS, see [Consume].
 type Handler func(ctx context.Context, m types.Message) error
 
-// consume reads queues until ctx ends. opt says who handles their messages. It
-// returns what is wrong with the call before it begins anything.
+// consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
+// problems before it starts anything.
 func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)
@@ -54,7 +54,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	var readers []*reader
 	var errs []error
 	for _, queue := range queues {
-		l, err := client.ready(ctx, queue)
+		l, err := client.provisionedLayout(ctx, queue)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -71,8 +71,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	return errors.Join(append(errs, client.Close(ctx))...)
 }
 
-// consumes is all that is wrong with a call of Consume or ConsumeBatch, and with no
-// call of Open.
+// consumes returns the problems of a call of Consume or ConsumeBatch that Open does not check.
 func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets SQS's own message")

@@ -43,7 +43,7 @@ func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Cont
 	}
 }
 
-// Every answer of a handler of SQS's own messages, and what becomes of the message then. Each attempt sees it as it came.
+// Consume handles every kind of answer of a handler. Each attempt sees the message as it came.
 func TestConsume(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -63,14 +63,14 @@ func TestConsume(t *testing.T) {
 							return nil
 						}
 					case "permanent":
-						return redeliver.Permanent(errDeclined)
+						return redeliver.Permanent(errHandler)
 					case "panics":
 						panic("ours")
 					case "hangs":
 						<-ctx.Done()
 						return ctx.Err()
 					}
-					return errDeclined
+					return errHandler
 				})
 				want := map[string]struct {
 					attempts int
@@ -84,10 +84,10 @@ func TestConsume(t *testing.T) {
 					group := map[bool]string{true: id}[isFIFO(queue)]
 					b.put(queue, id, "body of "+id, group, map[string]any{"trace": map[string]any{"DataType": "String", "StringValue": "t"}})
 				}
-				b.after(10 * time.Minute)
+				b.advance(10 * time.Minute)
 				stop()
 				dead := map[string]redeliver.State{}
-				for _, m := range b.in(beside(queue, "-dlq")) {
+				for _, m := range b.messagesIn(siblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st
 				}
@@ -99,7 +99,7 @@ func TestConsume(t *testing.T) {
 						b.Errorf("%s is in the DLQ with %+v, want %+v", id, st, want)
 					}
 				}
-				if n := len(b.in(queue)); n != 0 {
+				if n := len(b.messagesIn(queue)); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 			})
@@ -107,15 +107,15 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// A retry at once does not leave the process, and counts.
+// An immediate retry does not leave the process, and counts.
 func TestConsumeRetriesInPlace(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		policy := steps(2, time.Minute)
 		policy.Immediate = 1
-		stop := b.consume("orders", Config{Policy: policy}, func(context.Context, redeliver.State, types.Message) error { return errDeclined })
+		stop := b.consume("orders", Config{Policy: policy}, func(context.Context, redeliver.State, types.Message) error { return errHandler })
 		b.put("orders", "a", "v", "", nil)
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		stop()
 		b.wantRuns("a", 0, 0, time.Minute)
 		if n := b.count("SendMessageBatch"); n != 2 {
@@ -124,21 +124,21 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 	})
 }
 
-// Messages of one group run one after another; one that fails is waited for.
-func TestConsumeKeepsTheOrderOfGroups(t *testing.T) {
+// Messages of one group run one after another, and wait for one that fails.
+func TestConsumeKeepsGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		stop := b.consume("orders.fifo", Config{Policy: steps(3, time.Minute)}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 			<-time.After(time.Second)
 			if st.ID == "g3" && st.Attempt() < 3 {
-				return errDeclined
+				return errHandler
 			}
 			return nil
 		})
 		for i := range 25 {
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
 		}
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		stop()
 		want := "g0#1 g1#1 g2#1 g3#1 g3#2 g3#3"
 		for i := 4; i < 25; i++ {
@@ -150,9 +150,9 @@ func TestConsumeKeepsTheOrderOfGroups(t *testing.T) {
 	})
 }
 
-// A handler that does not finish within the drain timeout has made no attempt, and its message comes back; one that
-// does has.
-func TestConsumeEnds(t *testing.T) {
+// A handler that does not finish within the drain timeout has made no attempt, and its message comes back. One that
+// finishes has.
+func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		stop := b.consume("orders", Config{DrainTimeout: 5 * time.Second, WaitTime: time.Second}, func(ctx context.Context, st redeliver.State, _ types.Message) error {
@@ -168,21 +168,21 @@ func TestConsumeEnds(t *testing.T) {
 		})
 		b.put("orders", "quick", "v", "", nil)
 		b.put("orders", "slow", "v", "", nil)
-		b.after(time.Second)
+		b.advance(time.Second)
 		begun := time.Now()
 		stop()
 		if took := time.Since(begun); took > 7*time.Second {
 			b.Errorf("it took %s to end", took)
 		}
-		b.after(time.Minute)
-		left := b.in("orders")
-		if len(left) != 1 || len(heard[redeliver.Committed](b)) != 1 {
-			b.Errorf("%d are left, %d were committed; want one of each", len(left), len(heard[redeliver.Committed](b)))
+		b.advance(time.Minute)
+		left := b.messagesIn("orders")
+		if len(left) != 1 || len(eventsOf[redeliver.Committed](b)) != 1 {
+			b.Errorf("%d are left, %d were committed; want one of each", len(left), len(eventsOf[redeliver.Committed](b)))
 		}
 		stop = b.consume("orders", Config{}, func(context.Context, redeliver.State, types.Message) error { return nil })
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		stop()
-		if runs := b.ran("slow"); len(runs) != 2 || runs[1].attempt != 1 || len(b.in("orders")) != 0 {
+		if runs := b.ran("slow"); len(runs) != 2 || runs[1].attempt != 1 || len(b.messagesIn("orders")) != 0 {
 			b.Errorf("slow ran %v", runs)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// laneOf handles n messages, as receives of ten bring them, with a handler that succeeds. What the client makes for a
-// receive is there already, and there is none for deletions.
+// laneOf handles n messages, received ten at a time, with a handler that succeeds. It excludes what the client
+// allocates for a receive, and deletions.
 func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) error) (run func() (requests int)) {
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
@@ -28,11 +28,11 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },
 	})
 	tb.Cleanup(e.Close)
-	batches := make([][]types.Message, 0, n/batchMost)
-	for i := range n / batchMost {
-		batch := make([]types.Message, batchMost)
+	batches := make([][]types.Message, 0, n/maxBatch)
+	for i := range n / maxBatch {
+		batch := make([]types.Message, maxBatch)
 		for j := range batch {
-			id := fmt.Sprintf("%036d", i*batchMost+j)
+			id := fmt.Sprintf("%036d", i*maxBatch+j)
 			batch[j] = types.Message{
 				MessageId: &id, ReceiptHandle: aws.String("r-" + id), Body: aws.String("order"),
 				Attributes:        map[string]string{receiveCount: "1", sentTimestamp: "1700000000000"},
@@ -59,23 +59,22 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 			e.RunLane(ctx, ctx, s, engine.LaneOptions[*delivery]{MaxAhead: cfg.maxAhead(), DrainTimeout: time.Second}, func(l driver.Lane[*delivery]) { s.lane = l })
 		}()
 		for _, batch := range batches {
-			if _, ok := s.intake.take(ctx, 0); !ok {
+			if _, ok := s.intake.reserve(ctx, 0); !ok {
 				tb.Error("the intake is closed")
 			}
-			s.hand(s.take(batch, time.Now(), cfg.VisibilityTimeout))
+			s.passToLane(s.registerMessages(batch, time.Now(), cfg.VisibilityTimeout))
 		}
 		for range n {
 			<-gone
 		}
 		cancel()
 		<-done
-		return n/batchMost + int(requests.Load())
+		return n/maxBatch + int(requests.Load())
 	}
 }
 
-// The way of a message from the receive through lane, worker and handler to its deletion allocates nothing of its own:
-// what a lane makes once for itself is less than an allocation for twenty. Beside that it makes a few for each request;
-// how many messages share one depends on how fast all that is.
+// A message allocates nothing between its receive and its deletion. The lane's own setup is less than one allocation
+// for twenty messages. Each request makes a few more, and how many messages share one depends on timing.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	const n = 20_000
 	run := laneOf(t, n, func(context.Context, types.Message) error { return nil })

@@ -24,7 +24,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many messages at once: up to batch.Size of one
 // queue, each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each message of a batch by itself, which takes effect at once. When the
+// The handler may answer each message of a batch separately, which takes effect at once. When the
 // handler returns, the other messages are done after nil, and have failed with the error after an
 // error or a panic. Each message has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
@@ -53,8 +53,7 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
 // the handler returns.
 type Batch struct {
-	// Messages are at least one, in the order in which they came. The slice is
-	// the handler's own.
+	// Messages has at least one message, in order of arrival. The handler may change the slice.
 	Messages []*BatchMessage
 	// Origin and Group name the subscription: the queue's name, twice.
 	Origin, Group string

@@ -28,8 +28,8 @@ func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler 
 	}
 }
 
-// Each message of a batch has its own answer, and every attempt sees it as it came. Those of one group of a FIFO queue are
-// not in one batch, and stay in order.
+// Each message of a batch has its own answer, and every attempt sees it as it came. Messages of one FIFO group are
+// never in one batch, and stay in order.
 func TestConsumeBatch(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -50,14 +50,14 @@ func TestConsumeBatch(t *testing.T) {
 						} else {
 							groups[group] = true
 						}
-						b.mu.Lock() // the sink has it, too, and is told when a message is answered
+						b.mu.Lock() // the sink has the message too, and gets an event at each answer
 						b.runs = append(b.runs, run{id, st.Attempt(), time.Since(b.began), "batch"})
 						b.mu.Unlock()
 						switch {
 						case id == "recovers" && st.Attempt() == 1:
 							m.Retry(time.Minute)
 						case id == "fails":
-							m.Answer(errDeclined)
+							m.Answer(errHandler)
 						case id == "rejected":
 							m.Reject("no such card")
 						case strings.HasPrefix(id, "two"):
@@ -74,7 +74,7 @@ func TestConsumeBatch(t *testing.T) {
 					}
 					b.put(queue, id, "body of "+id, group, nil)
 				}
-				b.after(10 * time.Minute)
+				b.advance(10 * time.Minute)
 				stop()
 				for id, n := range map[string]int{"two-1": 1, "two-2": 1, "recovers": 2, "fails": 3, "rejected": 1, "fine": 1} {
 					if runs := b.ran(id); len(runs) != n || runs[n-1].attempt != n {
@@ -85,14 +85,14 @@ func TestConsumeBatch(t *testing.T) {
 					b.Errorf("ran in the order %q, in batches of up to %d", order, largest)
 				}
 				dead := map[string]redeliver.Reason{}
-				for _, m := range b.in(beside(queue, "-dlq")) {
+				for _, m := range b.messagesIn(siblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st.Reason
 				}
 				if got, want := fmt.Sprint(dead), fmt.Sprint(map[string]redeliver.Reason{"fails": redeliver.ReasonExhausted, "rejected": redeliver.ReasonRejected}); got != want {
 					b.Errorf("in the DLQ is %s, want %s", got, want)
 				}
-				if n := len(b.in(queue)); n != 0 {
+				if n := len(b.messagesIn(queue)); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 			})
@@ -100,8 +100,8 @@ func TestConsumeBatch(t *testing.T) {
 	}
 }
 
-// What has gathered when the service ends is handled and deleted, and no longer waits for more.
-func TestConsumeBatchEnds(t *testing.T) {
+// A partial batch is handled and deleted when the service ends, without waiting for more.
+func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		handled := 0
@@ -112,18 +112,18 @@ func TestConsumeBatchEnds(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			b.put("orders", id, "v", "", nil)
 		}
-		b.after(20 * time.Minute) // hidden from others, far beyond the visibility timeout
+		b.advance(20 * time.Minute) // hidden from others, far beyond the visibility timeout
 		if handled != 0 {
 			b.Errorf("%d did not wait for more", handled)
 		}
 		stop()
-		if n := len(b.in("orders")); handled != 3 || n != 0 {
+		if n := len(b.messagesIn("orders")); handled != 3 || n != 0 {
 			b.Errorf("%d were handled, %d are left", handled, n)
 		}
 	})
 }
 
-// What a call of ConsumeBatch lacks is said before anything is connected to.
+// ConsumeBatch refuses an invalid call before it connects.
 func TestConsumeBatchRefuses(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{

@@ -14,14 +14,14 @@ import (
 // headFails fails the first message of a group.
 func headFails(st redeliver.State, _ *message.Message) error {
 	if st.ID == "g0" {
-		return errDeclined
+		return errHandler
 	}
 	return nil
 }
 
-// Shutdowns while the head of a group waits made suspects of the whole group, which ran beside each other and overtook
+// Shutdowns while the head of a group waited made suspects of the whole group, which ran concurrently and overtook
 // the head.
-func TestShutdownsKeepTheOrderOfAGroup(t *testing.T) {
+func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		cfg := Config{Policy: steps(16, time.Minute)}
@@ -30,9 +30,9 @@ func TestShutdownsKeepTheOrderOfAGroup(t *testing.T) {
 		}
 		for _, name := range []string{"one", "two", "three"} {
 			c := b.start(name, "orders.fifo", cfg, headFails)
-			b.after(90 * time.Second)
+			b.advance(90 * time.Second)
 			if name == "three" {
-				b.after(20 * time.Minute)
+				b.advance(20 * time.Minute)
 			}
 			b.close(c)
 		}
@@ -46,20 +46,20 @@ func TestShutdownsKeepTheOrderOfAGroup(t *testing.T) {
 	})
 }
 
-// A message that has never run stands behind the head of its group. Each shutdown counted as an attempt of it, so it ended
-// in the DLQ after one run instead of two.
-func TestAShutdownIsNoAttemptOfWhatHasNotRun(t *testing.T) {
+// Each shutdown counted as an attempt of a message that had never run because it was behind the head of its group.
+// So it went to the DLQ after one run instead of two.
+func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		cfg := Config{Policy: steps(1, time.Minute)}
 		for i := range 3 {
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
 		}
-		one := b.start("one", "orders.fifo", cfg, decline)
-		b.after(20 * time.Second)
+		one := b.start("one", "orders.fifo", cfg, failHandler)
+		b.advance(20 * time.Second)
 		b.close(one)
-		two := b.start("two", "orders.fifo", cfg, decline)
-		b.after(20 * time.Minute)
+		two := b.start("two", "orders.fifo", cfg, failHandler)
+		b.advance(20 * time.Minute)
 		b.close(two)
 		for _, id := range []string{"g1", "g2"} {
 			if runs := b.ran(id); len(runs) != 2 {
@@ -69,9 +69,9 @@ func TestAShutdownIsNoAttemptOfWhatHasNotRun(t *testing.T) {
 	})
 }
 
-// While a suspect ran, its process went on receiving what it may not run. Others waited for that until the suspect had
-// ended, although another process was idle.
-func TestAProcessReceivesNothingBesideASuspect(t *testing.T) {
+// While a suspect ran, its process received messages that it could not run yet. They waited for the suspect although
+// another process was idle.
+func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	const runs, n = 4 * time.Minute, 1000
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -83,28 +83,28 @@ func TestAProcessReceivesNothingBesideASuspect(t *testing.T) {
 			}
 			return nil
 		})
-		b.after(20 * time.Second)
+		b.advance(20 * time.Second)
 		if len(b.ran("suspect")) != 1 {
 			b.Fatal("the suspect does not run")
 		}
 		two := b.start("two", "orders", Config{Policy: steps(1, time.Minute)}, succeed)
 		for i := range n {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
-			b.after(50 * time.Millisecond)
+			b.advance(50 * time.Millisecond)
 		}
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		if ran := len(b.ran("")) - 1; ran != n {
 			b.Errorf("%d of %d messages have not run after a minute, although a process was idle", n-ran, n)
 		}
-		b.after(runs)
+		b.advance(runs)
 		b.close(one)
 		b.close(two)
 	})
 }
 
-// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process stopped
-// all its handlers once a second for a message that it could not have. It does so less and less often.
-func TestASuspectThatCannotBeHadCostsFewTurns(t *testing.T) {
+// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process
+// stopped all its handlers once a second for a message that it could not get. Now it does so less and less often.
+func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		b.create("orders-suspects.fifo")
@@ -113,18 +113,18 @@ func TestASuspectThatCannotBeHadCostsFewTurns(t *testing.T) {
 		}
 		b.queues["orders-suspects.fifo"].messages[0].visible = time.Now().Add(time.Hour) // another process has it
 		var turns atomic.Int64
-		b.failing(func(action, queue string, _ map[string]any) *failure {
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
 			if action == "ReceiveMessage" && queue == "orders-suspects.fifo" {
 				turns.Add(1)
 			}
 			return nil
 		})
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Minute)}, succeed)
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		if turns := turns.Load(); turns > 6 {
 			b.Errorf("%d turns in ten minutes", turns)
 		}
-		b.after(time.Hour) // the other process is gone
+		b.advance(time.Hour) // the other process is gone
 		b.close(c)
 		if len(b.ran("s1")) != 1 || len(b.ran("s2")) != 1 {
 			b.Errorf("ran %v", b.ran(""))
@@ -132,14 +132,14 @@ func TestASuspectThatCannotBeHadCostsFewTurns(t *testing.T) {
 	})
 }
 
-// The queue's own maxReceiveCount counts receives of a message that this process has survived, and redeliver did not.
-// So SQS took the message away before redeliver called it a suspect, without a run and without its state.
-func TestAnOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
+// A queue's own maxReceiveCount also counts receives that the process survived. SQS moved the message away before
+// redeliver made it a suspect, without a run and without its state.
+func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
 		b.create("theirs")
 		var away atomic.Bool
-		b.failing(func(action, _ string, _ map[string]any) *failure {
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if away.Load() && action == "ChangeMessageVisibilityBatch" {
 				return &failure{status: 500, code: "InternalFailure"}
 			}
@@ -154,49 +154,49 @@ func TestAnOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 			return nil
 		})
 		b.put("orders", "a", "v", "", nil)
-		b.after(3 * time.Minute)
+		b.advance(3 * time.Minute)
 		away.Store(false)
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		b.close(c)
-		if theirs := b.in("theirs"); len(theirs) > 0 {
+		if theirs := b.messagesIn("theirs"); len(theirs) > 0 {
 			b.Errorf("SQS has moved %d message to the queue's own DLQ; it ran %v", len(theirs), b.ran("a"))
 		}
 	})
 }
 
-// A suspect that is lost before it begins ends its turn: the client went on with nothing else.
-func TestALostSuspectEndsItsTurn(t *testing.T) {
+// A suspect that was lost before it began never ended its turn, and the client stopped.
+func TestLostSuspectEndsItsTurn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
-		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ, crashed
-		b.failing(func(action, _ string, _ map[string]any) *failure {
+		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ as crashed
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if action == "ChangeMessageVisibilityBatch" || action == "SendMessageBatch" {
 				return &failure{status: 500, code: "InternalFailure"}
 			}
 			return nil
 		})
 		c := b.start("one", "orders", Config{}, succeed)
-		b.after(40 * time.Second)
-		b.failing(nil)
+		b.advance(40 * time.Second)
+		b.setFault(nil)
 		b.put("orders", "b", "v", "", nil)
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.in("orders-dlq")) != 1 {
-			b.Errorf("ran %v, %d dead", b.ran(""), len(b.in("orders-dlq")))
+		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.messagesIn("orders-dlq")) != 1 {
+			b.Errorf("ran %v, %d dead", b.ran(""), len(b.messagesIn("orders-dlq")))
 		}
 	})
 }
 
-// What comes back often is written anew before SQS takes it away, which begins its count anew; what comes back often again is a
-// suspect, and that alone is charged with crashes.
-func TestWhatComesBackOftenIsWrittenAnew(t *testing.T) {
+// A message that comes back often is rewritten before SQS moves it away, which resets its count. One that still comes
+// back is a suspect, and only suspects are charged with crashes.
+func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.put("orders", "a", "v", "", map[string]any{"n": map[string]any{"DataType": "String", "StringValue": "1"}})
-		first := b.in("orders")[0].id
-		b.failing(func(action, _ string, _ map[string]any) *failure {
+		first := b.messagesIn("orders")[0].id
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if action == "ChangeMessageVisibilityBatch" {
 				return &failure{status: 500, code: "InternalFailure"}
 			}
@@ -206,23 +206,23 @@ func TestWhatComesBackOftenIsWrittenAnew(t *testing.T) {
 			if st.ID != "a" || st.Attempt() != 1 || MessageFromContext(msg.Context()).MessageId == nil || *MessageFromContext(msg.Context()).MessageId != first || len(msg.Metadata) != 1 {
 				b.Errorf("it sees %+v, %v", st, msg.Metadata)
 			}
-			if len(b.in("orders-suspects")) > 0 {
+			if len(b.messagesIn("orders-suspects")) > 0 {
 				return nil
 			}
 			<-msg.Context().Done()
-			return errDeclined
+			return errHandler
 		})
-		b.after(30*time.Second*maxReturns + 3*time.Second)
-		all := b.in("orders")
+		b.advance(30*time.Second*maxReturns + 3*time.Second)
+		all := b.messagesIn("orders")
 		if len(all) != 1 || all[0].id == first || all[0].count != 1 {
 			b.Errorf("%+v is in the queue; ran %v", all, b.ran("a"))
 		}
-		b.after(2 * 31 * time.Second * maxReturns)
+		b.advance(2 * 31 * time.Second * maxReturns)
 		b.close(c)
-		if hops := heard[redeliver.Hopped](b); len(hops) != maxCopies+1 || hops[maxCopies].To != "orders-suspects" {
+		if hops := eventsOf[redeliver.Hopped](b); len(hops) != maxCopies+1 || hops[maxCopies].To != "orders-suspects" {
 			b.Errorf("it moved by %+v", hops)
 		}
-		if n := len(b.in("orders")) + len(b.in("orders-suspects")) + len(b.in("orders-dlq")); n != 0 {
+		if n := len(b.messagesIn("orders")) + len(b.messagesIn("orders-suspects")) + len(b.messagesIn("orders-dlq")); n != 0 {
 			b.Errorf("%d are left after %v", n, b.ran("a"))
 		}
 	})

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// defaultLease is how long messages of a DLQ that a process has received are hidden. It is half of
-// the time for which a dead runner keeps out the next one.
+// defaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
+// next one for up to twice that time.
 const defaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -29,13 +29,12 @@ type DeadLetterConfig struct {
 	// DLQ is a queue that another program fills for this one: SQS itself, by a RedrivePolicy, or
 	// Watermill's poison queue. It is a name, URL or ARN. Default: the DLQ of redeliver.
 	DLQ string
-	// Lease is how long a message of a look stays hidden when its process dies. A runner or a look
-	// then keeps others out for up to twice that time. In whole seconds, up to 10 min. Default 30
-	// s.
+	// Lease is how long a message that was read stays hidden if its process dies. The locks of that process then
+	// block others for up to twice that time. In whole seconds, up to 10 min. Default 30 s.
 	Lease time.Duration
 }
 
-const longestLease = 10 * time.Minute
+const maxLease = 10 * time.Minute
 
 // DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
 // is created at the first look. Keep the client open while you use the DLQ.
@@ -47,7 +46,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)
 	}
-	seconds(&ps, "Lease", cfg.Lease, time.Second, longestLease)
+	checkSeconds(&ps, "Lease", cfg.Lease, time.Second, maxLease)
 	dead := address{name: c.cfg.Names.dlq(a.name)}
 	if cfg.DLQ != "" {
 		dead = parseTopic(cfg.DLQ)
@@ -59,11 +58,11 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
-	main, err := c.look(ctx, a)
+	main, err := c.findQueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	dlq, err := c.look(ctx, dead)
+	dlq, err := c.findQueue(ctx, dead)
 	if err != nil {
 		return nil, err
 	}
@@ -79,25 +78,25 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
 	return deadletter.New(&deadLetters{
-		c: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), inside: make(chan struct{}, 1),
+		client: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), stateSemaphore: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
-			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s if its process dies", cfg.Lease),
+			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the look ends, or for %s if its process dies", cfg.Lease),
 		},
 	}), nil
 }
 
 // deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
-// A queue of SQS cannot be read without hiding what is read. Locks are leases, and they and the
-// rest of the state are one message in a queue beside the DLQ, see state.
+// Reading a queue of SQS hides its messages. Locks are leases. Locks and other state are one message in a queue
+// beside the DLQ, see updateState.
 type deadLetters struct {
-	c         *Client
-	main, dlq *queue
-	info      deadletter.Info
-	lease     time.Duration
-	stateName string
-	inside    chan struct{} // held by who has the state in hand, of this process
+	client         *Client
+	main, dlq      *queue
+	info           deadletter.Info
+	lease          time.Duration
+	stateName      string
+	stateSemaphore chan struct{} // held while this process reads or writes the state
 
 	mu       sync.Mutex
 	stateURL string
@@ -108,15 +107,15 @@ type deadLetters struct {
 // Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [driver.DLQ]. SQS only estimates it.
+// Count implements [driver.DLQ]. SQS only estimates the number.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
 	visible, hidden, err := q.counts(ctx, q.dlq.url, q.dlq.name)
 	return visible + hidden, false, err
 }
 
-// counts is about how many messages a queue has.
+// counts returns the approximate number of messages in a queue.
 func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hidden int64, err error) {
-	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
+	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
 		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
 		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
 	}})
@@ -152,12 +151,11 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 	if q.closed {
 		return nil, errClosed
 	}
-	s := &deadSession{q: q, held: make(map[string]*held)}
-	// A lock lasts longer than anything that is in hand, or that is received until the next
-	// renewal, stays hidden.
+	s := &deadSession{q: q, held: make(map[string]*heldMessage)}
+	// A lock outlasts the hiding of every message that is held now, or received before the next renewal.
 	s.leases = driver.NewLeases(q, 2*q.lease, driver.LeaseOptions{
-		Every: q.lease / 3, Renewed: s.extend,
-		Least: func() time.Duration { return s.longest() + q.lease/2 },
+		Every: q.lease / 3, Renewed: s.extendHeld,
+		Least: func() time.Duration { return s.longestHidden() + q.lease/2 },
 	})
 	if q.sessions == nil {
 		q.sessions = make(map[*deadSession]bool)
@@ -166,7 +164,7 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 	return s, nil
 }
 
-// Close implements [driver.DLQ]. The locks that were not released run out.
+// Close implements [driver.DLQ]. Locks that were not released expire.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
@@ -178,10 +176,10 @@ func (q *deadLetters) Close() error {
 	return nil
 }
 
-func (q *deadLetters) url(ctx context.Context, name string) (url string, there bool, err error) {
-	out, err := q.c.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(name)})
+func (q *deadLetters) queueURL(ctx context.Context, name string) (url string, exists bool, err error) {
+	out, err := q.client.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(name)})
 	switch {
-	case noQueue(err):
+	case isMissingQueue(err):
 		return "", false, nil
 	case err != nil:
 		return "", false, errorOf("looking for queue", name, err)

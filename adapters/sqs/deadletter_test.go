@@ -18,30 +18,30 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// buried is a DLQ, and its driver.
-type buried struct {
+// testDLQ is a DLQ with its driver.
+type testDLQ struct {
 	deadletter.Queue
 	own *deadLetters
 }
 
-// bury makes a DLQ with messages of nobody's, and opens it.
-func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
+// openTestDLQ fills a DLQ with messages of another program and opens it.
+func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *testDLQ {
 	t.Helper()
 	fifo := isFIFO(origin)
-	for _, name := range []string{origin, beside(origin, "-dlq")} {
+	for _, name := range []string{origin, siblingName(origin, "-dlq")} {
 		f.queues[name] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
 		if fifo {
 			f.queues[name].attributes["FifoQueue"] = "true"
 		}
 	}
 	for i := range n {
-		f.put(beside(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
+		f.put(siblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
 	}
 	q, err := f.client(t, Config{}).DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &buried{Queue: q}
+	b := &testDLQ{Queue: q}
 	deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
 		b.own, _ = d.(*deadLetters)
 		return d
@@ -49,12 +49,11 @@ func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
 	return b
 }
 
-// A look at more than one lease's worth: what it has in hand stays hidden, is seen
-// once, and is there again at once when it ends.
-func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
+// A scan of more than one lease keeps its messages hidden, sees each once, and makes them visible when it ends.
+func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 45, "")
+		q := openTestDLQ(t, f, "orders", 45, "")
 		defer q.Close()
 		s, err := q.Scan(t.Context(), deadletter.Start)
 		if err != nil {
@@ -87,7 +86,7 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range f.in("orders-dlq") {
+		for _, m := range f.messagesIn("orders-dlq") {
 			if m.visible.After(time.Now()) || m.count != 1 {
 				t.Errorf("%s was received %d times and is hidden for another %s", m.id, m.count, time.Until(m.visible))
 			}
@@ -95,31 +94,32 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 	})
 }
 
-// A whole FIFO group is replayed, in its order, though SQS shows ten of it at once.
-func TestAReplayGoesThroughAGroupInOrder(t *testing.T) {
+// A replay of a whole FIFO group keeps its order, though SQS shows only ten messages of it at once.
+func TestReplayKeepsGroupOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders.fifo", 37, "one")
+		q := openTestDLQ(t, f, "orders.fifo", 37, "one")
 		defer q.Close()
 		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 7})
 		if err != nil || task.Counts.Replayed != 37 {
 			t.Fatalf("the replay says %+v: %v", task, err)
 		}
-		sent := f.in("orders.fifo")
+		sent := f.messagesIn("orders.fifo")
 		if !slices.IsSortedFunc(sent, func(x, y fakeMessage) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
 			t.Errorf("%d messages, or another order", len(sent))
 		}
-		if left := f.in("orders-dlq.fifo"); len(left) > 0 {
+		if left := f.messagesIn("orders-dlq.fifo"); len(left) > 0 {
 			t.Errorf("%d messages are left", len(left))
 		}
 	})
 }
 
-// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made of it.
-func TestAReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
+// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made from
+// it.
+func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 3, "tenant-7")
+		q := openTestDLQ(t, f, "orders", 3, "tenant-7")
 		defer q.Close()
 		err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 3, func(m *deadletter.Message) bool {
 			if string(m.Key) != "tenant-7" {
@@ -133,7 +133,7 @@ func TestAReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		sent := f.in("orders")
+		sent := f.messagesIn("orders")
 		for _, m := range sent {
 			if m.system["MessageGroupId"] != "tenant-7" || m.system["MessageDeduplicationId"] != nil {
 				t.Errorf("%s was replayed with %v", m.id, m.system)
@@ -149,12 +149,12 @@ func uuidIn(m *fakeMessage) string {
 	return m.attributes[UUIDAttribute].(map[string]any)["StringValue"].(string)
 }
 
-// Of a group whose first ten are not meant the later ones cannot be seen: the task
-// ends and does not wait for ever.
-func TestAReplayEndsBehindAGroupThatItsFilterPasses(t *testing.T) {
+// If the filter skips the first ten messages of a group, the later ones cannot be seen. The task ends instead of
+// waiting forever.
+func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders.fifo", 20, "one")
+		q := openTestDLQ(t, f, "orders.fifo", 20, "one")
 		defer q.Close()
 		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-015"}}})
 		if err != nil || task.Counts.Scanned != 10 || task.Counts.Replayed != 0 || task.Note == "" {
@@ -163,47 +163,46 @@ func TestAReplayEndsBehindAGroupThatItsFilterPasses(t *testing.T) {
 	})
 }
 
-// A DLQ whose own RedrivePolicy would end a message that is looked at is refused.
-func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
+// A DLQ is refused if its own RedrivePolicy would move messages away that are read.
+func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
-	q := bury(t, f, "orders", 0, "")
+	q := openTestDLQ(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
-	_, err := q.own.c.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	_, err := q.own.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("it is opened: %v", err)
 	}
 }
 
-// Attributes of every type, the message group and the first MessageId are as they
-// were, also out of a file.
-func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
+// A replay keeps attributes of every type, the message group and the first MessageId, also after a file.
+func TestReplayRestoresTheMessage(t *testing.T) {
 	was := types.Message{
 		Body: aws.String(" "), MessageId: aws.String("first"),
 		Attributes: map[string]string{groupID: "g", dedupID: "d", traceHeader: "Root=1", sentTimestamp: "1700000000000"},
 		MessageAttributes: map[string]types.MessageAttributeValue{
-			"text": text("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
-			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: text("u-1"),
-			EncodedAttribute: text(`{"body":"empty","metadata":{"nothing":""}}`),
+			"text": textAttribute("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
+			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: textAttribute("u-1"),
+			EncodedAttribute: textAttribute(`{"body":"empty","metadata":{"nothing":""}}`),
 		},
 	}
 	rec := record{native: was, current: "first", messageID: "first"}
 	st := redeliver.State{ID: "u-1", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 2, Reason: redeliver.ReasonExhausted, LastFailed: time.Unix(1_700_000_001, 0).UTC()}
-	o := rec.dead(&st, 256<<10)
+	o := rec.deadCopy(&st, 256<<10)
 	dead := types.Message{Body: &o.body, MessageId: aws.String("copy"), MessageAttributes: o.attributes, Attributes: map[string]string{
 		groupID: o.group, dedupID: "dead-1", traceHeader: o.trace, sentTimestamp: "1700000002000",
 	}}
 	q := &deadLetters{
-		c:    &Client{},
-		main: &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
+		client: &Client{},
+		main:   &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
 		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
 	}
-	m := q.message(&dead)
+	m := q.readMessage(&dead)
 	if m.ID != "u-1" || m.Position != "copy" || len(m.Body) != 0 || m.Body == nil || string(m.Key) != "g" || m.State.Attempts != 2 || m.Mismatch != "" || len(m.Headers) != 5 {
 		t.Errorf("it says %+v", m)
 	}
 	check := func(what string, m *deadletter.Message) {
-		again := recordOfDead(m, m.Headers)
-		got, want := again.plain(), rec.plain()
+		again := recordFrom(m, m.Headers)
+		got, want := again.plainCopy(), rec.plainCopy()
 		if got.body != want.body || got.group != want.group || got.trace != want.trace || again.messageID != "first" {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}

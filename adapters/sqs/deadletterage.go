@@ -12,11 +12,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Retention implements [driver.DLQ]: the queue's MessageRetentionPeriod, which
-// counts from when redeliver wrote a message there; of one that SQS itself has moved
-// from a standard queue from when that was sent first.
+// Retention implements [driver.DLQ]. It returns the queue's MessageRetentionPeriod, which counts from when redeliver
+// wrote a message there. If SQS itself moved the message from a standard queue, it counts from the first send.
 func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
-	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
 	})
 	if err != nil {
@@ -35,5 +34,5 @@ func (q *deadLetters) Oldest(context.Context) (at time.Time, ok bool, err error)
 	return at, false, nil
 }
 
-// DropLimit implements [driver.DLQ]: a queue of SQS has no bound but time.
+// DropLimit implements [driver.DLQ]. A queue of SQS is bounded only by time.
 func (q *deadLetters) DropLimit(context.Context) (string, error) { return "", nil }

@@ -9,11 +9,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// How long SQS keeps a dead letter is what its queue says, now.
-func TestHowLongADeadLetterIsKept(t *testing.T) {
+// Keeps returns the queue's current retention.
+func TestKeepsReportsTheRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		q := bury(t, f, "orders", 1, "")
+		q := openTestDLQ(t, f, "orders", 1, "")
 		defer q.Close()
 		if keeps, err := q.own.Retention(t.Context()); !errors.Is(err, deadletter.ErrNotReported) {
 			t.Errorf("a queue that does not say it keeps messages for %s: %v", keeps, err)

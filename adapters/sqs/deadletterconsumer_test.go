@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The consumer of a DLQ believes the state of a dead letter where it names this DLQ's queue, and, with keys, only with a
-// signature. All else is reported, and the attribute is the message's own.
-func TestWhatTheConsumerOfADLQBelieves(t *testing.T) {
+// The consumer of a DLQ trusts the state of a dead letter only if it names this DLQ's queue and, with keys, is
+// signed. Everything else is reported, and the attribute belongs to the message.
+func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	key := []byte("a key of thirty-two random bytes")
 	state := func(queue string) string {
 		c := carried{headers: redeliver.State{ID: "a", Group: queue, Origin: queue, Attempts: 4, Reason: redeliver.ReasonPanic}.AppendHeaders(nil)}
@@ -44,12 +44,12 @@ func TestWhatTheConsumerOfADLQBelieves(t *testing.T) {
 					defer b.mu.Unlock()
 					got, seen = append(got, st), append(seen, msg.Metadata[StateAttribute])
 					if len(got) == 1 {
-						return errDeclined
+						return errHandler
 					}
 					return nil
 				})
 				b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.state}})
-				b.after(time.Minute)
+				b.advance(time.Minute)
 				if len(got) != 2 {
 					t.Fatalf("it ran as %+v", got)
 				}
@@ -61,7 +61,7 @@ func TestWhatTheConsumerOfADLQBelieves(t *testing.T) {
 						t.Errorf("attempt %d was dead as %+v, and saw %q", n+1, st.DeadLetter, seen[n])
 					}
 				}
-				if found := heard[redeliver.HeadersIgnored](b); (len(found) == 0) != c.believed || len(found) > 1 || !c.believed && !strings.Contains(found[0].Findings[0].Problem, "not believed") {
+				if found := eventsOf[redeliver.HeadersIgnored](b); (len(found) == 0) != c.believed || len(found) > 1 || !c.believed && !strings.Contains(found[0].Findings[0].Problem, "not believed") {
 					t.Errorf("reported was %+v", found)
 				}
 				b.close(client)
@@ -70,9 +70,9 @@ func TestWhatTheConsumerOfADLQBelieves(t *testing.T) {
 	}
 }
 
-// Consume gives the SQS message as it was first: without redeliver's attribute, with those that had no room beside it, and
-// with its first MessageId.
-func TestConsumeOfADLQ(t *testing.T) {
+// Consume passes the SQS message as it first was: without redeliver's attribute, with those that had no room beside
+// it, and with its first MessageId.
+func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders-dlq")
 		c := carried{
@@ -86,7 +86,7 @@ func TestConsumeOfADLQ(t *testing.T) {
 			return nil
 		})
 		b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.pack()}})
-		b.after(time.Second)
+		b.advance(time.Second)
 		stop()
 		if len(got) != 1 || states[0].DeadLetter == nil || states[0].DeadLetter.Error != "declined" || states[0].Attempt() != 1 {
 			t.Fatalf("it ran as %+v", states)

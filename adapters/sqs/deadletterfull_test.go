@@ -13,29 +13,29 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// isolate quarantines all that lies there.
-func isolate(t *testing.T, q *buried) (deadletter.Task, error) {
+// quarantineAll quarantines all messages of a DLQ.
+func quarantineAll(t *testing.T, q *testDLQ) (deadletter.Task, error) {
 	t.Helper()
 	return deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{
 		Who: "ann", Why: "test", Window: 20, Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)},
 	})
 }
 
-// given puts something into the state, as if it had been there.
-func given(t *testing.T, q *buried, entries ...driver.Entry) {
+// addState adds entries to the state.
+func addState(t *testing.T, q *testDLQ, entries ...driver.Entry) {
 	t.Helper()
 	if err := q.own.Append(t.Context(), entries...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// refusedMark is the mark of a message.
+// refusedMark returns the mark of a message.
 func refusedMark(at string) driver.Entry {
 	return driver.Entry{Key: "mark/" + at, Value: []byte(`{"outcome":"refused","time":1}`)}
 }
 
-// marksIn are the positions that have a mark.
-func marksIn(t *testing.T, q *buried) (all []string) {
+// markedPositions returns the positions that have a mark.
+func markedPositions(t *testing.T, q *testDLQ) (all []string) {
 	t.Helper()
 	state, err := q.own.Load(t.Context())
 	if err != nil {
@@ -49,13 +49,13 @@ func marksIn(t *testing.T, q *buried) (all []string) {
 	return all
 }
 
-func isFull(t *testing.T, q *buried, task *deadletter.Task, err error, marked int) {
+func wantFull(t *testing.T, q *testDLQ, task *deadletter.Task, err error, marked int) {
 	t.Helper()
 	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != int64(marked) {
 		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
 	}
 	n := 0
-	for _, at := range marksIn(t, q) {
+	for _, at := range markedPositions(t, q) {
 		if !strings.HasPrefix(at, "other") {
 			n++
 		}
@@ -70,50 +70,50 @@ func isFull(t *testing.T, q *buried, task *deadletter.Task, err error, marked in
 	}
 }
 
-// As many marks as there may be.
-func TestAQuarantineFailsWhereThereAreTooManyMarks(t *testing.T) {
+// The number of marks is limited.
+func TestQuarantineFailsWithTooManyMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := bury(t, newFake(), "orders", 40, "")
+		q := openTestDLQ(t, newFake(), "orders", 40, "")
 		defer q.Close()
 		var others []driver.Entry
 		for i := range deadletter.MaxMarks - 30 {
 			others = append(others, refusedMark(fmt.Sprintf("other-%04d", i)))
 		}
-		given(t, q, others...)
-		task, err := isolate(t, q)
-		isFull(t, q, &task, err, 20)
+		addState(t, q, others...)
+		task, err := quarantineAll(t, q)
+		wantFull(t, q, &task, err, 20)
 	})
 }
 
-// As many bytes as a message holds: all marks were dropped then.
-func TestAQuarantineFailsWhereTheStateIsTooLarge(t *testing.T) {
+// When the state was too large for a message, all marks were dropped.
+func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := bury(t, newFake(), "orders", 200, "")
+		q := openTestDLQ(t, newFake(), "orders", 200, "")
 		defer q.Close()
-		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", stateMost-8<<10)}}
+		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", maxStateSize-8<<10)}}
 		text, err := json.Marshal(open)
 		if err != nil {
 			t.Fatal(err)
 		}
-		given(t, q, refusedMark("other"), driver.Entry{Key: "task/open", Value: text})
+		addState(t, q, refusedMark("other"), driver.Entry{Key: "task/open", Value: text})
 		began := time.Now()
-		task, err := isolate(t, q)
-		if took := time.Since(began); took >= stateHidden {
+		task, err := quarantineAll(t, q)
+		if took := time.Since(began); took >= stateVisibility {
 			t.Errorf("it takes %s: the state stays hidden where it could not be written", took)
 		}
 		if task.Counts.Quarantined == 0 || task.Counts.Quarantined == 200 {
 			t.Fatalf("%d are marked, which tells nothing of the end: %v", task.Counts.Quarantined, err)
 		}
-		isFull(t, q, &task, err, int(task.Counts.Quarantined))
+		wantFull(t, q, &task, err, int(task.Counts.Quarantined))
 	})
 }
 
-// What is marked stays in front of its group, so that no more of it is seen.
-func TestAQuarantineFailsBehindWhatSQSShowsOfAGroup(t *testing.T) {
+// Marked messages stay in front of their group, so SQS shows nothing more of it.
+func TestQuarantineFailsBehindTheVisiblePartOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := bury(t, newFake(), "orders.fifo", 20, "one")
+		q := openTestDLQ(t, newFake(), "orders.fifo", 20, "one")
 		defer q.Close()
-		task, err := isolate(t, q)
+		task, err := quarantineAll(t, q)
 		if err != nil || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != 10 || !strings.Contains(task.Note, "not all could be seen") {
 			t.Errorf("it is %s with %+v: %q, %v", task.Status, task.Counts, task.Note, err)
 		}

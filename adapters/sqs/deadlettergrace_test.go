@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// marked is a DLQ whose state has a mark.
-func marked(t *testing.T) (*fake, *buried) {
+// openMarkedDLQ opens a DLQ whose state has a mark.
+func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	t.Helper()
 	f := newFake()
-	q := bury(t, f, "orders", 1, "")
-	given(t, q, refusedMark("one"))
+	q := openTestDLQ(t, f, "orders", 1, "")
+	addState(t, q, refusedMark("one"))
 	return f, q
 }
 
-// Who gives up in the middle of reading the state hands it back: it was hidden from all
-// others for ten seconds.
-func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
+// A Load that was cancelled while it read the state left it hidden from all others for ten seconds.
+func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, q := marked(t)
+				f, q := openMarkedDLQ(t)
 				defer q.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -52,15 +51,15 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 	}
 }
 
-// Who has given up before begins nothing.
-func TestWhoHasGivenUpAsksForNoState(t *testing.T) {
+// A cancelled context starts nothing.
+func TestCancelledContextSendsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, q := marked(t)
+		f, q := openMarkedDLQ(t)
 		defer q.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := f.requests["ReceiveMessage"]
-		for range 20 { // whether it is free or given up is drawn by lot
+		for range 20 { // select picks randomly between two ready cases
 			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("it is told %v", err)
 			}

@@ -14,16 +14,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// mortal is the way of a process that is killed with its nth request: the request is
-// done, or it is not, and nobody hears of it.
-type mortal struct {
+// killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.
+type killableClient struct {
 	*fake
 	left int
 	done bool
 	end  context.CancelFunc
 }
 
-func (m *mortal) Do(req *http.Request) (*http.Response, error) {
+func (m *killableClient) Do(req *http.Request) (*http.Response, error) {
 	m.mu.Lock()
 	m.left--
 	left := m.left
@@ -32,26 +31,25 @@ func (m *mortal) Do(req *http.Request) (*http.Response, error) {
 	case left > 0:
 		return m.fake.Do(req)
 	case left == 0 && m.done:
-		_, _ = m.fake.Do(req) // nobody hears of it
+		_, _ = m.fake.Do(req) // the answer is lost
 	}
 	m.end()
 	return nil, errReset
 }
 
-// A replay that is killed at each of its requests, before or after SQS has done it:
-// another process goes on, every message ends in the queue, none is left in the DLQ,
-// and the kill has left no more duplicates than a window.
-func TestAReplayThatIsKilledAtAnyRequestLosesNothing(t *testing.T) {
+// A replay is killed at each of its requests, before or after SQS has handled it. Another process continues: every
+// message ends in the queue, none stays in the DLQ, and the kill leaves at most one window of duplicates.
+func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 	const n, window = 23, 5
 	for _, done := range []bool{false, true} {
 		for at, over := 3, false; !over; at++ { // two requests open the DLQ
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				opened := bury(t, f, "orders", n, "")
+				opened := openTestDLQ(t, f, "orders", n, "")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				cfg := f.config(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
-				cfg.AWS.HTTPClient = &mortal{fake: f, left: at + 2, done: done, end: cancel}
+				cfg.AWS.HTTPClient = &killableClient{fake: f, left: at + 2, done: done, end: cancel}
 				c, err := Open(ctx, cfg)
 				if err != nil {
 					t.Fatal(err)
@@ -62,19 +60,19 @@ func TestAReplayThatIsKilledAtAnyRequestLosesNothing(t *testing.T) {
 					over = err == nil && task.Status == deadletter.StatusDone
 					_ = q.Close()
 				}
-				goesOn(t, opened)
+				continueElsewhere(t, opened)
 				if history, err := deadletter.History(t.Context(), opened); err != nil || history[0].Counts.Replayed != n {
 					t.Errorf("killed at request %d (done: %v): the task counts %+v, want %d: %v", at, done, history, n, err)
 				}
 				_ = opened.Close()
 				seen := make(map[string]int)
-				for _, m := range f.in("orders") {
+				for _, m := range f.messagesIn("orders") {
 					seen[uuidIn(&m)]++
 				}
-				if twice := len(f.in("orders")) - n; len(seen) != n || twice < 0 || twice > window {
+				if twice := len(f.messagesIn("orders")) - n; len(seen) != n || twice < 0 || twice > window {
 					t.Errorf("killed at request %d (done: %v): %d of %d messages are in the queue, %d of them twice", at, done, len(seen), n, twice)
 				}
-				if left := f.in("orders-dlq"); len(left) > 0 {
+				if left := f.messagesIn("orders-dlq"); len(left) > 0 {
 					t.Errorf("killed at request %d (done: %v): %d messages are left in the DLQ", at, done, len(left))
 				}
 			})
@@ -82,9 +80,8 @@ func TestAReplayThatIsKilledAtAnyRequestLosesNothing(t *testing.T) {
 	}
 }
 
-// goesOn has another process do what is left, as soon as the lease of the first has
-// run out.
-func goesOn(t *testing.T, q deadletter.Queue) {
+// continueElsewhere lets another process finish the replay when the first one's lease has expired.
+func continueElsewhere(t *testing.T, q deadletter.Queue) {
 	t.Helper()
 	for {
 		history, err := deadletter.History(t.Context(), q)
@@ -111,8 +108,8 @@ func goesOn(t *testing.T, q deadletter.Queue) {
 	}
 }
 
-// A runner is killed between any two calls of its driver. On standard queues that is done on ElasticMQ.
+// A runner is killed between any two calls of its driver. For standard queues a test with ElasticMQ does this.
 func TestDeadLetterKillsOnAFIFOQueue(t *testing.T) {
-	m := &mill{fifo: true, fakes: make(map[string]*fake)}
-	adaptertest.RunDeadLetterKills(t, m.harness(), m.deadLetters)
+	m := &testHarness{fifo: true, fakes: make(map[string]*fake)}
+	adaptertest.RunDeadLetterKills(t, m.toHarness(), m.deadLetters)
 }

@@ -21,44 +21,46 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The contract of a deadletter.Queue in virtual time, where leases run out at once.
+// The contract of a deadletter.Queue runs in virtual time, where leases expire at once.
 func TestDeadLetterQueue(t *testing.T) {
 	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
 		t.Run(name, func(t *testing.T) {
-			m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
-			adaptertest.RunDeadLetters(t, m.harness(), m.deadLetters)
+			m := &testHarness{fifo: fifo, fakes: make(map[string]*fake)}
+			adaptertest.RunDeadLetters(t, m.toHarness(), m.deadLetters)
 		})
 	}
 }
 
-func (m *mill) harness() adaptertest.Harness {
+func (m *testHarness) toHarness() adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
-		DLQTopic: func(origin, _ string) (topic, reader string) { return beside(origin, "-dlq"), beside(origin, "-dlq") },
+		DLQTopic: func(origin, _ string) (topic, reader string) {
+			return siblingName(origin, "-dlq"), siblingName(origin, "-dlq")
+		},
 	}
 }
 
-// mill is a harness of the kit over fakes: each bubble has one of its own.
-type mill struct {
+// testHarness is a harness of the kit over fakes, one for each bubble.
+type testHarness struct {
 	fifo  bool
 	mu    sync.Mutex
 	fakes map[string]*fake
 }
 
-func (m *mill) fake(origin string) *fake {
+func (m *testHarness) fake(origin string) *fake {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fakes[strings.Replace(origin, "-dlq", "", 1)]
 }
 
-func (m *mill) origin(testing.TB, int) (string, []string) {
+func (m *testHarness) origin(testing.TB, int) (string, []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	origin := fmt.Sprintf("orders-%d", len(m.fakes))
 	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + origin}
 	if m.fifo {
-		origin += fifoEnd
+		origin += fifoSuffix
 		attributes["FifoQueue"] = "true"
 	}
 	f := newFake()
@@ -67,13 +69,13 @@ func (m *mill) origin(testing.TB, int) (string, []string) {
 	return origin, []string{origin}
 }
 
-// wire is the way of one process to the fake, which can be cut.
-type wire struct {
+// processClient is the connection of one process to the fake. It can be cut.
+type processClient struct {
 	*fake
 	dead atomic.Bool
 }
 
-func (l *wire) Do(req *http.Request) (*http.Response, error) {
+func (l *processClient) Do(req *http.Request) (*http.Response, error) {
 	if l.dead.Load() {
 		return nil, errReset
 	}
@@ -84,7 +86,7 @@ func (l *wire) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func (l *wire) open(cfg Config) (*Client, error) {
+func (l *processClient) open(cfg Config) (*Client, error) {
 	cfg = l.config(cfg)
 	cfg.AWS.HTTPClient = l
 	return Open(context.Background(), cfg)
@@ -92,20 +94,20 @@ func (l *wire) open(cfg Config) (*Client, error) {
 
 type process struct {
 	*Client
-	line *wire
+	line *processClient
 }
 
 func (p process) Subscriber() message.Subscriber { return p.Client.Subscriber() }
 func (p process) Publisher() message.Publisher   { return p.Client.Publisher() }
 func (p process) Kill()                          { p.line.dead.Store(true) }
 
-func (m *mill) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	l := &wire{fake: m.fake(cfg.Origin)}
+func (m *testHarness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	l := &processClient{fake: m.fake(cfg.Origin)}
 	c, err := l.open(Config{Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second})
 	return process{c, l}, err
 }
 
-func (m *mill) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
+func (m *testHarness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
 	t.Helper()
 	for _, one := range msgs {
 		msg := message.NewMessage(one.ID, one.Body)
@@ -151,9 +153,9 @@ func keyOf(group string) (key []byte) {
 	return key
 }
 
-func (m *mill) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
+func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 	t.Helper()
-	l := &wire{fake: m.fake(origin)}
+	l := &processClient{fake: m.fake(origin)}
 	c, err := l.open(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 	if err != nil {
 		t.Fatal(err)
@@ -162,15 +164,15 @@ func (m *mill) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keyed{q}, func() { l.dead.Store(true) }
+	return keyedQueue{q}, func() { l.dead.Store(true) }
 }
 
-// keyed shows the keys that the kit knows.
-type keyed struct{ deadletter.Queue }
+// keyedQueue shows the keys that the kit knows.
+type keyedQueue struct{ deadletter.Queue }
 
-func (k keyed) Unwrap() deadletter.Queue { return k.Queue }
+func (k keyedQueue) Unwrap() deadletter.Queue { return k.Queue }
 
-func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+func (k keyedQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := k.Queue.Scan(ctx, from)
 	return keyedScan{s}, err
 }

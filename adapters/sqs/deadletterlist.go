@@ -32,12 +32,11 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	}
 	var found []deadletter.Info
 	for name := range there {
-		if !strings.HasSuffix(strings.TrimSuffix(name, fifoEnd), dlqSuffix) {
+		if !strings.HasSuffix(strings.TrimSuffix(name, fifoSuffix), dlqSuffix) {
 			continue
 		}
 		info := deadletter.Info{Broker: "sqs", DLQ: name}
-		// Whoever subscribes makes a queue for suspects, too: what has none is a DLQ of
-		// somebody else's.
+		// A subscription creates a queue of suspects too. A DLQ without one belongs to another program.
 		if queue, ok := queueOf(name); ok && there[queue] && there[c.cfg.Names.suspects(queue)] && c.cfg.Names.dlq(queue) == name {
 			info.Origin, info.Group, info.Back = queue, queue, queue
 		}
@@ -47,13 +46,12 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	return found, nil
 }
 
-// queueOf reads the queue back from the name of its DLQ; of one that was cut that is a
-// queue which is not there.
+// queueOf returns the queue that a DLQ's name belongs to. For a name that was cut, that queue does not exist.
 func queueOf(dlq string) (queue string, ok bool) {
 	stem, end := dlq, ""
 	if isFIFO(dlq) {
-		stem, end = strings.TrimSuffix(dlq, fifoEnd), fifoEnd
+		stem, end = strings.TrimSuffix(dlq, fifoSuffix), fifoSuffix
 	}
 	stem = strings.TrimSuffix(stem, dlqSuffix)
-	return stem + end, stem != "" && beside(stem+end, dlqSuffix) == dlq
+	return stem + end, stem != "" && siblingName(stem+end, dlqSuffix) == dlq
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// pages answers ListQueues, two queues at a time.
-type pages struct {
+// queuePages answers ListQueues, two queues at a time.
+type queuePages struct {
 	t     *testing.T
 	names []string
 }
 
-func (p *pages) Do(r *http.Request) (*http.Response, error) {
+func (p *queuePages) Do(r *http.Request) (*http.Response, error) {
 	var in struct {
 		NextToken string `json:"NextToken"`
 	}
@@ -47,11 +47,11 @@ func (p *pages) Do(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// A name that is ours is read back; one that was cut, or that no subscription has made,
-// is listed without its origin.
-func TestTheDLQsAreListed(t *testing.T) {
+// DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
+// subscription, without their origin.
+func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	long := strings.Repeat("x", 75)
-	p := &pages{t: t, names: []string{
+	p := &queuePages{t: t, names: []string{
 		"orders", "orders-dlq", "orders-suspects", "a-b.fifo", "a-b-dlq.fifo", "a-b-suspects.fifo", "payments", "payments-dlq", "gone-dlq", "gone-suspects", "-dlq", "dlq",
 		long, Names{}.dlq(long), Names{}.suspects(long),
 	}}

@@ -18,28 +18,27 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// corpse is a dead letter's own message, as its publisher made it.
-type corpse struct {
+// deadRecord is a dead letter's native message, as its publisher made it.
+type deadRecord struct {
 	rec  record
-	body []byte // as it is shown
+	body []byte // as people see it
 }
 
 const sourceARN = "DeadLetterQueueSourceArn"
 
-// message makes of a received message what a person looks at: the body is what its
-// publisher had, where EncodedAttribute says that it is written otherwise.
-func (q *deadLetters) message(m *types.Message) *deadletter.Message {
+// readMessage converts a received message for people. The body is the publisher's, decoded as EncodedAttribute says.
+func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
-	rec, ours := newRecord(m, q.info.Origin, nil, q.c.cfg.StateKeys)
+	rec, ours := newRecord(m, q.info.Origin, nil, q.client.cfg.StateKeys)
 	at := deadletter.Position(rec.current)
-	dead := &deadletter.Message{Position: at, Time: sent(m)}
+	dead := &deadletter.Message{Position: at, Time: sentAt(m)}
 	var headers []redeliver.Header
 	var part string
 	own := rec.MessageAttributes
 	if ours != nil {
 		headers, part = ours.headers, ours.part
 	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.native.Body)) {
-		// Of another queue, or none of ours at all.
+		// The state of another queue, or none of redeliver's.
 		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
 			headers, part = c.headers, c.part
 		}
@@ -47,7 +46,7 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 	dead.Body = rec.publishedBody()
 	e, encoded := encodedOf(&rec.native)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside ours it is the message's own
+		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside redeliver's state it is the message's own
 			continue
 		}
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: attributeBytes(own[name])})
@@ -66,10 +65,10 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 		dead.Mismatch = fmt.Sprintf("it is part %s of a message that is too large for %s (%s): join the bodies of the parts", part, q.info.DLQ, dead.State.Truncated)
 	}
 	if ours != nil {
-		rec.first(ours, &dead.State)
+		rec.setFirstDelivery(ours, &dead.State)
 	}
 	dead.Properties = propertiesOf(&rec)
-	dead.Native = &corpse{rec: rec, body: dead.Body}
+	dead.Native = &deadRecord{rec: rec, body: dead.Body}
 	return dead
 }
 
@@ -80,16 +79,15 @@ func attributeBytes(v types.MessageAttributeValue) []byte {
 	return v.BinaryValue
 }
 
-// recordOfDead makes the record of a message with these headers. What is as it was
-// is written as it was.
-func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
+// recordFrom makes the record of a message with these headers. Unchanged parts keep their encoding.
+func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 	var was record
 	var body []byte
 	kinds := make(map[string]string)
-	if own, ok := m.Native.(*corpse); ok {
+	if own, ok := m.Native.(*deadRecord); ok {
 		was, body = own.rec, own.body
 	} else {
-		was = fromProperties(m, kinds)
+		was = recordFromProperties(m, kinds)
 	}
 	rec := was
 	rec.Attributes = maps.Clone(was.Attributes)
@@ -102,7 +100,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 		switch {
 		case text == "":
 			text, e.Body = " ", "empty"
-		case !legal(text):
+		case !isValidText(text):
 			text, e.Body = base64.StdEncoding.EncodeToString(m.Body), "base64"
 		}
 		rec.native.Body = aws.String(text)
@@ -111,11 +109,11 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 	for _, h := range headers {
 		v, known := was.MessageAttributes[h.Name]
 		value, meta := old.Metadata[h.Name]
-		text := utf8.Valid(h.Value) && legal(string(h.Value))
+		text := utf8.Valid(h.Value) && isValidText(string(h.Value))
 		switch {
 		case known && bytes.Equal(attributeBytes(v), h.Value):
 			rec.MessageAttributes[h.Name] = v
-		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != UUIDAttribute && !attributeName(h.Name), len(rec.MessageAttributes) >= mostAttributes-1:
+		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != UUIDAttribute && !isMetadataName(h.Name), len(rec.MessageAttributes) >= maxAttributes-1:
 			e.Metadata[h.Name] = string(h.Value)
 		case kinds[h.Name] != "":
 			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: kinds[h.Name], Value: h.Value}.attribute()
@@ -126,18 +124,18 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 		}
 	}
 	if e.Body != "" || len(e.Metadata) > 0 {
-		if raw, err := json.Marshal(e); err == nil { // strings always are
-			rec.MessageAttributes[EncodedAttribute] = displaced{Type: stringType, Value: []byte(ascii(string(raw)))}.attribute()
+		if raw, err := json.Marshal(e); err == nil { // strings never fail
+			rec.MessageAttributes[EncodedAttribute] = displaced{Type: stringType, Value: []byte(escapeNonASCII(string(raw)))}.attribute()
 		}
 	}
 	return &rec
 }
 
-// attributeType is the property that says of which type an attribute is that is no
-// plain text: for those that have lost it on the way through a file.
+// attributeType is the prefix of properties that keep the types of attributes when a message passes through a file.
+// Plain text has none.
 const attributeType = "attribute-type/"
 
-// propertiesOf are what SQS keeps beside the attributes.
+// propertiesOf returns what SQS keeps beside the attributes.
 func propertiesOf(r *record) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
@@ -157,9 +155,9 @@ func propertiesOf(r *record) (all []deadletter.Header) {
 	return all
 }
 
-// fromProperties is a record with what propertiesOf said, without body and
-// attributes, of which it notes the types.
-func fromProperties(m *deadletter.Message, kinds map[string]string) record {
+// recordFromProperties restores a record from the properties, without body and attributes. It stores the types of
+// attributes in kinds.
+func recordFromProperties(m *deadletter.Message, kinds map[string]string) record {
 	r := record{current: m.ID, messageID: m.ID}
 	r.Attributes = make(map[string]string)
 	names := map[string]string{"group-id": groupID, "deduplication-id": dedupID, "trace-header": traceHeader, "sent": sentTimestamp}

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	deadWait  = time.Second // of a receive: SQS asks all its servers then
-	emptyMost = 3           // receives without a message while it says that there are some
-	// blurred is how far the clocks of SQS's hosts may be apart: what comes so
-	// shortly after a scan began counts as having been there.
-	blurred   = 500 * time.Millisecond
-	justAfter = blurred + 2*time.Second
+	receiveWaitTime  = time.Second // above 0, so that SQS asks all its servers
+	maxEmptyReceives = 3           // empty receives while SQS reports messages
+	// clockSkew is the assumed clock difference between SQS's hosts. A message that arrived this soon after a scan
+	// began counts as older.
+	clockSkew  = 500 * time.Millisecond
+	skewWindow = clockSkew + 2*time.Second
 
-	openedKey = "opened" // of the state: when a reader was opened last
+	openedKey = "opened" // the state's key for the time when a reader was last opened
 )
 
 // deadSession implements [driver.Session].
@@ -34,12 +34,12 @@ type deadSession struct {
 	q      *deadLetters
 	leases *driver.Leases
 
-	began time.Time       // by SQS's clock, when the first reader was opened; zero before
-	start time.Time       // by ours
-	sent  map[string]bool // ids that were replayed just after it was
+	beganAt       time.Time       // by SQS's clock, when the first reader was opened; else zero
+	startedAt     time.Time       // by the local clock
+	replayedEarly map[string]bool // ids that were replayed soon after startedAt
 
 	mu   sync.Mutex
-	held map[string]*held // by MessageId
+	held map[string]*heldMessage // by MessageId
 }
 
 // Lock implements [driver.Session].
@@ -49,15 +49,15 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 
 // Write implements [driver.Session].
 func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
-	queue, compose := s.q.main, s.replayOf
+	queue, compose := s.q.main, s.composeReplay
 	if to == driver.Dead {
-		queue, compose = s.q.dlq, s.importOf
+		queue, compose = s.q.dlq, s.composeImport
 	}
 	errs := make([]error, len(msgs))
 	if err := s.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
-	timeout := s.q.c.cfg.SendTimeout
+	timeout := s.q.client.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	var all []*sending
@@ -71,52 +71,52 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 		o.moved = true
 		if !queue.fifo {
 			o.dedup = ""
-			if !isGroupID(o.group) { // an import has another broker's key there
+			if !isGroupID(o.group) { // an import may have another broker's key here
 				o.group = ""
 			}
 		}
 		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
 	}
-	for i, err := range s.q.c.sender(queue, publishLinger).sendAll(all) {
+	for i, err := range s.q.client.sender(queue, publishLinger).sendAll(all) {
 		errs[of[i]] = err
-		if err == nil && to == driver.Back && time.Since(s.start) < justAfter {
-			s.sent[msgs[of[i]].ID] = true // when it comes back it might be taken for what lay there
+		if err == nil && to == driver.Back && time.Since(s.startedAt) < skewWindow {
+			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
 	return errs
 }
 
-func (s *deadSession) replayOf(m *deadletter.Message) (outgoing, error) {
+func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
 	st := deadletter.NewState(m, s.q.info)
-	rec := recordOfDead(m, m.Headers)
-	rec.keys = s.q.c.cfg.StateKeys
-	o, ok := rec.waiting(&st, s.q.main.limit)
+	rec := recordFrom(m, m.Headers)
+	rec.keys = s.q.client.cfg.StateKeys
+	o, ok := rec.waitingCopy(&st, s.q.main.limit)
 	if !ok {
 		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.limit, s.q.main.name)
 	}
 	if s.q.main.fifo {
-		o.dedup = unique("replay", rec, &st)
+		o.dedup = moveDedupID("replay", rec, &st)
 	}
 	return o, nil
 }
 
-// importOf composes a dead letter. What SQS itself said of a message cannot be written again: it
-// is in redeliver's state then.
-func (s *deadSession) importOf(m *deadletter.Message) (outgoing, error) {
+// composeImport composes a dead letter. SQS's own properties cannot be written, so redeliver's state keeps them.
+func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
 	if m.Writer != deadletter.WriterRedeliver && m.Writer != deadletter.WriterSQS {
-		rec := recordOfDead(m, slices.Concat(m.Headers, m.Foreign))
-		o := rec.plain()
-		o.dedup = unique("import", rec, &redeliver.State{ID: m.ID})
+		rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
+		o := rec.plainCopy()
+		o.dedup = moveDedupID("import", rec, &redeliver.State{ID: m.ID})
 		return o, nil
 	}
-	rec := recordOfDead(m, m.Headers)
-	rec.keys = s.q.c.cfg.StateKeys
-	o := rec.dead(&m.State, s.q.dlq.limit)
-	o.dedup = unique("import", rec, &m.State)
+	rec := recordFrom(m, m.Headers)
+	rec.keys = s.q.client.cfg.StateKeys
+	o := rec.deadCopy(&m.State, s.q.dlq.limit)
+	o.dedup = moveDedupID("import", rec, &m.State)
 	return o, nil
 }
 
-// isGroupID reports whether SQS takes id as a MessageGroupId. On a standard queue it names a tenant of a fair queue.
+// isGroupID reports whether SQS accepts id as a MessageGroupId. On a standard queue it names a tenant of a fair
+// queue.
 func isGroupID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -128,7 +128,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	}
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
-		at, ok := m.Native.(*corpse)
+		at, ok := m.Native.(*deadRecord)
 		if !ok {
 			return fmt.Errorf("sqs: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
@@ -139,7 +139,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 			return err
 		}
 	}
-	return s.remove(ctx, ids)
+	return s.deleteMessages(ctx, ids)
 }
 
 // Close implements [driver.Session].
@@ -151,33 +151,31 @@ func (s *deadSession) Close(ctx context.Context) error {
 	return err
 }
 
-// Open implements [driver.Session]. What time it is by SQS's clock is that of a message which has
-// just been written.
+// Open implements [driver.Session]. It takes the time by SQS's clock from a message that it has just written.
 func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
 	if err := s.leases.Check(); err != nil {
 		return nil, err
 	}
-	if s.began.IsZero() {
-		s.start, s.sent = time.Now(), make(map[string]bool)
-		text, err := json.Marshal(s.start.UTC())
+	if s.beganAt.IsZero() {
+		s.startedAt, s.replayedEarly = time.Now(), make(map[string]bool)
+		text, err := json.Marshal(s.startedAt.UTC())
 		if err != nil {
 			return nil, fmt.Errorf("sqs: %w", err)
 		}
 		if err := s.q.Append(ctx, driver.Entry{Key: openedKey, Value: text}); err != nil {
 			return nil, err
 		}
-		if _, s.began, err = s.q.state(ctx, nil); err != nil {
+		if _, s.beganAt, err = s.q.updateState(ctx, nil); err != nil {
 			return nil, err
 		}
 	}
 	return &deadReader{s: s}, nil
 }
 
-// deadReader reads the DLQ as far as it went when the session began to read, by the time at which
-// SQS was sent a message. It implements [driver.Reader].
+// deadReader reads the messages that SQS got before the session began to read. It implements [driver.Reader].
 type deadReader struct {
 	s   *deadSession
-	buf []types.Message // received, not looked at yet
+	buf []types.Message // received and not yet read
 }
 
 // Next implements [driver.Reader].
@@ -189,10 +187,10 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 		for len(r.buf) > 0 {
 			m := r.buf[0]
 			r.buf = r.buf[1:]
-			at := sent(&m) // before its attributes are read as its first ones
-			dead := r.s.q.message(&m)
+			at := sentAt(&m) // before readMessage restores the first delivery's attributes
+			dead := r.s.q.readMessage(&m)
 			switch {
-			case r.s.later(dead, at):
+			case r.s.isLater(dead, at):
 			case want != nil && !want(dead):
 				return nil, nil //nolint:nilnil // that is how Next says it
 			default:
@@ -200,9 +198,9 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 			}
 		}
 		var err error
-		if r.buf, err = r.s.receive(ctx); err == nil && len(r.buf) == 0 {
+		if r.buf, err = r.s.receiveMessages(ctx); err == nil && len(r.buf) == 0 {
 			empty++
-			err = r.s.end(ctx, empty)
+			err = r.s.endOfQueue(ctx, empty)
 		}
 		if err != nil {
 			return nil, err
@@ -210,15 +208,15 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	}
 }
 
-// later reports whether a message came after the session began to read.
-func (s *deadSession) later(m *deadletter.Message, at time.Time) bool {
-	again := m.State.Replays > 0 && s.sent[m.ID] && !at.Before(s.began.Add(-blurred))
-	return again || !at.Before(s.began.Add(blurred))
+// isLater reports whether a message came after the session began to read.
+func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
+	again := m.State.Replays > 0 && s.replayedEarly[m.ID] && !at.Before(s.beganAt.Add(-clockSkew))
+	return again || !at.Before(s.beganAt.Add(clockSkew))
 }
 
-// end is why nothing more is received: io.EOF, or deadletter.ErrBehind. It is nil where SQS says
-// that there is more.
-func (s *deadSession) end(ctx context.Context, empty int) error {
+// endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBehind. It returns nil if SQS reports more
+// messages.
+func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
 	if err != nil {
 		return err
@@ -228,7 +226,7 @@ func (s *deadSession) end(ctx context.Context, empty int) error {
 	switch {
 	case visible > 0 && s.q.dlq.fifo && len(s.held) > 0:
 		return deadletter.ErrBehind
-	case visible > 0 && empty < emptyMost:
+	case visible > 0 && empty < maxEmptyReceives:
 		return nil
 	default:
 		return io.EOF
@@ -240,5 +238,5 @@ func (r *deadReader) Close(ctx context.Context) error {
 	if errors.Is(r.s.leases.Check(), deadletter.ErrLost) {
 		return nil
 	}
-	return r.s.release(ctx)
+	return r.s.releaseHeld(ctx)
 }

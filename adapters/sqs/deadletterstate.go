@@ -17,82 +17,80 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// What is to be remembered of a DLQ beside its messages is one message in a FIFO
-// queue of its own, in one group. While somebody has received it SQS gives nobody
-// anything of that group, not even what is written behind it: that is the lock under
-// which it is changed. Who dies between the write of the new one and the deletion of
-// the old one leaves two, of which the next one to read makes one.
+// The state of a DLQ is one message in one group of its own FIFO queue. While a process has received it, SQS delivers
+// no other message of that group, so the receive is also the lock for a change. A process that dies between writing
+// the new state and deleting the old one leaves two; the next reader merges them.
 const (
-	stateSuffix = "-state"
-	stateGroup  = "state"
-	stateHidden = 10 * time.Second // for which whoever dies with it holds up the others
-	stateMost   = 240 << 10        // bytes
-	// stateGrace is for how long what was begun is finished after nobody waits for it any more: a
-	// state that was received and is not handed back is hidden from all for stateHidden.
+	stateSuffix     = "-state"
+	stateGroup      = "state"
+	stateVisibility = 10 * time.Second // how long a process that dies with the state blocks others
+	maxStateSize    = 240 << 10        // bytes
+	// stateGrace bounds how long a started change goes on after its caller's ctx has ended. A state that was received
+	// and not returned is hidden from all for stateVisibility.
 	stateGrace = 5 * time.Second
 )
 
 // Load implements [driver.DLQ].
 func (q *deadLetters) Load(ctx context.Context) (driver.State, error) {
-	snap, _, err := q.state(ctx, nil)
+	snap, _, err := q.updateState(ctx, nil)
 	return snap.State(), err
 }
 
 // Append implements [driver.DLQ].
 func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error {
-	_, _, err := q.state(ctx, entries)
+	_, _, err := q.updateState(ctx, entries)
 	return err
 }
 
-// state reads the state and applies entries. at is when it was written, by SQS's clock; it is
-// empty where none was ever written.
-func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, at time.Time, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
+// updateState reads the state and applies entries. at is the time of the last write by SQS's clock, or zero if there
+// is no state yet.
+func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, at time.Time, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.client.cfg.SendTimeout, fmt.Errorf("not within %s", q.client.cfg.SendTimeout))
 	defer cancel()
 	select {
-	case q.inside <- struct{}{}:
-		defer func() { <-q.inside }()
+	case q.stateSemaphore <- struct{}{}:
+		defer func() { <-q.stateSemaphore }()
 	case <-ctx.Done():
-		return snap, at, q.unsaid(context.Cause(ctx))
+		return snap, at, q.stateInUse(context.Cause(ctx))
 	}
-	url, young, err := q.provisionState(ctx, len(entries) > 0)
+	url, isNew, err := q.provisionState(ctx, len(entries) > 0)
 	if err != nil || url == "" {
 		return snap, at, err
 	}
-	if ctx.Err() != nil { // inside may have been free at the same time: nothing is begun any more
-		return snap, at, q.unsaid(context.Cause(ctx))
+	if ctx.Err() != nil { // both cases of the select may have been ready
+		return snap, at, q.stateInUse(context.Cause(ctx))
 	}
-	whole, end := outlive(ctx, stateGrace)
+	graceCtx, end := withGrace(ctx, stateGrace)
 	defer end()
-	found, err := q.fetch(ctx, whole, url, young, &snap)
+	found, err := q.receiveState(ctx, graceCtx, url, isNew, &snap)
 	if err != nil {
 		return snap, at, err
 	}
 	for _, m := range found {
-		if t := sent(&m); t.After(at) {
+		if t := sentAt(&m); t.After(at) {
 			at = t
 		}
 	}
 	if changed := snap.Apply(entries); !changed && len(found) <= 1 {
-		return snap, at, q.putBack(whole, url, found)
+		return snap, at, q.returnState(graceCtx, url, found)
 	}
 	body, err := snap.Bytes()
-	if err == nil && len(body) > stateMost {
+	if err == nil && len(body) > maxStateSize {
 		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", driver.ErrFull, q.info.DLQ, len(body))
 	}
 	if err != nil {
-		return snap, at, errors.Join(err, q.putBack(whole, url, found))
+		return snap, at, errors.Join(err, q.returnState(graceCtx, url, found))
 	}
-	return snap, at, q.write(whole, url, found, string(body))
+	return snap, at, q.writeState(graceCtx, url, found, string(body))
 }
 
-// outlive is a context that ends a while after ctx does, which has a deadline, and for the same reason.
-func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends grace later than ctx, for the same reason. ctx must have a deadline.
+func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
 	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return // longer has one, too
+			return // the deadline of longer ends it
 		}
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
@@ -105,16 +103,16 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 	return longer, func() { stop(); cancel() }
 }
 
-func (q *deadLetters) unsaid(err error) error {
-	return fmt.Errorf("sqs: the state of %s: others have it: %w", q.info.DLQ, err)
+func (q *deadLetters) stateInUse(err error) error {
+	return fmt.Errorf("sqs: the state of %s: other processes hold it: %w", q.info.DLQ, err)
 }
 
-// fetch receives the state, and waits while others have it, until ctx ends. What has been
-// asked for by then is awaited, as whole says.
-func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, snap *driver.Snapshot) (found []types.Message, err error) {
+// receiveState receives the state. While others hold it, receiveState waits until ctx ends. Its requests end with
+// graceCtx, so that a started receive is not cut short.
+func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, isNew bool, snap *driver.Snapshot) (found []types.Message, err error) {
 	for tries := 0; ; tries++ {
-		out, err := q.c.api.ReceiveMessage(whole, &sqs.ReceiveMessageInput{
-			QueueUrl: &url, MaxNumberOfMessages: batchMost, VisibilityTimeout: int32(stateHidden / time.Second),
+		out, err := q.client.api.ReceiveMessage(graceCtx, &sqs.ReceiveMessageInput{
+			QueueUrl: &url, MaxNumberOfMessages: maxBatch, VisibilityTimeout: int32(stateVisibility / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp},
 		})
 		if err != nil {
@@ -124,31 +122,31 @@ func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, 
 			found = out.Messages
 			break
 		}
-		if young {
+		if isNew {
 			return nil, nil
 		}
-		if tries%5 == 1 { // not for each try: others may have it only for a moment
-			visible, hidden, err := q.counts(whole, url, q.stateName)
+		if tries%5 == 1 { // not at each try, because others often hold it only briefly
+			visible, hidden, err := q.counts(graceCtx, url, q.stateName)
 			if err != nil || visible+hidden == 0 {
 				return nil, err
 			}
 		}
 		if !sleep(ctx, min(time.Duration(tries+1)*20*time.Millisecond, 200*time.Millisecond)) {
-			return nil, q.unsaid(context.Cause(ctx))
+			return nil, q.stateInUse(context.Cause(ctx))
 		}
 	}
 	for _, m := range found {
 		one, err := driver.ReadSnapshot([]byte(aws.ToString(m.Body)))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("sqs: queue %s: %w", q.stateName, err), q.putBack(whole, url, found))
+			return nil, errors.Join(fmt.Errorf("sqs: queue %s: %w", q.stateName, err), q.returnState(graceCtx, url, found))
 		}
 		snap.Merge(one)
 	}
 	return found, nil
 }
 
-// putBack lets others have what was only read.
-func (q *deadLetters) putBack(ctx context.Context, url string, found []types.Message) error {
+// returnState makes a state visible that was only read.
+func (q *deadLetters) returnState(ctx context.Context, url string, found []types.Message) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -156,9 +154,9 @@ func (q *deadLetters) putBack(ctx context.Context, url string, found []types.Mes
 	for i, m := range found {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
 	}
-	out, err := q.c.api.ChangeMessageVisibilityBatch(ctx, in)
+	out, err := q.client.api.ChangeMessageVisibilityBatch(ctx, in)
 	if err == nil {
-		err = entries(out.Failed)
+		err = batchErrors(out.Failed)
 	}
 	if err != nil {
 		return errorOf("handing back", q.stateName, err)
@@ -166,25 +164,25 @@ func (q *deadLetters) putBack(ctx context.Context, url string, found []types.Mes
 	return nil
 }
 
-// entries is what is wrong with entries of a batch. A receipt that is of no use any
-// more is not: others have the message, or nobody.
-func entries(failed []types.BatchResultErrorEntry) error {
+// batchErrors returns the errors of a batch's entries. It ignores stale receipts, because the message is deleted or
+// another process has it.
+func batchErrors(failed []types.BatchResultErrorEntry) error {
 	var errs []error
 	for _, f := range failed {
-		if err := failedEntry(f); !stale(err) {
+		if err := failedEntry(f); !isStaleReceipt(err) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// write writes the state anew and then, not before, deletes what it was read from.
-func (q *deadLetters) write(ctx context.Context, url string, found []types.Message, body string) error {
-	sent, err := q.c.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
+// writeState writes the new state and then deletes the old messages.
+func (q *deadLetters) writeState(ctx context.Context, url string, found []types.Message, body string) error {
+	sent, err := q.client.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
 		Id: aws.String("0"), MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
 	}}})
 	if err == nil {
-		err = entries(sent.Failed)
+		err = batchErrors(sent.Failed)
 	}
 	if err != nil {
 		return errorOf("writing", q.stateName, err)
@@ -196,9 +194,9 @@ func (q *deadLetters) write(ctx context.Context, url string, found []types.Messa
 	for i, m := range found {
 		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
 	}
-	out, err := q.c.api.DeleteMessageBatch(ctx, in)
+	out, err := q.client.api.DeleteMessageBatch(ctx, in)
 	if err == nil {
-		err = entries(out.Failed)
+		err = batchErrors(out.Failed)
 	}
 	if err != nil {
 		return errorOf("deleting from", q.stateName, err)
@@ -206,15 +204,15 @@ func (q *deadLetters) write(ctx context.Context, url string, found []types.Messa
 	return nil
 }
 
-// stateName is what the state's queue is called.
+// stateName returns the name of the state's queue.
 func stateName(dlq string) string {
-	return beside(strings.TrimSuffix(dlq, fifoEnd)+fifoEnd, stateSuffix)
+	return siblingName(strings.TrimSuffix(dlq, fifoSuffix)+fifoSuffix, stateSuffix)
 }
 
-// stateAttributes are those of the state's queue: it is encrypted as its DLQ is.
+// stateAttributes returns the attributes of the state's queue. It is encrypted as its DLQ is.
 func stateAttributes(dlq map[string]string) map[string]string {
 	attributes := map[string]string{
-		"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(longestRetention / time.Second)),
+		"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(maxRetention / time.Second)),
 	}
 	for _, name := range []string{"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} {
 		if v := dlq[name]; v != "" {
@@ -224,26 +222,27 @@ func stateAttributes(dlq map[string]string) map[string]string {
 	return attributes
 }
 
-// provisionState finds the state's queue, or makes it, where create says so.
-func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, young bool, err error) {
+// provisionState returns the URL of the state's queue. It creates a missing queue if create is set, and reports
+// whether it did.
+func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, isNew bool, err error) {
 	q.mu.Lock()
 	url = q.stateURL
 	q.mu.Unlock()
 	if url != "" {
 		return url, false, nil
 	}
-	url, there, err := q.url(ctx, q.stateName)
-	if err != nil || !there && !create {
+	url, exists, err := q.queueURL(ctx, q.stateName)
+	if err != nil || !exists && !create {
 		return "", false, err
 	}
-	if !there {
+	if !exists {
 		attributes := stateAttributes(q.dlq.attributes)
-		if q.c.cfg.NoProvisioning {
+		if q.client.cfg.NoProvisioning {
 			var ps redeliver.Problems
 			ps.Add("queue "+q.stateName, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(attributes))
 			return "", false, fmt.Errorf("sqs: %w", ps.Err())
 		}
-		out, err := q.c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &q.stateName, Attributes: attributes})
+		out, err := q.client.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &q.stateName, Attributes: attributes})
 		if err != nil {
 			return "", false, errorOf("creating queue", q.stateName, err)
 		}
@@ -252,5 +251,5 @@ func (q *deadLetters) provisionState(ctx context.Context, create bool) (url stri
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stateURL = url
-	return url, !there, nil
+	return url, !exists, nil
 }

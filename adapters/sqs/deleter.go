@@ -9,46 +9,46 @@ import (
 )
 
 const (
-	// deleteLinger is how long a settled message waits for others to be deleted
-	// with it: what a killed process has settled meanwhile runs again.
+	// deleteLinger is how long a settled message waits for others to share a request. If the process is killed in
+	// that time, the message runs again.
 	deleteLinger  = 20 * time.Millisecond
 	deleteWorkers = 8
 
-	firstRepeat   = 100 * time.Millisecond
-	longestRepeat = 10 * time.Second
+	minRetryPause = 100 * time.Millisecond
+	maxRetryPause = 10 * time.Second
 )
 
-// deleter deletes settled messages of one queue. What fails is tried again until
-// over is closed; heartbeats keep it hidden meanwhile.
+// deleter deletes settled messages of one queue. It repeats failed deletions until over is closed; heartbeats keep
+// the messages hidden meanwhile.
 type deleter struct {
-	api     *sqs.Client
-	queue   *queue
-	timeout time.Duration
-	over    <-chan struct{}
-	done    func(*delivery) // the message is deleted, or is no longer ours to delete
-	batches *batcher[*delivery]
+	api       *sqs.Client
+	queue     *queue
+	timeout   time.Duration
+	over      <-chan struct{}
+	onDeleted func(*delivery) // called when the message is deleted, or is no longer ours to delete
+	batches   *batcher[*delivery]
 }
 
-// deletion is what became of the deletion of a message until now.
+// deletion is the progress of deleting a message.
 type deletion struct {
 	receipt string // of the last try
 	tries   int
 }
 
 func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, over <-chan struct{}, done func(*delivery)) *deleter {
-	d := &deleter{api: api, queue: q, timeout: timeout, over: over, done: done}
-	d.batches = newBatcher(deleteLinger, deleteWorkers, 0, nil, d.write)
+	d := &deleter{api: api, queue: q, timeout: timeout, over: over, onDeleted: done}
+	d.batches = newBatcher(deleteLinger, deleteWorkers, 0, nil, d.deleteBatch)
 	return d
 }
 
 func (d *deleter) add(m *delivery) { d.batches.add(m) }
 
-func (d *deleter) write(batch []*delivery) {
+func (d *deleter) deleteBatch(batch []*delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
 	defer cancel()
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &d.queue.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
 	for i, m := range batch {
-		m.deletion.receipt = m.handle()
+		m.deletion.receipt = m.receiptHandle()
 		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &m.deletion.receipt}
 	}
 	out, err := d.api.DeleteMessageBatch(ctx, in)
@@ -61,30 +61,30 @@ func (d *deleter) write(batch []*delivery) {
 		}
 	})
 	for i, m := range batch {
-		d.end(m, results[i])
+		d.finish(m, results[i])
 	}
 }
 
-// end reports a deletion that is over, or tries again later. A receipt that is of no use says that the message is deleted, or
-// that another process has it.
-func (d *deleter) end(m *delivery, err error) {
+// finish handles the result of a deletion, or schedules another try. A stale receipt means that the message is
+// deleted or that another process has it.
+func (d *deleter) finish(m *delivery, err error) {
 	select {
 	case <-d.over:
-		d.done(m)
+		d.onDeleted(m)
 		return
 	default:
 	}
 	switch {
-	case err == nil || stale(err) || noQueue(err):
-		if m.deletion.receipt == m.handle() {
-			d.done(m)
+	case err == nil || isStaleReceipt(err) || isMissingQueue(err):
+		if m.deletion.receipt == m.receiptHandle() {
+			d.onDeleted(m)
 			return
 		}
-		// It came again while it was being deleted: SQS may have said that it is deleted and have done nothing, as the
+		// The message came again during the deletion. SQS may have reported success without an effect, because the
 		// receipt was not the latest.
 		d.batches.add(m)
 	default:
-		pause := min(firstRepeat<<min(m.deletion.tries, 10), longestRepeat)
+		pause := min(minRetryPause<<min(m.deletion.tries, 10), maxRetryPause)
 		m.deletion.tries++
 		time.AfterFunc(pause, func() { d.batches.add(m) })
 	}

@@ -10,59 +10,59 @@ import (
 
 // delivery is one received message, from its receive until it is deleted or given back. The files in the order of its life:
 //
-//	subscriber.go, consume.go    who reads, and has an engine
-//	intake.go, receive.go        pollers receive it when the engine takes more
-//	groups.go                    when they look for the next of a FIFO group
-//	source.go                    it comes in hand, and is settled or given back
-//	record.go, state.go          what is the user's, and what is redeliver's
-//	arrive.go                    what is to be done with it
-//	visibility.go, heartbeat.go  it is hidden from others meanwhile, or lost
-//	codec.go                     what the handler and the policy see of it
-//	store.go, fit.go, sender.go  its copy is written
-//	deleter.go                   it is deleted
-//	suspects.go                  it runs alone
+//	subscriber.go, consume.go    start readers, each with an engine
+//	intake.go, receive.go        pollers receive messages while the engine takes more
+//	groups.go                    when pollers look for the next message of a FIFO group
+//	source.go                    registers, settles and gives back messages
+//	record.go, state.go          separate the user's part from redeliver's
+//	arrive.go                    decides the next step
+//	visibility.go, heartbeat.go  keep it hidden from others, or find it lost
+//	codec.go                     shows it to the handler and the policy
+//	store.go, fit.go, sender.go  write its copy
+//	deleter.go                   deletes it
+//	suspects.go                  runs it alone
 type delivery struct {
 	record
 	visibility
 
 	// Set before the lane gets it.
 	source  *source
-	id      string           // MessageId, under which it is in hand
+	id      string           // MessageId, the key in source.held
 	group   string           // MessageGroupId of a FIFO queue
-	bytes   int              // that SQS counts
-	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery
-	step    driver.Step      //
-	hold    bool             // it waits here until state.Due
-	renews  bool             // it is written anew because it has come back often
-	crashes int              // of a suspect: how often it was alone when its process died
+	bytes   int              // as SQS counts them
+	state   *redeliver.State // brought by the message or remembered by this process; nil for a first delivery
+	step    driver.Step
+	hold    bool // wait in memory until state.Due
+	rewrite bool // rewrite it, because it came back often
+	crashes int  // of a suspect: how often its process died while it ran alone
 
-	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue. moves has one, once, when its
-	// copy is to be written.
-	closed, dropped, moves chan struct{}
+	// For suspects. closed is closed when the message is settled or gone, removed when it is deleted. copying gets
+	// one value when its copy is about to be written.
+	closed, removed, copying chan struct{}
 
 	deletion deletion
 
-	// Of a message that goes to the DLQ in parts; one write at a time uses them.
-	partSize     int // of the parts that the DLQ has taken, or may take
-	partsWritten int // that the DLQ has
+	// For a message that goes to the DLQ in parts. Only one write at a time uses these.
+	partSize     int // of the parts that the DLQ accepts
+	partsWritten int // parts that the DLQ has
 
-	// The rest is guarded by the source's lock.
-	m       *driver.Message[*delivery] // the lane's; nil before Parse
-	kept    *redeliver.State           // how it waits in hand
-	settled bool                       // and not yet deleted
-	gone    bool                       // it was deleted, given back or lost
-	suspect bool                       // it was written to the queue of suspects
+	// The source's lock guards the fields below.
+	m         *driver.Message[*delivery] // the lane's message; nil before Parse
+	keptState *redeliver.State           // the state with which it waits hidden
+	settled   bool                       // but not yet deleted
+	gone      bool                       // deleted, given back or lost
+	suspect   bool                       // written to the queue of suspects
 }
 
-// deliveries makes room for what a receive has brought. It lives as long as one of them: a message that stays long keeps those
-// in memory that came with it. So large ones have none in common.
-func deliveries(msgs []types.Message) []*delivery {
+// newDeliveries allocates the deliveries of one receive, small ones as one slab. A slab lives as long as any of its
+// messages, so large messages get separate allocations.
+func newDeliveries(msgs []types.Message) []*delivery {
 	bytes := 0
 	for i := range msgs {
 		bytes += len(aws.ToString(msgs[i].Body))
 	}
 	all := make([]*delivery, len(msgs))
-	if bytes > slabBytes {
+	if bytes > maxSlabBytes {
 		for i := range all {
 			all[i] = new(delivery)
 		}
@@ -75,9 +75,9 @@ func deliveries(msgs []types.Message) []*delivery {
 	return all
 }
 
-const slabBytes = 64 << 10
+const maxSlabBytes = 64 << 10
 
-// sizeOf is what SQS counts of a message.
+// sizeOf returns the size of a message as SQS counts it.
 func sizeOf(m *types.Message) int {
 	n := len(aws.ToString(m.Body))
 	for name, v := range m.MessageAttributes {

@@ -16,22 +16,22 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// denies refuses an action as a policy of AWS's does, until it is called.
-func (b *bubble) denies(action string) (allow func()) {
-	b.failing(func(asked, _ string, _ map[string]any) *failure {
+// denyAction refuses an action, as an AWS policy does, until allow is called.
+func (b *bubble) denyAction(action string) (allow func()) {
+	b.setFault(func(asked, _ string, _ map[string]any) *failure {
 		if strings.HasPrefix(asked, action) {
-			return &failure{status: 403, code: "AccessDeniedException", text: leak}
+			return &failure{status: 403, code: "AccessDeniedException", text: signatureError}
 		}
 		return nil
 	})
-	return func() { b.failing(nil) }
+	return func() { b.setFault(nil) }
 }
 
-// leak is how AWS says no to a bad signature: with all that was signed.
-const leak = "The request signature we calculated does not match. The Canonical String for this request should have been 'POST\n/\n\nx-amz-security-token:t0k3n\n' " +
+// signatureError is AWS's answer to a bad signature. It contains all signed data.
+const signatureError = "The request signature we calculated does not match. The Canonical String for this request should have been 'POST\n/\n\nx-amz-security-token:t0k3n\n' " +
 	"Credential=AKIAEXAMPLEEXAMPLE/20260101/eu-west-1/sqs/aws4_request, Signature=s3cr3tk3y"
 
-func wantNoKeys(t *testing.T, text string) {
+func wantNoSecrets(t *testing.T, text string) {
 	t.Helper()
 	for _, secret := range []string{"t0k3n", "s3cr3tk3y", "AKIAEXAMPLEEXAMPLE"} {
 		if strings.Contains(text, secret) {
@@ -40,8 +40,8 @@ func wantNoKeys(t *testing.T, text string) {
 	}
 }
 
-// What a user of AWS may not do at the start: the error names the queue, and no key. What can be done without is.
-func TestWhatIsDeniedAtTheStart(t *testing.T) {
+// At the start, an error about a missing right names the queue and no secret. Optional rights may be missing.
+func TestRightsDeniedAtStart(t *testing.T) {
 	for _, c := range []struct {
 		action string
 		fine   bool
@@ -53,7 +53,7 @@ func TestWhatIsDeniedAtTheStart(t *testing.T) {
 					b.create("orders-suspects")
 					b.create("orders-dlq")
 				}
-				b.denies(c.action)
+				b.denyAction(c.action)
 				plan, planned := b.client(b.T, Config{}).Plan(context.Background(), "orders")
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
@@ -67,32 +67,32 @@ func TestWhatIsDeniedAtTheStart(t *testing.T) {
 				if began == nil || !strings.Contains(began.Error(), "orders") || !strings.Contains(began.Error(), "AccessDenied") {
 					b.Errorf("it began: %v", began)
 				} else {
-					wantNoKeys(t, began.Error())
+					wantNoSecrets(t, began.Error())
 				}
 			})
 		})
 	}
 }
 
-// The same while it runs: nothing is lost, and no handler runs again for it. It goes on when somebody has mended the policy.
-func TestWhatIsDeniedWhileItRuns(t *testing.T) {
+// While it runs, a missing right loses nothing and runs no handler again. Work continues when the right is back.
+func TestRightsDeniedWhileRunning(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "SendMessage"} {
 		t.Run(action, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders")
 				stop := b.consume("orders", Config{Policy: steps(1, time.Minute), WaitTime: time.Second}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 					if st.ID == "fails" {
-						return errDeclined
+						return errHandler
 					}
 					return nil
 				})
-				b.after(time.Second)
-				allow := b.denies(action)
+				b.advance(time.Second)
+				allow := b.denyAction(action)
 				b.put("orders", "fine", "v", "", nil)
 				b.put("orders", "fails", "v", "", nil)
-				b.after(20 * time.Second) // less than what hides a message
+				b.advance(20 * time.Second) // less than the visibility timeout
 				allow()
-				b.after(5 * time.Minute)
+				b.advance(5 * time.Minute)
 				stop()
 				if got := ids(b.ran("fine")); !slices.Equal(got, []string{"fine#1"}) {
 					b.Errorf("ran %v", got)
@@ -100,7 +100,7 @@ func TestWhatIsDeniedWhileItRuns(t *testing.T) {
 				if got := ids(b.ran("fails")); !slices.Equal(got, []string{"fails#1", "fails#2"}) {
 					b.Errorf("ran %v", got)
 				}
-				if n, dead := len(b.in("orders")), len(b.in("orders-dlq")); n != 0 || dead != 1 {
+				if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 1 {
 					b.Errorf("%d are left, %d are dead", n, dead)
 				}
 			})
@@ -108,9 +108,8 @@ func TestWhatIsDeniedWhileItRuns(t *testing.T) {
 	}
 }
 
-// Whatever AWS puts into an error: no key, token or signature is in a log line, at any level, nor in an event or an
-// error.
-func TestNoKeyIsInALogLine(t *testing.T) {
+// No key, token or signature from an AWS error appears in a log line at any level, in an event or in an error.
+func TestLogsContainNoSecrets(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		var mu sync.Mutex
@@ -123,14 +122,14 @@ func TestNoKeyIsInALogLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() {
-			done <- Consume(ctx, b.config(Config{Sink: redeliver.Sinks(log, b)}), []string{"orders"}, func(context.Context, types.Message) error { return errDeclined })
+			done <- Consume(ctx, b.config(Config{Sink: redeliver.Sinks(log, b)}), []string{"orders"}, func(context.Context, types.Message) error { return errHandler })
 		}()
 		b.put("orders", "a", "v", "", nil)
-		b.after(time.Second)
-		b.failing(func(string, string, map[string]any) *failure {
-			return &failure{status: 403, code: "SignatureDoesNotMatch", text: leak}
+		b.advance(time.Second)
+		b.setFault(func(string, string, map[string]any) *failure {
+			return &failure{status: 403, code: "SignatureDoesNotMatch", text: signatureError}
 		})
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		cancel()
 		if err := <-done; err != nil {
 			b.Error(err)
@@ -138,11 +137,11 @@ func TestNoKeyIsInALogLine(t *testing.T) {
 		if !strings.Contains(lines.String(), "SignatureDoesNotMatch") {
 			b.Errorf("the log does not say what is wrong: %s", lines.String())
 		}
-		wantNoKeys(t, lines.String())
-		for _, e := range heard[redeliver.PublishFailed](b) {
-			wantNoKeys(t, e.Err.Error())
+		wantNoSecrets(t, lines.String())
+		for _, e := range eventsOf[redeliver.PublishFailed](b) {
+			wantNoSecrets(t, e.Err.Error())
 		}
-		if !errors.Is(clean(errReset), errReset) {
+		if !errors.Is(redactError(errReset), errReset) {
 			b.Error("a clean error is another")
 		}
 	})

@@ -11,10 +11,10 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// A queue is looked at so often, so far apart, before it is said that nobody reads it.
+// Doctor checks a queue this often, this far apart, before it reports that nothing reads it.
 const (
-	glances     = 4
-	glancePause = time.Second
+	readChecks     = 4
+	readCheckPause = time.Second
 )
 
 // Doctor checks a queue and the queues beside it. It checks that they exist, keep their messages
@@ -32,15 +32,15 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		if q == l.main {
 			at = a
 		}
-		if err := c.lookAt(ctx, q, at); err != nil {
+		if err := c.describeQueue(ctx, q, at); err != nil {
 			return nil, err
 		}
 		if !q.exists {
-			d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
+			d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
 		}
 	}
-	if how.AnyPolicy { // whose waits are the longest nobody says
-		l.longest, l.all, l.jitter = 0, 0, 0
+	if how.AnyPolicy { // the policy with the longest waits is unknown
+		l.longestWait, l.totalWait, l.jitter = 0, 0, 0
 		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")
 	}
 	var ps redeliver.Problems
@@ -53,11 +53,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		d.Add(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
 	for _, q := range l.queues() {
-		if q.exists && !q.unread && q.retention == 0 {
+		if q.exists && !q.attributesDenied && q.retention == 0 {
 			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not report it)")
 		}
-		if q != l.main && q.exists && q.retention > 0 && q.retention < longestRetention {
-			d.Add(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
+		if q != l.main && q.exists && q.retention > 0 && q.retention < maxRetention {
+			d.Add(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, maxRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
@@ -68,41 +68,41 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	d.NotChecked = append(d.NotChecked,
 		"what is late (SQS does not report it without a receive; CloudWatch has ApproximateAgeOfOldestMessage)",
 		"the policies of the consumers (SQS does not know its consumers)")
-	return d, c.readers(ctx, l.main, d)
+	return d, c.checkReaders(ctx, l.main, d)
 }
 
-// readers looks whether somebody reads the queue: for a while messages lie there, and
-// nobody has one in hand.
-func (c *Client) readers(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
+// checkReaders checks whether anything reads the queue. A queue has no reader if it has messages for a while and none
+// is in flight.
+func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
 	if !q.exists {
 		return nil
 	}
-	var lie int64
-	for n := range glances {
+	var waiting int64
+	for n := range readChecks {
 		if n > 0 {
-			if !sleep(ctx, glancePause) {
+			if !sleep(ctx, readCheckPause) {
 				return ctx.Err()
 			}
-			if err := c.lookAt(ctx, q, address{name: q.name, url: q.url}); err != nil {
+			if err := c.describeQueue(ctx, q, address{name: q.name, url: q.url}); err != nil {
 				return err
 			}
 		}
 		visible, err1 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessages"], 10, 64)
 		hidden, err2 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesNotVisible"], 10, 64)
 		if err1 != nil || err2 != nil {
-			d.NotChecked = append(d.NotChecked, "whether somebody reads "+q.name+" (the server does not report its attributes)")
+			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.name+" (the server does not report its attributes)")
 			return nil //nolint:nilerr // which is said
 		}
-		if lie = visible; visible == 0 || hidden > 0 {
+		if waiting = visible; visible == 0 || hidden > 0 {
 			break
 		}
 	}
-	d.Checked = append(d.Checked, "whether somebody reads "+q.name)
-	if lie > 0 && q.idle() {
-		d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: nobody reads it", lie, (glances-1)*glancePause))
+	d.Checked = append(d.Checked, "whether there is a reader of "+q.name)
+	if waiting > 0 && q.isIdle() {
+		d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", waiting, (readChecks-1)*readCheckPause))
 	}
 	return nil
 }
 
-// idle reports whether nobody has a message of the queue in hand.
-func (q *queue) idle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }
+// isIdle reports whether no message of the queue is in flight.
+func (q *queue) isIdle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }

@@ -16,8 +16,8 @@ import (
 
 var errClosed = errors.New("sqs: the client is closed")
 
-// apiError is what SQS, or the way to it, says, fit for logs: a refused signature
-// comes with the canonical request, and that with the session token.
+// apiError is an error of SQS or of the connection without secrets. The error of a refused signature contains the
+// canonical request with the session token.
 type apiError struct {
 	text string
 	err  error
@@ -32,33 +32,32 @@ var (
 	canonical  = regexp.MustCompile(`(?is)the canonical string for this request should have been.*`)
 )
 
-// clean makes an error of the client fit to be seen. It keeps what errors.Is and
-// errors.As find.
-func clean(err error) error {
+// redactError removes secrets from an error's text. errors.Is and errors.As work as before.
+func redactError(err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, ok := errors.AsType[*apiError](err); ok {
 		return err
 	}
-	return &apiError{text: cleanText(err.Error()), err: err}
+	return &apiError{text: redactText(err.Error()), err: err}
 }
 
-func cleanText(s string) string {
+func redactText(s string) string {
 	s = canonical.ReplaceAllString(s, "(the rest is left out)")
 	s = secretLine.ReplaceAllString(redeliver.Redact(s), "$1$2***")
 	return limits.Cut(keyID.ReplaceAllString(s, "***"), limits.MaxErrorText)
 }
 
-// entryError is a failure of one entry of a batch that SQS took otherwise.
+// entryError is the failure of one entry of a batch.
 type entryError struct {
 	code, message string
-	sender        bool // it is the entry's own fault
+	sender        bool // the entry itself is invalid
 }
 
-func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + cleanText(e.message)) }
+func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + redactText(e.message)) }
 
-// ErrorCode makes it look like other errors of the API.
+// ErrorCode returns the code, as other errors of the API do.
 func (e *entryError) ErrorCode() string { return e.code }
 
 func failedEntry(f types.BatchResultErrorEntry) error {
@@ -72,9 +71,9 @@ func failedEntry(f types.BatchResultErrorEntry) error {
 	return e
 }
 
-// code is the API's name of an error, without what stands before it:
-// "QueueDoesNotExist", and "" for errors that are none of the API's.
-func code(err error) string {
+// errorCode returns the API's code of an error without its prefix, such as "QueueDoesNotExist". It returns "" for
+// other errors.
+func errorCode(err error) string {
 	coded, ok := errors.AsType[interface {
 		error
 		ErrorCode() string
@@ -86,15 +85,15 @@ func code(err error) string {
 	return name[strings.LastIndexAny(name, ".#")+1:]
 }
 
-// noQueue tells that a queue does not exist. AWS has two names for it.
-func noQueue(err error) bool {
-	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, code(err))
+// isMissingQueue reports whether a queue does not exist. AWS has two codes for it.
+func isMissingQueue(err error) bool {
+	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, errorCode(err))
 }
 
-// stale tells that a receipt is of no use any more: the message was deleted, or
-// was hidden no longer and may have gone to another.
-func stale(err error) bool {
-	switch code(err) {
+// isStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
+// with another process.
+func isStaleReceipt(err error) bool {
+	switch errorCode(err) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
 		return true
 	case "InvalidParameterValue":
@@ -105,30 +104,29 @@ func stale(err error) bool {
 	}
 }
 
-// refused tells that SQS will never take this one message.
-func refused(err error) bool {
-	switch code(err) {
+// isRefused reports whether SQS will never accept this message.
+func isRefused(err error) bool {
+	switch errorCode(err) {
 	case "InvalidMessageContents", "InvalidAttributeValue", "InvalidParameterValue", "InvalidParameterCombination", "MissingParameter",
 		"UnsupportedOperation", "MessageTooLong":
 		return true
 	}
 	entry, ok := errors.AsType[*entryError](err)
-	return ok && entry.sender && !passing.MatchString(entry.code)
+	return ok && entry.sender && !temporaryCode.MatchString(entry.code)
 }
 
-// passing are codes of what is called the sender's fault and yet is none of the
-// message's: it passes, or somebody mends it.
-var passing = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
+// temporaryCode matches codes that AWS counts as the sender's fault although the message is valid.
+var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
 
-// together tells that a whole batch may have been refused for one of its entries,
-// or for their size, so that each has to be tried by itself.
-func together(err error) bool {
-	return refused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, code(err))
+// mayConcernOneEntry reports whether one entry, or the total size, may have caused the refusal of a whole batch. Then
+// each entry is sent alone.
+func mayConcernOneEntry(err error) bool {
+	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, errorCode(err))
 }
 
-// over tells that an error is only the end of ctx.
-func over(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
+// isContextEnd reports whether an error comes only from the end of ctx.
+func isContextEnd(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 func errorOf(what, queue string, err error) error {
-	return fmt.Errorf("sqs: %s %s: %w", what, queue, clean(err))
+	return fmt.Errorf("sqs: %s %s: %w", what, queue, redactError(err))
 }

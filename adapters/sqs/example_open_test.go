@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// The AWS configuration is the service's own. A page of docs shows a part of it; a test compares them.
+// The service passes its own AWS configuration. A page of docs contains a part of this example; a test compares them.
 func ExampleOpen() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion("eu-central-1"), config.WithSharedConfigProfile("billing"))

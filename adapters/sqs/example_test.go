@@ -50,7 +50,7 @@ func ExampleConsumeBatch() {
 	// Output: 3 at once
 }
 
-// A plan says what a start would create, and creates nothing. An endpoint stands for AWS: here an ElasticMQ.
+// Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ in the place of AWS.
 func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := sqs.Open(ctx, sqs.Config{Endpoint: "http://localhost:9324"})
@@ -66,7 +66,7 @@ func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	fmt.Println(plan)
 }
 
-// A configuration that cannot work is refused with all of its problems.
+// Open refuses a configuration that cannot work, with all of its problems.
 func ExampleOpen_refused() {
 	_, err := sqs.Open(context.Background(), sqs.Config{VisibilityTimeout: 24 * time.Hour, Pollers: 200})
 	fmt.Println(err)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/md5" // what the protocol has
+	"crypto/md5" // required by the protocol
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -25,24 +25,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// fake speaks enough of SQS for tests in virtual time, and fails as it is told. It
-// is the HTTP client of the SDK: there is no network. What it does not know it
-// refuses. It is stricter than SQS about receipts: one that is not the latest, or
-// whose time is over, is invalid.
+// fake implements enough of SQS for tests in virtual time, with faults on demand. It is the SDK's HTTP client, so
+// there is no network. It refuses unknown requests. It is stricter than SQS about receipts: one that is expired, or
+// is not the latest, is invalid.
 type fake struct {
 	mu       sync.Mutex
 	queues   map[string]*fakeQueue
 	seq      int
 	tick     time.Duration
 	requests map[string]int
-	// fault is asked before each request; an answer is that of the request, which
-	// is then not done unless after says so.
-	fault    func(action, queue string, in map[string]any) *failure
-	cut      int            // receives that their client did not wait for
-	deserted sync.WaitGroup // those of them that go on
-	mild     bool           // a deletion with an old receipt is said to have been done, as on SQS
-	deaf     int            // receives that wait although there are messages, whose groups are in hand
-	// entry is asked for each entry of a batch; a code fails it.
+	// fault is called before each request. The request fails with the failure that it returns, and is only carried
+	// out if after is set.
+	fault              func(action, queue string, in map[string]any) *failure
+	abandoned          int            // receives that their client did not wait for
+	abandonedReceives  sync.WaitGroup // abandoned receives that still run
+	acceptsOldReceipts bool           // a deletion with an old receipt reports success without effect, as on SQS
+	blockedReceives    int            // receives that wait although there are messages, because their groups are held
+	// entry is called for each entry of a batch; a code makes the entry fail.
 	entry func(action, queue string, entry map[string]any) string
 }
 
@@ -50,16 +49,16 @@ type fake struct {
 type failure struct {
 	status int
 	code   string
-	after  bool          // the request is done all the same
+	after  bool          // the request is carried out nevertheless
 	err    error         // instead of an answer
 	text   string        // of the error
-	slow   time.Duration // it is done so much later, and does not fail
+	delay  time.Duration // the request succeeds after this delay
 }
 
 type fakeQueue struct {
 	attributes map[string]string
 	messages   []*fakeMessage
-	seen       map[string]*fakeMessage // the last of each deduplication id
+	seen       map[string]*fakeMessage // the last message of each deduplication id
 }
 
 type fakeMessage struct {
@@ -88,7 +87,7 @@ func (f *fake) client(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// config is a configuration for the fake.
+// config returns a configuration that uses the fake.
 func (f *fake) config(cfg Config) Config {
 	cfg.AWS = &aws.Config{
 		Region: "eu-west-1", HTTPClient: f, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLEEXAMPLE", "s3cr3tk3y", "t0k3n"),
@@ -120,34 +119,34 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 		fails = f.fault(action, name, in)
 	}
 	f.mu.Unlock()
-	if fails != nil && fails.slow > 0 {
-		<-time.After(fails.slow)
+	if fails != nil && fails.delay > 0 {
+		<-time.After(fails.delay)
 		fails = nil
 	}
 	if fails != nil && !fails.after {
-		return fails.answer(req)
+		return fails.respond(req)
 	}
 	out, code := f.do(req.Context(), action, name, in)
 	if fails != nil {
-		return fails.answer(req)
+		return fails.respond(req)
 	}
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
 	if code != "" {
-		return (&failure{status: 400, code: code}).answer(req)
+		return (&failure{status: 400, code: code}).respond(req)
 	}
-	return answer(req, 200, out)
+	return writeAnswer(req, 200, out)
 }
 
-func (x *failure) answer(req *http.Request) (*http.Response, error) {
+func (x *failure) respond(req *http.Request) (*http.Response, error) {
 	if x.err != nil {
 		return nil, x.err
 	}
-	return answer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
+	return writeAnswer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
 }
 
-func answer(req *http.Request, status int, out any) (*http.Response, error) {
+func writeAnswer(req *http.Request, status int, out any) (*http.Response, error) {
 	body, err := json.Marshal(out)
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req,
@@ -189,7 +188,7 @@ func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (
 	}
 }
 
-// available counts what is not hidden. A message whose group is in hand counts, too, as on SQS.
+// available counts the messages that are not hidden. Like SQS, it includes messages whose group is held.
 func (q *fakeQueue) available(now time.Time) (n int) {
 	for _, m := range q.messages {
 		if !m.visible.After(now) {
@@ -213,7 +212,7 @@ func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[
 		}
 		var done map[string]any
 		if code == "" {
-			done, code = f.one(action, name, q, e)
+			done, code = f.batchEntry(action, name, q, e)
 		}
 		if code != "" {
 			failed = append(failed, map[string]any{"Id": e["Id"], "Code": code, "SenderFault": code != "InternalError" && code != "RequestThrottled", "Message": "as the test wants it"})
@@ -225,7 +224,7 @@ func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[
 	return map[string]any{"Successful": ok, "Failed": failed}, ""
 }
 
-func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[string]any, string) {
+func (f *fake) batchEntry(action, name string, q *fakeQueue, e map[string]any) (map[string]any, string) {
 	now := time.Now()
 	if action == "SendMessageBatch" {
 		return f.send(name, q, e, now)
@@ -236,7 +235,7 @@ func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[str
 			at = i
 		}
 	}
-	if at < 0 && f.mild && action == "DeleteMessageBatch" {
+	if at < 0 && f.acceptsOldReceipts && action == "DeleteMessageBatch" {
 		return map[string]any{}, ""
 	}
 	if at < 0 {
@@ -263,12 +262,12 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	delay, _ := e["DelaySeconds"].(float64)
 	group, _ := e["MessageGroupId"].(string)
 	switch {
-	case body == "" || !legal(body):
+	case body == "" || !isValidText(body):
 		return nil, "InvalidMessageContents"
 	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
 		return nil, "InvalidParameterValue"
 	}
-	if fifo { // what was seen in five minutes is taken, and is not there twice
+	if fifo { // a duplicate within five minutes is accepted and dropped
 		dedup := fmt.Sprint(e["MessageDeduplicationId"])
 		if m := q.seen[dedup]; m != nil && now.Sub(m.sent) < 5*time.Minute {
 			return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
@@ -314,12 +313,12 @@ func (q *fakeQueue) tooLarge(body string, attributes map[string]any) bool {
 }
 
 func sum(s string) string {
-	h := md5.Sum([]byte(s)) // what the protocol has
+	h := md5.Sum([]byte(s)) // required by the protocol
 	return hex.EncodeToString(h[:])
 }
 
-// receive waits for messages as a long poll does. One that waits already does not see that a group is free again, as on
-// SQS (google/go-cloud, issue 3456).
+// receive waits for messages as a long poll does. Like SQS, a waiting receive does not notice that a group becomes
+// free (google/go-cloud, issue 3456).
 func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map[string]any, string) {
 	wait, _ := in["WaitTimeSeconds"].(float64)
 	end := time.Now().Add(time.Duration(wait) * time.Second)
@@ -336,7 +335,7 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 		began := len(locked) == 0
 		found := f.visible(q, in, time.Now(), locked)
 		if began && len(locked) > 0 && len(found) == 0 && wait > 0 && slices.ContainsFunc(q.messages, func(m *fakeMessage) bool { return !m.visible.After(time.Now()) }) {
-			f.deaf++
+			f.blockedReceives++
 		}
 		f.mu.Unlock()
 		if len(found) > 0 || !time.Now().Before(end) {
@@ -347,16 +346,16 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 		case <-ctx.Done():
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.cut++
-			f.deserted.Go(func() { f.unheard(name, in, end) })
+			f.abandoned++
+			f.abandonedReceives.Go(func() { f.abandonReceive(name, in, end) })
 			return map[string]any{}, ""
 		}
 	}
 }
 
-// unheard is what becomes of a receive whose client has gone: SQS does not see that, and the next message that comes
-// until its end is given to nobody.
-func (f *fake) unheard(name string, in map[string]any, end time.Time) {
+// abandonReceive continues a receive whose client has gone. SQS does not notice that: it gives the next message
+// within the wait to nobody.
+func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 	for time.Now().Before(end) {
 		<-time.After(f.tick)
 		f.mu.Lock()
@@ -397,13 +396,13 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 	return found
 }
 
-// redrive moves a message to the queue of the RedrivePolicy when it has been received as often as that allows.
+// redrive moves a message to the target of the RedrivePolicy when it has been received maxReceiveCount times.
 func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
 	var p redrivePolicy
 	if json.Unmarshal([]byte(q.attributes["RedrivePolicy"]), &p) != nil {
 		return false
 	}
-	most, err := p.Most.Int64()
+	most, err := p.MaxReceives.Int64()
 	target := f.queues[p.Target[strings.LastIndexByte(p.Target, ':')+1:]]
 	if err != nil || target == nil || int64(m.count) < most {
 		return false
@@ -413,7 +412,7 @@ func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
 	return true
 }
 
-// put writes a message as another client would.
+// put writes a message as another program would.
 func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -433,8 +432,8 @@ func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) s
 	return out["MessageId"].(string)
 }
 
-// in is the messages of a queue.
-func (f *fake) in(queue string) []fakeMessage {
+// messagesIn returns the messages of a queue.
+func (f *fake) messagesIn(queue string) []fakeMessage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []fakeMessage
@@ -452,19 +451,19 @@ func (f *fake) count(action string) int {
 	return f.requests[action]
 }
 
-func (f *fake) failing(fault func(action, queue string, in map[string]any) *failure) {
+func (f *fake) setFault(fault func(action, queue string, in map[string]any) *failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
 }
 
-func (f *fake) failingEntries(entry func(action, queue string, e map[string]any) string) {
+func (f *fake) setEntryFault(entry func(action, queue string, e map[string]any) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.entry = entry
 }
 
-// state is what our attribute says.
+// state returns the state in StateAttribute.
 func (m *fakeMessage) state(t *testing.T, queue string) redeliver.State {
 	t.Helper()
 	a, ok := m.attributes[StateAttribute].(map[string]any)

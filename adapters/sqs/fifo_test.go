@@ -22,14 +22,14 @@ func ids(runs []run) (all []string) {
 	return all
 }
 
-// The head of a group fails four times, nine stand behind it: each of them runs once, in order, and another group does
-// not wait.
-func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
+// The head of a group fails four times with nine messages behind it. Each of them runs once, in order, and another
+// group does not wait.
+func TestFailedHeadBlocksItsGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Minute, 10*time.Minute, time.Hour)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "m0" {
-				return errDeclined
+				return errHandler
 			}
 			return nil
 		})
@@ -37,11 +37,11 @@ func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
 			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
 		}
 		b.put("orders.fifo", "other", "v", "h", nil)
-		b.after(time.Second)
+		b.advance(time.Second)
 		if len(b.ran("other")) != 1 {
 			b.Error("another group waits")
 		}
-		b.after(2 * time.Hour)
+		b.advance(2 * time.Hour)
 		b.wantRuns("m0", 0, time.Minute, 11*time.Minute, 71*time.Minute)
 		b.close(c)
 		all := ids(b.ran(""))
@@ -49,9 +49,9 @@ func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
 		if got := strings.Join(all, " "); got != "m0#1 m0#2 m0#3 m0#4 m1#1 m2#1 m3#1 m4#1 m5#1 m6#1 m7#1 m8#1 m9#1" {
 			b.Errorf("ran %s", got)
 		}
-		dead := b.in("orders-dlq.fifo")
-		if len(dead) != 1 || dead[0].system["MessageGroupId"] != "g" || dead[0].system["MessageDeduplicationId"] == "d-m0" || len(b.in("orders.fifo")) != 0 {
-			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.in("orders.fifo")))
+		dead := b.messagesIn("orders-dlq.fifo")
+		if len(dead) != 1 || dead[0].system["MessageGroupId"] != "g" || dead[0].system["MessageDeduplicationId"] == "d-m0" || len(b.messagesIn("orders.fifo")) != 0 {
+			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.messagesIn("orders.fifo")))
 		}
 		if st := dead[0].state(t, "orders.fifo"); st.Attempts != 4 || st.Reason != redeliver.ReasonExhausted {
 			b.Errorf("dead after %d attempts, %s", st.Attempts, st.Reason)
@@ -59,62 +59,62 @@ func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
 	})
 }
 
-// A process that is killed in the wait leaves the head hidden until it is due, and what stands behind it with it.
-func TestAFIFOWaitSurvivesItsProcess(t *testing.T) {
+// A process that is killed during a wait leaves the head hidden until it is due, and the messages behind it too.
+func TestFIFOWaitSurvivesACrash(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		for i := range 3 { // one receive takes them
+		for i := range 3 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
 		}
 		var dead atomic.Bool
-		b.failing(func(string, string, map[string]any) *failure {
+		b.setFault(func(string, string, map[string]any) *failure {
 			if dead.Load() {
 				return &failure{err: errReset}
 			}
 			return nil
 		})
-		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, decline)
-		b.after(10 * time.Minute)
+		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, failHandler)
+		b.advance(10 * time.Minute)
 		dead.Store(true)
-		b.close(one) // for all that the server sees it was killed
+		b.close(one) // for the server it looks like a kill
 		dead.Store(false)
 		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, succeed)
-		b.after(10*time.Minute - time.Second)
+		b.advance(10*time.Minute - time.Second)
 		if len(b.ran("")) != 1 {
 			b.Errorf("ran early: %v", b.ran(""))
 		}
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		b.close(two)
 		if got := ids(b.ran("")); !slices.Equal(got, []string{"m0#1", "m0#1", "m1#1", "m2#1"}) {
 			b.Errorf("ran %v", got)
 		}
-		if len(b.in("orders.fifo")) != 0 {
+		if len(b.messagesIn("orders.fifo")) != 0 {
 			b.Error("something is left")
 		}
 	})
 }
 
-// A process that ends in order gives back what it has not run at once, and the head when it is due.
-func TestAFIFOShutdownKeepsTheOrder(t *testing.T) {
+// A process that shuts down makes messages that have not run visible at once, and the head when it is due.
+func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		for i := range 4 { // one receive takes them
+		for i := range 4 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
 		}
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "g0" {
-				return errDeclined
+				return errHandler
 			}
 			return nil
 		})
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(one)
 		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, succeed)
-		b.after(4*time.Minute - 2*time.Second)
+		b.advance(4*time.Minute - 2*time.Second)
 		if len(b.ran("")) != 1 {
 			b.Errorf("ran early, or overtook the head: %v", b.ran(""))
 		}
-		b.after(10 * time.Second)
+		b.advance(10 * time.Second)
 		b.close(two)
 		if got := ids(b.ran("")); !slices.Equal(got, []string{"g0#1", "g0#1", "g1#1", "g2#1", "g3#1"}) {
 			b.Errorf("ran %v", got)
@@ -122,29 +122,29 @@ func TestAFIFOShutdownKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A message that came back to the process that knows it keeps its attempts and its due time.
-func TestAFIFOMessageThatComesBackIsRemembered(t *testing.T) {
+// A message that comes back to a process that knows it keeps its attempts and its due time.
+func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	const step = 10 * time.Minute
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		c := b.start("one", "orders.fifo", Config{Policy: steps(3, step)}, decline)
+		c := b.start("one", "orders.fifo", Config{Policy: steps(3, step)}, failHandler)
 		b.put("orders.fifo", "a", "v", "g", nil)
 		b.put("orders.fifo", "b", "v", "g", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.fake.mu.Lock()
-		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had forgotten that they are hidden
+		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had lost their visibility timeout
 			m.visible = time.Now()
 		}
 		b.fake.mu.Unlock()
-		b.after(5*step + step/2)
+		b.advance(5*step + step/2)
 		b.close(c)
 		b.wantRuns("a", 0, step, 2*step, 3*step)
 		b.wantRuns("b", 3*step, 4*step, 5*step)
 	})
 }
 
-// What SQS cannot hide for so long is refused at the start, or goes to the DLQ.
-func TestTwelveHoursAreTheMost(t *testing.T) {
+// A wait that SQS cannot hide for is refused at the start, or sends the message to the DLQ.
+func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		c := b.client(t, Config{Policy: steps(3, 5*time.Hour)})
@@ -156,19 +156,19 @@ func TestTwelveHoursAreTheMost(t *testing.T) {
 		}
 		b.close(c)
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
-			return redeliver.RetryAfter(errDeclined, 12*time.Hour)
+			return redeliver.RetryAfter(errHandler, 12*time.Hour)
 		})
 		b.put("orders.fifo", "a", "v", "g", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(one)
-		dead := b.in("orders-dlq.fifo")
+		dead := b.messagesIn("orders-dlq.fifo")
 		if len(dead) != 1 || dead[0].state(t, "orders.fifo").Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("dead: %+v", dead)
 		}
 	})
 }
 
-func TestAFIFOQueueDelaysNoPublish(t *testing.T) {
+func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		c := b.client(t, Config{})
@@ -184,7 +184,7 @@ func TestAFIFOQueueDelaysNoPublish(t *testing.T) {
 		if err := c.Publisher().Publish("orders.fifo", msgs...); err != nil {
 			b.Fatal(err)
 		}
-		all := b.in("orders.fifo")
+		all := b.messagesIn("orders.fifo")
 		for i, m := range all {
 			if m.system["MessageDeduplicationId"] != fmt.Sprint("m", i) || m.system["MessageGroupId"] != "orders.fifo" {
 				b.Errorf("message %d is %v", i, m.system)
@@ -197,17 +197,17 @@ func TestAFIFOQueueDelaysNoPublish(t *testing.T) {
 	})
 }
 
-// A message that kills its process ends in the DLQ, crashed, in whose group another message then runs.
-func TestAFIFOKillerEndsAsCrashed(t *testing.T) {
+// A message that kills its process goes to the DLQ as crashed, and then another message of its group runs.
+func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		b.put("orders.fifo", "killer", "v", "g", nil)
 		b.put("orders.fifo", "behind", "v", "g", nil)
 		p := steps(10, time.Second)
 		p.MaxCrashes = 2
-		for n := 0; n < 30 && len(b.in("orders-dlq.fifo")) == 0; n++ {
+		for n := 0; n < 30 && len(b.messagesIn("orders-dlq.fifo")) == 0; n++ {
 			var dead atomic.Bool
-			b.failing(func(string, string, map[string]any) *failure {
+			b.setFault(func(string, string, map[string]any) *failure {
 				if dead.Load() {
 					return &failure{err: errReset}
 				}
@@ -220,15 +220,15 @@ func TestAFIFOKillerEndsAsCrashed(t *testing.T) {
 				}
 				return nil
 			})
-			b.after(2 * time.Minute)
+			b.advance(2 * time.Minute)
 			b.close(c)
 		}
-		letters := b.in("orders-dlq.fifo")
+		letters := b.messagesIn("orders-dlq.fifo")
 		if len(letters) != 1 || letters[0].state(t, "orders.fifo").Reason != redeliver.ReasonCrashed {
 			b.Fatalf("dead: %+v; ran %v", letters, b.ran(""))
 		}
-		// So many deaths in its place, two alone. What stood behind it may have gone on twice: the process died between the
-		// copy of that and its deletion.
+		// It kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
+		// because a process died between the copy and its deletion.
 		if len(b.ran("killer")) != maxReturnsInPlace+2 || len(b.ran("behind")) == 0 {
 			b.Errorf("ran %v", b.ran(""))
 		}

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	mostAttributes = 10
+	maxAttributes  = 10
 	traceHeader    = "AWSTraceHeader"
-	minMessageSize = 1024 // the lowest MaximumMessageSize that a queue may have
+	minMessageSize = 1024 // the lowest MaximumMessageSize of a queue
 )
 
-// Redeliver's own fields that a message can do without: where it waits, and in
-// the DLQ, where reason, attempts and id are left at last.
+// Redeliver's fields that a message can do without, first where it waits, then in the DLQ. The DLQ always keeps
+// reason, attempts and id.
 var (
-	dispensable = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
-	spentInDLQ  = append(slices.Clone(dispensable),
+	dispensable      = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensableInDLQ = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
@@ -36,13 +36,13 @@ type outgoing struct {
 	body       string
 	attributes map[string]types.MessageAttributeValue
 	trace      string
-	group      string // of a FIFO queue
+	group      string // for FIFO queues
 	dedup      string
-	delay      int32 // seconds; 0 is what the queue says
-	moved      bool  // by redeliver: the delay of the queue is not for it
+	delay      int32 // seconds; 0 means the queue's own delay
+	moved      bool  // redeliver moves it: the queue's own delay does not apply
 }
 
-// size is what SQS counts.
+// size returns the size of the message as SQS counts it.
 func (o *outgoing) size() int {
 	n := len(o.body)
 	for name, v := range o.attributes {
@@ -55,63 +55,62 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 	return len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
 }
 
-// plain is the message as its publisher made it.
-func (r *record) plain() outgoing {
+// plainCopy returns the message as its publisher made it.
+func (r *record) plainCopy() outgoing {
 	return outgoing{
 		body: aws.ToString(r.Body), attributes: r.attributes(),
 		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
 	}
 }
 
-// with is the message with st in an attribute of ours. A copy for the queue where
-// it waits keeps within limit, or ok is false.
-func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
-	o = r.plain()
+// copyWithState returns the message with st in StateAttribute. ok is false if it does not fit into limit.
+func (r *record) copyWithState(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
+	o = r.plainCopy()
 	c := carried{headers: st.AppendHeaders(nil), copies: r.copiesNext, part: r.part}
 	if r.messageID != st.ID {
 		c.messageID = r.messageID
 	}
-	if o.group != "" { // the copy's deduplication id is ours
+	if o.group != "" { // the copy gets a deduplication id of redeliver
 		c.dedupID = r.Attributes[dedupID]
 	}
 	o.attributes = make(map[string]types.MessageAttributeValue, len(r.attributes())+1)
 	maps.Copy(o.attributes, r.attributes())
-	c.makeRoom(o.attributes)
+	c.displaceAttributes(o.attributes)
 	free := limit - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
-	packed, ok := c.fit(free, dispensable)
+	packed, ok := c.packWithin(free, dispensable)
 	if ok {
-		o.attributes[StateAttribute] = text(r.keys.sign(packed, o.body))
+		o.attributes[StateAttribute] = textAttribute(r.keys.sign(packed, o.body))
 	}
 	return o, ok
 }
 
-// makeRoom takes out of a message's attributes what cannot stand beside ours.
-func (c *carried) makeRoom(attributes map[string]types.MessageAttributeValue) {
-	take := func(name string) {
+// displaceAttributes moves attributes that have no room beside StateAttribute into it.
+func (c *carried) displaceAttributes(attributes map[string]types.MessageAttributeValue) {
+	displaceOne := func(name string) {
 		c.attributes = append(c.attributes, displace(name, attributes[name]))
 		delete(attributes, name)
 	}
-	if _, ok := attributes[StateAttribute]; ok { // the message's own, of which nothing is believed
-		take(StateAttribute)
+	if _, ok := attributes[StateAttribute]; ok { // the message's own, not redeliver's state
+		displaceOne(StateAttribute)
 	}
-	for len(attributes) >= mostAttributes {
-		take(slices.MaxFunc(slices.Collect(maps.Keys(attributes)), func(a, b string) int {
-			return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b))
+	for len(attributes) >= maxAttributes {
+		displaceOne(slices.MaxFunc(slices.Collect(maps.Keys(attributes)), func(a, b string) int {
+			return cmp.Or(attributeRank(a)-attributeRank(b), cmp.Compare(a, b))
 		}))
 	}
 }
 
-// rank has the UUID stay where every consumer finds it.
-func rank(name string) int {
+// attributeRank keeps the UUID where every consumer finds it.
+func attributeRank(name string) int {
 	if name == UUIDAttribute {
 		return 0
 	}
 	return 1
 }
 
-// fit packs within most bytes, and leaves out as much of ours as that takes.
-func (c *carried) fit(most int, dispensable []string) (packed string, ok bool) {
-	if packed = c.pack(); len(packed) <= most {
+// packWithin packs the state within maxSize bytes. It leaves out dispensable fields as needed.
+func (c *carried) packWithin(maxSize int, dispensable []string) (packed string, ok bool) {
+	if packed = c.pack(); len(packed) <= maxSize {
 		return packed, true
 	}
 	for i, h := range c.headers {
@@ -120,48 +119,46 @@ func (c *carried) fit(most int, dispensable []string) (packed string, ok bool) {
 		}
 	}
 	for _, name := range dispensable {
-		if packed = c.pack(); len(packed) <= most {
+		if packed = c.pack(); len(packed) <= maxSize {
 			return packed, true
 		}
 		c.headers = slices.DeleteFunc(c.headers, func(h redeliver.Header) bool { return h.Name == name })
 	}
 	packed = c.pack()
-	return packed, len(packed) <= most
+	return packed, len(packed) <= maxSize
 }
 
-func text(value string) types.MessageAttributeValue {
+func textAttribute(value string) types.MessageAttributeValue {
 	return types.MessageAttributeValue{DataType: aws.String(stringType), StringValue: aws.String(value)}
 }
 
-// waiting is the copy that waits. ok is false when the message leaves no room for
-// our state.
-func (r *record) waiting(st *redeliver.State, limit int) (o outgoing, ok bool) {
-	return r.with(st, limit, dispensable)
+// waitingCopy returns the copy that waits. ok is false if the message leaves no room for the state.
+func (r *record) waitingCopy(st *redeliver.State, limit int) (o outgoing, ok bool) {
+	return r.copyWithState(st, limit, dispensable)
 }
 
-// renewed is the copy of a message that is written anew because it has come back often.
-func (r *record) renewed(st *redeliver.State, limit int) (o outgoing, ok bool) {
+// rewrittenCopy returns the copy of a message that is rewritten because it came back often.
+func (r *record) rewrittenCopy(st *redeliver.State, limit int) (o outgoing, ok bool) {
 	own := *r
 	own.copiesNext = r.copies + 1
-	return own.with(st, limit, dispensable)
+	return own.copyWithState(st, limit, dispensable)
 }
 
-// dead is the copy for the DLQ, which takes everything that came: with as much of
-// ours as fits, at worst with nothing.
-func (r *record) dead(st *redeliver.State, limit int) outgoing {
-	if o, ok := r.with(st, limit, spentInDLQ); ok {
+// deadCopy returns the copy for the DLQ with as much of the state as fits, or with none.
+func (r *record) deadCopy(st *redeliver.State, limit int) outgoing {
+	if o, ok := r.copyWithState(st, limit, dispensableInDLQ); ok {
 		return o
 	}
-	return r.plain()
+	return r.plainCopy()
 }
 
-// deadInParts is the message in copies of at most size bytes: each has a part of the
-// body, and all attributes unless they leave no room for a body.
-func (r *record) deadInParts(st *redeliver.State, size int) (all []outgoing) {
+// deadParts splits the message into copies of at most size bytes. Each has a part of the body, and all attributes
+// unless they leave no room for a body.
+func (r *record) deadParts(st *redeliver.State, size int) (all []outgoing) {
 	rest := aws.ToString(r.native.Body)
 	part := *r
 	part.native.Body, part.part = aws.String(""), "1000/1000"
-	o, ok := part.with(st, size*3/4, spentInDLQ)
+	o, ok := part.copyWithState(st, size*3/4, dispensableInDLQ)
 	if !ok {
 		own := r.attributes()
 		part.copied, part.MessageAttributes = nil, make(map[string]types.MessageAttributeValue)
@@ -170,10 +167,10 @@ func (r *record) deadInParts(st *redeliver.State, size int) (all []outgoing) {
 				part.MessageAttributes[name] = v
 			}
 		}
-		o, _ = part.with(st, size*3/4, spentInDLQ)
+		o, _ = part.copyWithState(st, size*3/4, dispensableInDLQ)
 	}
 	var bodies []string
-	for room := (size - o.size()) / 4 * 4; len(rest) > room; { // base64 comes in fours
+	for room := (size - o.size()) / 4 * 4; len(rest) > room; { // base64 comes in groups of four
 		n := room
 		for n > 1 && !utf8.RuneStart(rest[n]) {
 			n--
@@ -183,14 +180,14 @@ func (r *record) deadInParts(st *redeliver.State, size int) (all []outgoing) {
 	bodies = append(bodies, rest)
 	for i, body := range bodies {
 		part.native.Body, part.part = &body, fmt.Sprintf("%d/%d", i+1, len(bodies))
-		all = append(all, part.dead(st, size))
+		all = append(all, part.deadCopy(st, size))
 	}
 	return all
 }
 
-// unique is a deduplication id for one move of one message: another move of it,
-// or a move of another copy, must not be taken for this one.
-func unique(what string, r *record, st *redeliver.State) string {
+// moveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy, gets
+// a different one.
+func moveDedupID(what string, r *record, st *redeliver.State) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", what, r.current, st.ID, st.Attempts, st.Replays))
 	return what + "-" + hex.EncodeToString(sum[:16])
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// messageOf makes a message of lines "type name=value"; a b in front of the type is a
-// binary value.
+// messageOf makes a message of lines "type name=value"; a b before the type makes the value binary.
 func messageOf(body, block string) *types.Message {
 	m := &types.Message{MessageId: aws.String("id"), Body: &body, MessageAttributes: map[string]types.MessageAttributeValue{}}
 	for line := range strings.SplitSeq(block, "\n") {
@@ -26,8 +25,7 @@ func messageOf(body, block string) *types.Message {
 	return m
 }
 
-// Whatever a queue holds, what a handler gets of it can be sent again, and comes back
-// the same.
+// A message that a handler gets from any queue can be published again and comes back the same.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add("hello", "String a=b\nString _watermill_message_uuid=4711")
 	f.Add(" ", `String _redeliver_encoded={"body":"empty","metadata":{"a":"\u0000"}}`)
@@ -44,14 +42,14 @@ func FuzzUnmarshal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text == "" || !legal(text) || len(attributes) > mostAttributes {
+		if text == "" || !isValidText(text) || len(attributes) > maxAttributes {
 			t.Fatalf("SQS does not take the body %q with %d attributes", text, len(attributes))
 		}
 		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("other"), Body: &text, MessageAttributes: attributes})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(back.Payload) != string(msg.Payload) || legal(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
+		if string(back.Payload) != string(msg.Payload) || isValidText(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
 			t.Errorf("%q, %q became %q, %q", msg.UUID, msg.Payload, back.UUID, back.Payload)
 		}
 		for name, value := range msg.Metadata {
@@ -62,7 +60,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// valid tells whether metadata is text: of what is none JSON keeps no bytes.
+// valid reports whether metadata is valid UTF-8, because JSON does not keep other bytes.
 func valid(metadata map[string]string) bool {
 	for name, value := range metadata {
 		if strings.ToValidUTF8(name+value, "?") != name+value {
@@ -91,7 +89,7 @@ func FuzzParseTopic(f *testing.F) {
 	})
 }
 
-// A queue's RedrivePolicy is JSON that anybody may have written.
+// A queue's RedrivePolicy is JSON from anybody.
 func FuzzRedrivePolicy(f *testing.F) {
 	f.Add(`{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:dead","maxReceiveCount":"5"}`)
 	f.Add(`{"maxReceiveCount":5}`)
@@ -101,13 +99,13 @@ func FuzzRedrivePolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		q := &queue{}
 		q.attributes = map[string]string{"RedrivePolicy": text}
-		if p, most, ok := q.redrivePolicy(); ok && p.Most.String() == "" {
+		if p, most, ok := q.redrivePolicy(); ok && p.MaxReceives.String() == "" {
 			t.Errorf("%q says %d", text, most)
 		}
 	})
 }
 
-// The properties of a dead letter come out of a file that somebody may have edited.
+// The properties of a dead letter may come from an edited file.
 func FuzzProperties(f *testing.F) {
 	f.Add("message-id=1\ngroup-id=a\nsent=1700000000000\nattribute-type/n=Number", "n", "7", "body")
 	f.Add("sent=soon\nattribute-type/n=Binary", "n", "\xff", "")
@@ -118,8 +116,8 @@ func FuzzProperties(f *testing.F) {
 			key, text, _ := strings.Cut(line, "=")
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
-		r := recordOfDead(m, m.Headers)
-		if r.native.Body == nil || *r.native.Body == "" || !legal(*r.native.Body) {
+		r := recordFrom(m, m.Headers)
+		if r.native.Body == nil || *r.native.Body == "" || !isValidText(*r.native.Body) {
 			t.Errorf("SQS does not take the body %v", r.native.Body)
 		}
 		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {

@@ -9,92 +9,88 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// While a message of a group is received and not yet deleted, a FIFO queue shows
-// nothing else of that group, and a receive that is waiting when this ends is not
-// told: on SQS it waits until its time is over. So nobody waits there for what
-// this process itself holds up. While it has groups in hand its pollers only
-// glance at the queue, and at once when a group is free; only after a while in
-// which nothing came do they wait for other groups, and somebody else looks then
-// when a group is free.
+// While a message of a group is received and not deleted, a FIFO queue delivers nothing else of that group. A receive
+// that waits does not notice the deletion: on SQS it waits until its time is over. So pollers do not wait on the
+// server for messages that this process itself blocks. While this process holds groups they use short receives, and
+// receive at once when a group is free. After a while without messages they use long receives for other groups, and
+// watchFreedGroups looks for the messages of freed groups.
 const (
-	firstNap   = 50 * time.Millisecond // between two glances; each is twice as long as the one before
-	longestNap = 400 * time.Millisecond
-	// lookTime is how long the look for a free group's messages waits: a receive that
-	// waits at all asks all of SQS's servers.
-	lookTime = time.Second
+	minPause = 50 * time.Millisecond // between two short receives; doubles each time
+	maxPause = 400 * time.Millisecond
+	// freedGroupWait is the wait of a receive for a freed group. A receive without any wait does not ask all of SQS's
+	// servers.
+	freedGroupWait = time.Second
 )
 
-// groups is which message groups of a FIFO queue this process has in hand. hold and
-// release are called under the source's lock.
+// groups counts the held messages of each message group of a FIFO queue. add and remove need the source's lock.
 type groups struct {
-	count   map[string]int // messages by group
-	none    engine.Gate    // closed while there are any
-	glance  time.Duration  // how long a receive takes that is not to wait
-	napping atomic.Int64   // pollers
-	freed   chan struct{}  // wakes one of them
-	missed  chan struct{}  // wakes who looks when nobody naps
+	counts    map[string]int // held messages by group
+	empty     engine.Gate    // closed while a group is held
+	minWait   time.Duration  // the wait of a short receive
+	paused    atomic.Int64   // pollers
+	freed     chan struct{}  // wakes a paused poller
+	unwatched chan struct{}  // wakes watchFreedGroups when no poller is paused
 }
 
-// newGroups is nil for a standard queue, where nothing is held up; the methods do
-// nothing then.
+// newGroups returns nil for a standard queue, which blocks no groups. All methods accept nil.
 func newGroups(q *queue) *groups {
 	if !q.fifo {
 		return nil
 	}
-	g := &groups{count: make(map[string]int), freed: make(chan struct{}, 1), missed: make(chan struct{}, 1)}
-	// The SDK leaves out a wait of 0 s, and the queue's own is taken then.
-	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.unread || err == nil && own > 0 {
-		g.glance = time.Second
+	g := &groups{counts: make(map[string]int), freed: make(chan struct{}, 1), unwatched: make(chan struct{}, 1)}
+	// The SDK omits a wait of 0 s, and SQS then uses the queue's own.
+	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.attributesDenied || err == nil && own > 0 {
+		g.minWait = time.Second
 	}
 	return g
 }
 
-// coming notes, from any goroutine, that messages are on their way to the lane,
-// which may be before it counts them; come takes that back.
-func (g *groups) coming() {
+// expectMessages marks messages as held before the lane counts them. messagesArrived undoes it. Both are safe for
+// concurrent use.
+func (g *groups) expectMessages() {
 	if g != nil {
-		g.none.Close()
+		g.empty.Close()
 	}
 }
 
-func (g *groups) come() {
+func (g *groups) messagesArrived() {
 	if g != nil {
-		g.none.Open()
+		g.empty.Open()
 	}
 }
 
-// hold counts a message that came.
-func (g *groups) hold(group string) {
+// add counts a message that came.
+func (g *groups) add(group string) {
 	if g == nil {
 		return
 	}
-	g.count[group]++
-	if g.count[group] == 1 {
-		g.none.Close()
+	g.counts[group]++
+	if g.counts[group] == 1 {
+		g.empty.Close()
 	}
 }
 
-// release takes a hold back: the message is deleted, or no longer ours.
-func (g *groups) release(group string) {
+// remove counts down a message that is deleted or no longer ours.
+func (g *groups) remove(group string) {
 	if g == nil {
 		return
 	}
-	g.count[group]--
-	if g.count[group] > 0 {
+	g.counts[group]--
+	if g.counts[group] > 0 {
 		return
 	}
-	delete(g.count, group)
-	g.none.Open()
-	g.look()
+	delete(g.counts, group)
+	g.empty.Open()
+	g.wakePoller()
 }
 
-// look has somebody look at the queue, from any goroutine.
-func (g *groups) look() {
+// wakePoller makes a poller or watchFreedGroups receive now. It is safe for concurrent use.
+func (g *groups) wakePoller() {
 	if g == nil {
 		return
 	}
-	wake := g.missed
-	if g.napping.Load() > 0 {
+	wake := g.unwatched
+	if g.paused.Load() > 0 {
 		wake = g.freed
 	}
 	select {
@@ -103,39 +99,38 @@ func (g *groups) look() {
 	}
 }
 
-// pace is how a poller goes about a FIFO queue: how long its last nap was, and more
-// than longestNap when it may wait for other groups.
-type pace time.Duration
+// pauseLength is the length of a poller's last pause on a FIFO queue. Above maxPause the poller waits for other
+// groups on the server.
+type pauseLength time.Duration
 
-// wait is how long a poller's next receive may wait.
-func (g *groups) wait(p pace, patience time.Duration) time.Duration {
-	if g == nil || time.Duration(p) > longestNap || !g.none.Closed() {
-		return patience
+// receiveWait returns the wait of a poller's next receive.
+func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration {
+	if g == nil || time.Duration(p) > maxPause || !g.empty.Closed() {
+		return maxWait
 	}
-	return g.glance
+	return g.minWait
 }
 
-// nap is a poller's rest behind a receive that brought so many messages. It ends
-// early when a group is free.
-func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
+// pause pauses a poller after a receive. It ends early when a group is free.
+func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return
 	}
 	if found > 0 {
 		*p = 0
 	}
-	if found == want || !g.none.Closed() { // there may be more, of other groups
+	if found == want || !g.empty.Closed() { // there may be more, of other groups
 		return
 	}
-	if *p = max(pace(firstNap), min(2**p, 2*pace(longestNap))); time.Duration(*p) > longestNap {
+	if *p = max(pauseLength(minPause), min(2**p, 2*pauseLength(maxPause))); time.Duration(*p) > maxPause {
 		return
 	}
-	g.napping.Add(1)
-	defer g.napping.Add(-1)
+	g.paused.Add(1)
+	defer g.paused.Add(-1)
 	timer := time.NewTimer(time.Duration(*p))
 	defer timer.Stop()
 	select {
-	case <-g.none.Opened():
+	case <-g.empty.Opened():
 		*p = 0
 	case <-g.freed:
 	case <-timer.C:
@@ -143,29 +138,28 @@ func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
 	}
 }
 
-// watch looks for the messages of groups that are free while all pollers wait for
-// other groups, until ctx ends.
-func (s *source) watch(ctx context.Context) {
+// watchFreedGroups receives messages of freed groups while all pollers wait for other groups, until ctx ends.
+func (s *source) watchFreedGroups(ctx context.Context) {
 	pause := newPause()
-	defer s.intake.until(ctx)()
+	defer s.intake.wakeAtEnd(ctx)()
 	for {
 		select {
-		case <-s.groups.missed:
+		case <-s.groups.unwatched:
 		case <-ctx.Done():
 			return
 		}
-		wait := lookTime
+		wait := freedGroupWait
 		for more := true; more; {
-			want, ok := s.intake.take(ctx, 0)
+			want, ok := s.intake.reserve(ctx, 0)
 			if !ok {
 				return
 			}
-			found, err := s.fetch(want, wait)
-			wait = s.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
+			found, err := s.fetchMessages(want, wait)
+			wait = s.groups.receiveWait(0, freedGroupWait) // the rest may belong to a group that was just received
 			more = found == want
 			if err == nil {
 				pause.Reset()
-			} else { // a poller tells of it
+			} else { // a poller reports the error
 				more = sleep(ctx, pause.NextBackOff())
 			}
 		}

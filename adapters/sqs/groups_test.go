@@ -10,10 +10,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A receive that waits is not told that a group is free again. With pollers that waited while this process had the group
-// in hand, a queue of one group gave ten messages in each WaitTime, and ElasticMQ, which looks again and again for such a
-// receive, was busy with nothing else.
-func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
+// A waiting receive does not notice that a group becomes free. With pollers that waited while this process held the
+// group, a queue of one group delivered ten messages in each WaitTime, and kept ElasticMQ busy, which polls for such
+// a receive.
+func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -25,13 +25,13 @@ func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
 					<-time.After(takes)
 					return nil
 				})
-				b.after(95*takes + 2*time.Second)
+				b.advance(95*takes + 2*time.Second)
 				if n := len(b.ran("")); n != 95 {
 					b.Errorf("%d of 95 ran", n)
 				}
-				// A poller and who looks for the freed group may come at once, and one of them finds nothing.
-				if takes == 0 && b.deaf > 4 {
-					b.Errorf("%d receives waited for a group in hand", b.deaf)
+				// A poller and watchFreedGroups may receive at once, and one of them gets nothing.
+				if takes == 0 && b.blockedReceives > 4 {
+					b.Errorf("%d receives waited for a group in hand", b.blockedReceives)
 				}
 				b.close(c)
 			})
@@ -39,28 +39,28 @@ func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
 	}
 }
 
-// What is new of other groups does not wait for a group that is in hand for hours, and that costs few requests.
-func TestOtherGroupsDoNotWaitForOneInHand(t *testing.T) {
+// New messages of other groups do not wait for a group that is held for hours, and that takes few requests.
+func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, 3*time.Hour)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "head" {
-				return errDeclined
+				return errHandler
 			}
 			return nil
 		})
 		for i := range 15 {
 			b.put("orders.fifo", []string{"head", fmt.Sprint("behind", i)}[min(i, 1)], "v", "g", nil)
 		}
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		before := b.count("ReceiveMessage")
-		b.after(time.Hour)
-		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // also of suspects, who are none
+		b.advance(time.Hour)
+		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // including those for suspects
 			b.Errorf("%d receives in an hour", n)
 		}
 		at := time.Since(b.began)
 		b.put("orders.fifo", "other", "v", "h", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		if runs := b.ran("other"); len(runs) != 1 || runs[0].at > at+time.Second {
 			b.Errorf("ran %v, sent at %s", runs, at)
 		}
@@ -68,8 +68,8 @@ func TestOtherGroupsDoNotWaitForOneInHand(t *testing.T) {
 	})
 }
 
-// SQS takes the queue's own wait for a wait of 0 s, which the SDK leaves out.
-func TestAQueueWithAWaitOfItsOwn(t *testing.T) {
+// SQS replaces a wait of 0 s, which the SDK omits, by the queue's own.
+func TestQueueWithItsOwnReceiveWait(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		unread     bool
@@ -81,8 +81,8 @@ func TestAQueueWithAWaitOfItsOwn(t *testing.T) {
 		{"twenty", false, map[string]string{"ReceiveMessageWaitTimeSeconds": "20"}, time.Second},
 		{"unknown", true, nil, time.Second},
 	} {
-		if g := newGroups(&queue{fifo: true, unread: c.unread, attributes: c.attributes}); g.glance != c.want {
-			t.Errorf("%s: a glance takes %s, want %s", c.name, g.glance, c.want)
+		if g := newGroups(&queue{fifo: true, attributesDenied: c.unread, attributes: c.attributes}); g.minWait != c.want {
+			t.Errorf("%s: a glance takes %s, want %s", c.name, g.minWait, c.want)
 		}
 	}
 }

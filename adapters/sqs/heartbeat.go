@@ -12,11 +12,11 @@ var groupSeed = maphash.MakeSeed()
 
 func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }
 
-// keepHidden hides everything in hand from others until the end: what runs, what waits and what lies here. What could not be
-// kept is lost.
-func (s *source) keepHidden() {
+// runHeartbeats keeps all held messages hidden from others until the source ends. A message whose extension failed is
+// lost.
+func (s *source) runHeartbeats() {
 	timeout := s.client.cfg.VisibilityTimeout
-	tick := time.NewTicker(min(timeout, briefly) / 10)
+	tick := time.NewTicker(min(timeout, maxShortVisibility) / 10)
 	defer tick.Stop()
 	var all []*delivery
 	for {
@@ -25,16 +25,16 @@ func (s *source) keepHidden() {
 		case <-s.over:
 			return
 		}
-		all = s.allInHand(all)
+		all = s.allHeld(all)
 		now := time.Now()
 		for _, d := range all {
-			switch over, beat := d.look(now, timeout); {
-			case over:
-				s.lose(d, nil)
-			case beat:
-				s.hider.beat(&d.visibility, func(err error) {
-					if err != nil && stale(err) {
-						s.lose(d, nil)
+			switch expired, extend := d.check(now, timeout); {
+			case expired:
+				s.dropLost(d, nil)
+			case extend:
+				s.visibilityChanger.extend(&d.visibility, func(err error) {
+					if err != nil && isStaleReceipt(err) {
+						s.dropLost(d, nil)
 					}
 				})
 			}
@@ -43,20 +43,20 @@ func (s *source) keepHidden() {
 	}
 }
 
-func (s *source) allInHand(all []*delivery) []*delivery {
+func (s *source) allHeld(all []*delivery) []*delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all = all[:0]
-	for _, d := range s.inHand {
+	for _, d := range s.held {
 		all = append(all, d)
 	}
 	return all
 }
 
-// lose drops a message that others may have by now, and all behind it in its group, which must not overtake it: SQS shows no
-// message of a group while another of it is hidden, so that they come again in their order. What is settled is deleted by what
-// SQS says of that. then, which may be nil, is called when the lane knows.
-func (s *source) lose(d *delivery, then func()) {
+// dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.
+// SQS delivers no message of a group while another of it is hidden, so they come again in order. For a settled
+// message the result of its deletion decides. dropLost calls then, which may be nil, when the lane knows.
+func (s *source) dropLost(d *delivery, then func()) {
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
@@ -70,15 +70,15 @@ func (s *source) lose(d *delivery, then func()) {
 		lost = append(lost, line[slices.Index(line, d)+1:]...)
 	}
 	for _, l := range lost {
-		s.forgetLocked(l)
+		s.dropReturnedLocked(l)
 	}
 	s.mu.Unlock()
 	s.intake.wake()
 	posted := s.lane.Post(func() {
 		for _, l := range slices.Backward(lost) {
-			s.abandon(l)
+			s.abandonLost(l)
 			if l != d {
-				s.show(l, 0)
+				s.makeVisible(l, 0)
 			}
 		}
 		if then != nil {
@@ -90,8 +90,8 @@ func (s *source) lose(d *delivery, then func()) {
 	}
 }
 
-// abandon takes a lost message out of the lane, which may not have it yet.
-func (s *source) abandon(d *delivery) {
+// abandonLost removes a lost message from the lane, which may not have it yet.
+func (s *source) abandonLost(d *delivery) {
 	s.mu.Lock()
 	m := d.m
 	s.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Limits of queues of ours.
+// Limits of redeliver's queues.
 const (
-	// mostReceives is SQS's most: its own limit never comes first, because crashes
-	// are counted, and what reaches it goes to the DLQ.
-	mostReceives = 1000
-	// longestRetention is SQS's, for what must not go away: dead letters.
-	longestRetention = 14 * 24 * time.Hour
+	// maxReceiveCount is SQS's maximum. SQS never applies it first: redeliver counts crashes, and moves the message
+	// to the DLQ before that.
+	maxReceiveCount = 1000
+	// maxRetention is SQS's maximum, used for dead letters.
+	maxRetention = 14 * 24 * time.Hour
 )
 
 // queue is one queue, as SQS describes it.
@@ -26,13 +26,13 @@ type queue struct {
 	arn  string
 	fifo bool
 
-	exists     bool
-	unread     bool              // its attributes may not be read
-	attributes map[string]string // what it has, or is created with
+	exists           bool
+	attributesDenied bool              // reading its attributes is denied
+	attributes       map[string]string // current ones, or those for its creation
 
 	limit     int           // bytes of a message
-	delay     int32         // seconds that a message waits which names no delay
-	retention time.Duration // 0 is not known
+	delay     int32         // seconds, for messages without a delay of their own
+	retention time.Duration // 0 means unknown
 }
 
 type kind string
@@ -43,20 +43,20 @@ const (
 	deadQueue    kind = "dlq"
 )
 
-// layout is the queues of one subscription.
+// layout is the set of queues of one subscription.
 type layout struct {
-	topic                string
-	main, suspects       *queue
-	dlq                  *queue // nil where what is dead is discarded
-	policy               redeliver.Policy
-	field                string // where the policy stands in the configuration
-	notes, unchecked     []string
-	longest, all, jitter time.Duration // the longest planned wait, and all of them together
-	listed               bool
-	kept                 time.Duration // by the DLQ, as DLQ.Retention says; 0 for whatever it is
+	topic                          string
+	main, suspects                 *queue
+	dlq                            *queue // nil if DLQ.Discard is set
+	policy                         redeliver.Policy
+	field                          string // name of the policy's field in the configuration
+	notes, unchecked               []string
+	longestWait, totalWait, jitter time.Duration // waits that the policy plans: the longest one, and the sum
+	listed                         bool
+	dlqRetention                   time.Duration // DLQ.Retention; 0 accepts any
 }
 
-// newLayout reads a topic and checks what can be checked without SQS.
+// newLayout parses a topic and makes all checks that need no request.
 func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	a := parseTopic(topic)
 	var ps redeliver.Problems
@@ -66,7 +66,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	}
 	l := &layout{topic: topic, main: &queue{name: a.name, kind: mainQueue, fifo: isFIFO(a.name)}}
 	l.policy, l.field = cfg.policy(a.name)
-	l.kept = cfg.DLQ.Retention
+	l.dlqRetention = cfg.DLQ.Retention
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
@@ -77,42 +77,42 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	delays, jitter, ok := l.policy.Delays()
 	l.jitter, l.listed = jitter, ok
 	for _, d := range delays {
-		l.longest = max(l.longest, d+jitter)
-		l.all += d + jitter
+		l.longestWait = max(l.longestWait, d+jitter)
+		l.totalWait += d + jitter
 	}
-	if !l.main.fifo { // where a group waits for its failures as it is
+	if !l.main.fifo { // FIFO groups keep their order anyway
 		ps.Order(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
 	}
-	l.checkHand(&ps)
+	l.checkVisibilityLimits(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
 	return l, a, nil
 }
 
-// checkHand refuses what would keep a message in hand for longer than SQS hides it.
-func (l *layout) checkHand(ps *redeliver.Problems) {
+// checkVisibilityLimits refuses a policy that would hold a message for longer than SQS can hide it.
+func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 	if l.policy.Timeout > maxVisibility {
 		ps.Add(l.field+".Timeout", l.policy.Timeout, fmt.Sprintf("must be at most %s: SQS hides a received message no longer than that", maxVisibility))
 	}
-	if most := maxVisibility - time.Minute; l.main.fifo && l.all > most {
-		ps.Add(l.field+".Backoff", l.all, fmt.Sprintf(
-			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", most))
+	if maxWait := maxVisibility - time.Minute; l.main.fifo && l.totalWait > maxWait {
+		ps.Add(l.field+".Backoff", l.totalWait, fmt.Sprintf(
+			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", maxWait))
 	}
 }
 
-func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.beside()...) }
+func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.ownQueues()...) }
 
-// beside are the queues of ours.
-func (l *layout) beside() []*queue {
+// ownQueues returns the queues that redeliver creates beside the main one.
+func (l *layout) ownQueues() []*queue {
 	if l.dlq == nil {
 		return []*queue{l.suspects}
 	}
 	return []*queue{l.suspects, l.dlq}
 }
 
-// describe takes over what SQS says of a queue.
-func (q *queue) describe(attributes map[string]string) {
+// setAttributes stores the attributes that SQS reports for a queue.
+func (q *queue) setAttributes(attributes map[string]string) {
 	q.exists, q.attributes, q.arn = true, attributes, attributes["QueueArn"]
 	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
 		q.limit = n
@@ -125,33 +125,33 @@ func (q *queue) describe(attributes map[string]string) {
 	}
 }
 
-// wants are the attributes with which a queue is created.
-func (l *layout) wants(cfg *Config, q *queue) map[string]string {
+// desiredAttributes returns the attributes with which a queue is created.
+func (l *layout) desiredAttributes(cfg *Config, q *queue) map[string]string {
 	attributes := map[string]string{}
 	if q.fifo {
 		attributes["FifoQueue"] = "true"
 	}
 	switch q.kind {
 	case mainQueue:
-		l.redrive(attributes)
+		l.setRedrivePolicy(attributes)
 		for name, v := range cfg.QueueAttributes {
 			attributes[name] = v
-			if v == "" { // not even ours
+			if v == "" { // an empty value removes even a default
 				delete(attributes, name)
 			}
 		}
 		return attributes
 	case suspectQueue:
-		l.redrive(attributes)
+		l.setRedrivePolicy(attributes)
 		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
 	default:
 	}
-	kept := longestRetention
+	kept := maxRetention
 	if q.kind == deadQueue && cfg.DLQ.Retention > 0 {
 		kept = cfg.DLQ.Retention
 	}
 	attributes["MessageRetentionPeriod"] = strconv.Itoa(int(kept / time.Second))
-	// What the origin takes, ours must take; what it hides, ours must hide.
+	// Our queues accept the same sizes as the main queue, and are encrypted like it.
 	from := l.main.attributes
 	if !l.main.exists {
 		from = cfg.QueueAttributes
@@ -162,14 +162,14 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 		}
 	}
 	if attributes["KmsMasterKeyId"] != "" {
-		delete(attributes, "SqsManagedSseEnabled") // one of the two
+		delete(attributes, "SqsManagedSseEnabled") // SQS accepts only one of the two
 	}
 	return attributes
 }
 
-// redrive sets the RedrivePolicy of queues that we create.
-func (l *layout) redrive(attributes map[string]string) {
+// setRedrivePolicy sets the RedrivePolicy of a queue that redeliver creates.
+func (l *layout) setRedrivePolicy(attributes map[string]string) {
 	if l.dlq != nil {
-		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, mostReceives)
+		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, maxReceiveCount)
 	}
 }

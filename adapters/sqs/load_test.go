@@ -28,8 +28,8 @@ func (b *bubble) watched() func() redeliver.Load {
 	return b.load
 }
 
-// While the first of a group runs, and while it waits for its retry, those behind it are held.
-func TestWhatALaneHasInHand(t *testing.T) {
+// The messages behind the first of a group count as held while it runs and while it waits for its retry.
+func TestLoadCountsHeldMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		gate := make(chan struct{})
@@ -40,13 +40,13 @@ func TestWhatALaneHasInHand(t *testing.T) {
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Minute)}, func(st redeliver.State, _ *message.Message) error {
 			<-gate
 			if st.ID == "m0" && st.Attempts == 0 {
-				return errDeclined
+				return errHandler
 			}
 			return nil
 		})
 		want := func(what string, want redeliver.Load) {
 			b.Helper()
-			b.after(time.Second)
+			b.advance(time.Second)
 			if got := b.watched()(); got != want {
 				b.Errorf("%s: %+v is in hand, want %+v", what, got, want)
 			}
@@ -54,7 +54,7 @@ func TestWhatALaneHasInHand(t *testing.T) {
 		want("while two groups run", redeliver.Load{InFlight: 2, Held: 2})
 		close(gate)
 		want("while the first of one waits", redeliver.Load{Held: 3})
-		b.after(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		want("when all have run", redeliver.Load{})
 		b.close(c)
 		if b.watched() != nil {

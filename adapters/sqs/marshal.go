@@ -43,7 +43,7 @@ type Marshaler interface {
 // attributes of other types as text; MessageFromContext shows them all as they are.
 type DefaultMarshaler struct{}
 
-// encoded is what stands in EncodedAttribute.
+// encoded is the content of EncodedAttribute.
 type encoded struct {
 	Body     string            `json:"body,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -64,7 +64,7 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 		}
 		payload = decoded
 	default:
-		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is not known", EncodedAttribute, e.Body)
+		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is unknown", EncodedAttribute, e.Body)
 	}
 	uuid, named := uuidOf(m)
 	if !named {
@@ -84,7 +84,7 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 	return msg, nil
 }
 
-// encodedOf reads EncodedAttribute. ok is false where it is none of ours.
+// encodedOf reads EncodedAttribute. ok is false if another program wrote it.
 func encodedOf(m *types.Message) (e encoded, ok bool) {
 	a, there := m.MessageAttributes[EncodedAttribute]
 	if !there || a.StringValue == nil || json.Unmarshal([]byte(*a.StringValue), &e) != nil {
@@ -96,36 +96,36 @@ func encodedOf(m *types.Message) (e encoded, ok bool) {
 // Marshal implements [Marshaler].
 func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[string]types.MessageAttributeValue, error) {
 	attributes := map[string]types.MessageAttributeValue{}
-	if msg.UUID != "" && legal(msg.UUID) {
-		attributes[UUIDAttribute] = text(msg.UUID)
+	if msg.UUID != "" && isValidText(msg.UUID) {
+		attributes[UUIDAttribute] = textAttribute(msg.UUID)
 	}
 	e := encoded{Metadata: map[string]string{}}
 	body := string(msg.Payload)
 	switch {
 	case body == "":
 		body, e.Body = " ", "empty"
-	case !legal(body):
+	case !isValidText(body):
 		body, e.Body = base64.StdEncoding.EncodeToString(msg.Payload), "base64"
 	}
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
 	for _, name := range names {
 		switch v := msg.Metadata[name]; {
-		case name == redeliver.HeaderExpires && v != "" && legal(v): // first: it is believed in an attribute of its own only
+		case name == redeliver.HeaderExpires && v != "" && isValidText(v): // first, because it only counts in an attribute of its own
 			plain = append([]string{name}, plain...)
-		case v != "" && legal(v) && attributeName(name):
+		case v != "" && isValidText(v) && isMetadataName(name):
 			plain = append(plain, name)
 		default:
 			e.Metadata[name] = v
 		}
 	}
-	room := mostAttributes - len(attributes)
+	room := maxAttributes - len(attributes)
 	if len(plain) > room || len(e.Metadata) > 0 || e.Body != "" {
 		room--
 	}
 	for i, name := range plain {
 		if i < room {
-			attributes[name] = text(msg.Metadata[name])
+			attributes[name] = textAttribute(msg.Metadata[name])
 		} else {
 			e.Metadata[name] = msg.Metadata[name]
 		}
@@ -135,14 +135,13 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 		if err != nil {
 			return "", nil, err
 		}
-		attributes[EncodedAttribute] = text(ascii(string(raw)))
+		attributes[EncodedAttribute] = textAttribute(escapeNonASCII(string(raw)))
 	}
 	return body, attributes, nil
 }
 
-// ascii writes what is not ASCII in a JSON text as escapes: JSON allows
-// characters that SQS does not.
-func ascii(s string) string {
+// escapeNonASCII escapes non-ASCII characters of a JSON text, because JSON allows characters that SQS does not.
+func escapeNonASCII(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {
@@ -158,9 +157,8 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// attributeName reports whether SQS takes a name for an attribute, and no convention
-// of ours is behind it.
-func attributeName(name string) bool {
+// isMetadataName reports whether SQS accepts a name for an attribute and redeliver does not use it.
+func isMetadataName(name string) bool {
 	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {
 		return false
 	}

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever a message is: what is sent is what SQS takes, and the handler gets the same message.
-func TestMessagesComeBack(t *testing.T) {
+// SQS accepts every message that is published, and the handler gets the same message.
+func TestMarshalRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := message.NewMessage("u"+rapid.StringMatching(`[a-z0-9-]{0,30}`).Draw(t, "uuid"), rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "payload"))
 		if rapid.Bool().Draw(t, "text") {
@@ -27,11 +27,11 @@ func TestMessagesComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body == "" || !legal(body) || len(attributes) > mostAttributes {
+		if body == "" || !isValidText(body) || len(attributes) > maxAttributes {
 			t.Fatalf("body %q, %d attributes", body, len(attributes))
 		}
 		for name, v := range attributes {
-			if aws.ToString(v.StringValue) == "" || !legal(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !attributeName(name) {
+			if aws.ToString(v.StringValue) == "" || !isValidText(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !isMetadataName(name) {
 				t.Fatalf("SQS does not take the attribute %q: %q", name, aws.ToString(v.StringValue))
 			}
 		}
@@ -50,18 +50,18 @@ func TestMessagesComeBack(t *testing.T) {
 	})
 }
 
-func TestUnmarshalShowsWhatOthersSend(t *testing.T) {
+func TestUnmarshalForeignMessages(t *testing.T) {
 	m := types.Message{MessageId: aws.String("m-1"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{
 		"n":              {DataType: aws.String("Number"), StringValue: aws.String("4.5")},
 		"b":              {DataType: aws.String("Binary"), BinaryValue: []byte{1, 2}},
-		EncodedAttribute: text("not ours"),
+		EncodedAttribute: textAttribute("not ours"),
 	}}
 	msg, err := DefaultMarshaler{}.Unmarshal(&m)
 	if err != nil || msg.UUID != "m-1" || msg.Metadata["n"] != "4.5" || msg.Metadata["b"] != "\x01\x02" || msg.Metadata[EncodedAttribute] != "not ours" {
 		t.Errorf("got %+v, %v", msg, err)
 	}
 	for _, bad := range []string{`{"body":"base64"}`, `{"body":"gzip"}`} {
-		m.MessageAttributes[EncodedAttribute] = text(bad)
+		m.MessageAttributes[EncodedAttribute] = textAttribute(bad)
 		m.Body = aws.String("***")
 		if _, err := (DefaultMarshaler{}).Unmarshal(&m); err == nil {
 			t.Errorf("%s with a body that is not so was decoded", bad)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	maxName   = 80 // SQS's own, with .fifo
-	maxSuffix = len("-suspects")
-	fifoEnd   = ".fifo"
+	maxName    = 80 // SQS's limit, .fifo included
+	maxSuffix  = len("-suspects")
+	fifoSuffix = ".fifo"
 )
 
 // Names configures the names of the queues beside a queue. A nil field means the default. The names
@@ -32,17 +32,17 @@ func (n Names) dlq(queue string) string {
 	if n.DLQ != nil {
 		return n.DLQ(queue)
 	}
-	return beside(queue, "-dlq")
+	return siblingName(queue, "-dlq")
 }
 
 func (n Names) suspects(queue string) string {
 	if n.Suspects != nil {
 		return n.Suspects(queue)
 	}
-	return beside(queue, "-suspects")
+	return siblingName(queue, "-suspects")
 }
 
-// check refuses names that would mix up queues, or that SQS would refuse.
+// check refuses names that collide, or that SQS would refuse.
 func (n Names) check(ps *redeliver.Problems, queue string) {
 	dlq, suspects := n.dlq(queue), n.suspects(queue)
 	if n.DLQ != nil {
@@ -66,26 +66,26 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 	}
 }
 
-// beside is the name of a queue of ours beside another. One that leaves no room
-// for the suffix is cut, and a hash of the whole stands for what is lost.
-func beside(queue, suffix string) string {
+// siblingName returns the name of one of redeliver's queues for a queue. If there is no room for the suffix, it cuts
+// the name and adds a hash of the whole.
+func siblingName(queue, suffix string) string {
 	stem, end := queue, ""
 	if isFIFO(queue) {
-		stem, end = strings.TrimSuffix(queue, fifoEnd), fifoEnd
+		stem, end = strings.TrimSuffix(queue, fifoSuffix), fifoSuffix
 	}
-	if most := maxName - maxSuffix - len(end); len(stem) > most {
+	if maxStem := maxName - maxSuffix - len(end); len(stem) > maxStem {
 		sum := sha256.Sum256([]byte(queue))
 		hash := "-" + hex.EncodeToString(sum[:8])
-		stem = stem[:most-len(hash)] + hash
+		stem = stem[:maxStem-len(hash)] + hash
 	}
 	return stem + suffix + end
 }
 
-func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoEnd) }
+func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoSuffix) }
 
-// checkName refuses what SQS would refuse, before it is asked.
+// checkName refuses names that SQS would refuse.
 func checkName(ps *redeliver.Problems, field, queue string) {
-	stem := strings.TrimSuffix(queue, fifoEnd)
+	stem := strings.TrimSuffix(queue, fifoSuffix)
 	bad := stem == "" || len(queue) > maxName
 	for _, r := range stem {
 		bad = bad || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
@@ -96,10 +96,10 @@ func checkName(ps *redeliver.Problems, field, queue string) {
 	}
 }
 
-// address is a queue as a topic names it: by its name, its URL or its ARN.
+// address is a queue as a topic identifies it: by name, URL or ARN.
 type address struct {
 	name    string
-	url     string // where the topic is one
+	url     string // if the topic is a URL
 	account string // of an ARN, or of a URL that has one
 	region  string // of an ARN
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestTopics(t *testing.T) {
+func TestParseTopic(t *testing.T) {
 	for topic, want := range map[string]address{
 		"orders":      {name: "orders"},
 		"orders.fifo": {name: "orders.fifo"},
@@ -27,7 +27,7 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-func TestNamesBeside(t *testing.T) {
+func TestSiblingNames(t *testing.T) {
 	long := strings.Repeat("q", 80)
 	longFIFO := strings.Repeat("q", 75) + ".fifo"
 	for queue, want := range map[string][2]string{
@@ -53,7 +53,7 @@ func TestNamesBeside(t *testing.T) {
 	}
 }
 
-func TestBadNamesAndFields(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	fixed := func(name string) func(string) string { return func(string) string { return name } }
 	for what, c := range map[string]struct {
 		topic string
@@ -96,7 +96,7 @@ func TestBadNamesAndFields(t *testing.T) {
 	}
 }
 
-// wantProblems checks which fields an error names, and no other.
+// wantProblems checks that an error names exactly these fields.
 func wantProblems(t *testing.T, what string, err error, want []string) {
 	t.Helper()
 	var got []string
@@ -118,14 +118,14 @@ func wantProblems(t *testing.T, what string, err error, want []string) {
 	}
 }
 
-func TestErrorsSayNoSecret(t *testing.T) {
+func TestErrorsContainNoSecrets(t *testing.T) {
 	for _, s := range []string{
 		"SignatureDoesNotMatch: ... The Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:hunter2\n'",
 		`signed with Credential=AKIAIOSFODNN7EXAMPLE/20261121/eu-west-1/sqs/aws4_request, Signature=hunter2`,
 		`x-amz-security-token: hunter2`, `Get "http://h/?X-Amz-Signature=hunter2&X-Amz-Security-Token=hunter2": reset`,
 		"InvalidClientTokenId: the key ASIAIOSFODNN7EXAMPLE is not known", "dial http://key:hunter2@host/",
 	} {
-		got := clean(errors.New(s)).Error()
+		got := redactError(errors.New(s)).Error()
 		if strings.Contains(got, "hunter2") || strings.Contains(got, "IOSFODNN") {
 			t.Errorf("%q becomes %q", s, got)
 		}

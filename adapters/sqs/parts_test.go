@@ -16,8 +16,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused kept its slot for ever, and in a FIFO queue its group. Now the DLQ has it in parts.
-func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
+// A message that the DLQ refused kept its slot forever, and blocked its group in a FIFO queue. Now it goes to the DLQ
+// in parts.
+func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -26,23 +27,23 @@ func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
 				cfg := Config{Policy: steps(1, 2*time.Second), MaxInFlight: 1, MaxRetriesInFlight: 1, StateKeys: [][]byte{[]byte("sixteen bytes...")}}
 				c := b.start("one", queue, cfg, func(st redeliver.State, _ *message.Message) error {
 					if st.ID == "large" {
-						return fmt.Errorf("%w: %s", errDeclined, strings.Repeat("long ", 200))
+						return fmt.Errorf("%w: %s", errHandler, strings.Repeat("long ", 200))
 					}
 					return nil
 				})
 				dlq := strings.Replace(queue, "orders", "orders-dlq", 1)
 				b.fake.mu.Lock()
-				b.queues[dlq].attributes["MaximumMessageSize"] = "2048" // since the start
+				b.queues[dlq].attributes["MaximumMessageSize"] = "2048" // changed since the start
 				b.fake.mu.Unlock()
 				body := strings.Repeat("bödy", 1500)
 				b.put(queue, "large", body, group, map[string]any{"mine": map[string]any{"DataType": "String", "StringValue": "1"}})
 				b.put(queue, "neighbour", "v", group, nil)
-				b.after(time.Minute)
-				if len(b.ran("neighbour")) != 1 || len(b.in(queue)) != 0 {
-					t.Errorf("ran %v, %d are left", b.ran(""), len(b.in(queue)))
+				b.advance(time.Minute)
+				if len(b.ran("neighbour")) != 1 || len(b.messagesIn(queue)) != 0 {
+					t.Errorf("ran %v, %d are left", b.ran(""), len(b.messagesIn(queue)))
 				}
 				b.close(c)
-				joined, parts := "", b.in(dlq)
+				joined, parts := "", b.messagesIn(dlq)
 				for i, m := range parts {
 					st := m.state(t, queue)
 					want := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256([]byte(body)))
@@ -59,8 +60,8 @@ func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
 	}
 }
 
-// Parts fit into the DLQ whatever the message is, and their bodies make the message's.
-func TestPartsFitAndMakeTheBody(t *testing.T) {
+// Parts of any message fit into the DLQ, and their bodies join to the message's body.
+func TestPartsFitAndJoinToTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		st.Truncated = "1 sha256:00"
@@ -71,7 +72,7 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 			if attributes == nil {
 				attributes = make(map[string]types.MessageAttributeValue)
 			}
-			attributes[EncodedAttribute] = text(`{"body":"base64"}`)
+			attributes[EncodedAttribute] = textAttribute(`{"body":"base64"}`)
 			body = base64.StdEncoding.EncodeToString([]byte(body))
 		}
 		r := recordOfParts(body, attributes, nil)
@@ -79,8 +80,8 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 		want := string(r.publishedBody())
 		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
 		joined := ""
-		for _, o := range r.deadInParts(&st, size) {
-			if o.size() > size || o.body == "" || !legal(o.body) {
+		for _, o := range r.deadParts(&st, size) {
+			if o.size() > size || o.body == "" || !isValidText(o.body) {
 				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
 			}
 			part := recordOfParts(o.body, o.attributes, nil)

@@ -70,13 +70,13 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan(cfg *Config) *Plan {
 	p := &Plan{
-		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.reach(), MaxMessageSize: l.main.limit,
+		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.limit,
 		Notes: l.notes, NotChecked: l.unchecked,
 	}
 	for _, q := range l.queues() {
 		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), ARN: q.arn, Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
 		if !q.exists {
-			planned.Attributes = l.wants(cfg, q)
+			planned.Attributes = l.desiredAttributes(cfg, q)
 		}
 		p.Queues = append(p.Queues, planned)
 	}
@@ -85,23 +85,23 @@ func (l *layout) plan(cfg *Config) *Plan {
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	var listed bool
-	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.spend); !listed {
+	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.planDelay); !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	if l.main.fifo {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
-			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin anew; "+
+			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin again; "+
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
-		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits in hand, for at most %s since it was received",
+		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
 			l.main.limit, maxVisibility))
 	}
 	return p
 }
 
-// messages is about how many a queue holds.
+// messages returns the approximate number of messages in a queue.
 func (q *queue) messages() int64 {
 	if !q.exists {
 		return 0
@@ -117,10 +117,10 @@ func (q *queue) messages() int64 {
 	return sum
 }
 
-// spend says how a wait is spent: by which copies, each with its DelaySeconds.
-func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string) {
+// planDelay returns the copies in which a wait is spent, and a description.
+func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
 	if l.main.fifo {
-		return nil, "in hand, hidden from others (visibility timeout)"
+		return nil, "in the process, hidden from others (visibility timeout)"
 	}
 	left := d
 	for left >= time.Second {
@@ -144,7 +144,7 @@ func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string)
 	return hops, mechanism
 }
 
-// String returns the plan as a text for people.
+// String formats the plan for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	what := "standard"

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden texts anew")
 
-// The texts of plans. With -update they are written anew.
+// The test compares the texts of plans. The flag -update rewrites them.
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic  string
@@ -47,7 +47,7 @@ func TestPlans(t *testing.T) {
 				if len(b.queues) != before {
 					b.Error("the plan has created a queue")
 				}
-				if _, err := client.ready(b.Context(), c.topic); err != nil {
+				if _, err := client.provisionedLayout(b.Context(), c.topic); err != nil {
 					b.Fatal(err)
 				}
 				for _, q := range plan.Queues {
@@ -78,8 +78,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A queue that would cut retries short, or lose what waits, is refused.
-func TestQueuesThatAreRefused(t *testing.T) {
+// A queue is refused if it would cut retries short or lose waiting messages.
+func TestUnsuitableQueuesAreRefused(t *testing.T) {
 	redrive := func(to string, most string) string {
 		return `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:` + to + `","maxReceiveCount":` + most + `}`
 	}
@@ -113,7 +113,7 @@ func TestQueuesThatAreRefused(t *testing.T) {
 				c.before(b)
 				client := b.client(b.T, c.cfg)
 				if name == "a region" {
-					client.cfg.Endpoint = "" // with one of one's own any region will do
+					client.cfg.Endpoint = "" // a server of one's own accepts any region
 				}
 				_, err := client.Plan(b.Context(), c.queue)
 				wantProblems(b.T, name, err, c.want)
@@ -127,9 +127,9 @@ func TestQueuesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A queue that we create has our DLQ behind it; a DLQ keeps its messages for as long as SQS can, and hides what the
-// origin hides.
-func TestWhatIsCreated(t *testing.T) {
+// A queue that redeliver creates points to redeliver's DLQ. A DLQ keeps its messages for as long as SQS can, and is
+// encrypted like the origin.
+func TestAttributesOfCreatedQueues(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := b.client(b.T, Config{QueueAttributes: map[string]string{"KmsMasterKeyId": "alias/mine", "VisibilityTimeout": "60", "SqsManagedSseEnabled": "false"}})
 		if err := c.Subscriber().SubscribeInitialize("orders.fifo"); err != nil {
@@ -156,16 +156,16 @@ func TestWhatIsCreated(t *testing.T) {
 	})
 }
 
-// With Discard there is no DLQ, and nothing points to one. What is not retried is reported, and deleted.
-func TestDiscardMakesNoDLQ(t *testing.T) {
+// With Discard there is no DLQ, and nothing points to one. A message that is not retried is reported and deleted.
+func TestDiscardCreatesNoDLQ(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				c := b.start("p", queue, Config{DLQ: deadletter.Config{Discard: true}, Policy: steps(1, time.Second)}, decline)
+				c := b.start("p", queue, Config{DLQ: deadletter.Config{Discard: true}, Policy: steps(1, time.Second)}, failHandler)
 				b.put(queue, "a", "body", "g", nil)
-				b.after(time.Minute)
-				discarded := heard[redeliver.Discarded](b)
-				if len(discarded) != 1 || discarded[0].State.Reason != redeliver.ReasonExhausted || !errors.Is(discarded[0].Err, errDeclined) || len(heard[redeliver.DeadLettered](b)) > 0 {
+				b.advance(time.Minute)
+				discarded := eventsOf[redeliver.Discarded](b)
+				if len(discarded) != 1 || discarded[0].State.Reason != redeliver.ReasonExhausted || !errors.Is(discarded[0].Err, errHandler) || len(eventsOf[redeliver.DeadLettered](b)) > 0 {
 					b.Errorf("discarded: %+v", discarded)
 				}
 				p, err := c.Plan(b.Context(), queue)
@@ -186,7 +186,7 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 	}
 }
 
-func TestDiscardIsRefusedWithWhatNeedsADLQ(t *testing.T) {
+func TestDiscardIsRefusedWithDLQSettings(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		_, err := Open(b.Context(), b.config(Config{DLQ: deadletter.Config{Discard: true, Retention: time.Hour}, Names: Names{DLQ: func(string) string { return "dead" }}}))
 		if err == nil || !strings.Contains(err.Error(), "DLQ.Retention") || !strings.Contains(err.Error(), "Names.DLQ") {

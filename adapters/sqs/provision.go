@@ -19,14 +19,13 @@ func errNoRegion() error {
 	return ps.Err()
 }
 
-// look asks SQS for a queue. One that is not there has no URL, unless the address
-// was one.
-func (c *Client) look(ctx context.Context, a address) (*queue, error) {
+// findQueue asks SQS for a queue. A queue that does not exist has no URL, unless the address is one.
+func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
 	q := &queue{name: a.name, url: a.url, fifo: isFIFO(a.name)}
-	return q, c.lookAt(ctx, q, a)
+	return q, c.describeQueue(ctx, q, a)
 }
 
-func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
+func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 	if a.region != "" && c.cfg.Endpoint == "" && c.cfg.AWS.Region != "" && a.region != c.cfg.AWS.Region {
 		var ps redeliver.Problems
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
@@ -40,7 +39,7 @@ func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
 		}
 		out, err := c.api.GetQueueUrl(ctx, in)
 		switch {
-		case noQueue(err):
+		case isMissingQueue(err):
 			q.limit = limitOf(q, c.cfg.MaxMessageSize)
 			return nil
 		case err != nil:
@@ -52,20 +51,19 @@ func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
 		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	})
 	switch {
-	case noQueue(err):
-	case code(err) == "AccessDenied" || code(err) == "AccessDeniedException":
-		q.exists, q.unread = true, true
+	case isMissingQueue(err):
+	case errorCode(err) == "AccessDenied" || errorCode(err) == "AccessDeniedException":
+		q.exists, q.attributesDenied = true, true
 	case err != nil:
 		return errorOf("reading the attributes of queue", a.name, err)
 	default:
-		q.describe(out.Attributes)
+		q.setAttributes(out.Attributes)
 	}
 	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
 }
 
-// limitOf is how large a message of a queue may be: what is configured, or what
-// the queue says.
+// limitOf returns the largest message size of a queue: the configured one, the queue's own, or the default.
 func limitOf(q *queue, configured int) int {
 	switch {
 	case configured > 0 && q.limit > 0:
@@ -79,18 +77,18 @@ func limitOf(q *queue, configured int) int {
 	}
 }
 
-// survey looks at the queues of a topic and refuses what cannot be met, without
-// creating anything: all problems in one redeliver.ConfigError.
+// survey reads the queues of a topic and refuses what cannot work, without creating anything. It returns all problems
+// in one redeliver.ConfigError.
 func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.lookAt(ctx, l.main, a); err != nil {
+	if err := c.describeQueue(ctx, l.main, a); err != nil {
 		return nil, err
 	}
-	for _, q := range slices.Backward(l.beside()) {
-		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+	for _, q := range slices.Backward(l.ownQueues()) {
+		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +97,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 		switch {
 		case q.exists:
 		case c.cfg.NoProvisioning:
-			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(l.wants(&c.cfg, q)))
+			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(l.desiredAttributes(&c.cfg, q)))
 		case q.kind == mainQueue && a.url != "":
 			ps.Add("queue "+q.name, "missing", "must exist where a topic is its URL; name the queue to have it created")
 		}
@@ -111,50 +109,49 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	return l, nil
 }
 
-// provision creates the queues of a layout that are missing: those first to which
-// others point.
+// provision creates the missing queues of a layout. A queue that others point to comes first.
 func (c *Client) provision(ctx context.Context, l *layout) error {
 	for _, q := range slices.Backward(l.queues()) {
-		if err := c.create(ctx, l, q); err != nil {
+		if err := c.createQueue(ctx, l, q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// create creates a queue where it is missing. What is known of one that was there
-// is not changed: others read it.
-func (c *Client) create(ctx context.Context, l *layout, q *queue) error {
+// createQueue creates a queue if it is missing. It does not change the description of a queue that existed, because
+// others read it.
+func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {
 		_, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
 		})
-		if !noQueue(err) {
-			return nil // whatever else is wrong, it is not that the queue is missing
+		if !isMissingQueue(err) {
+			return nil // whatever else is wrong, the queue is not missing
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
 		}
 	}
-	wants := l.wants(&c.cfg, q)
-	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: wants})
+	attributes := l.desiredAttributes(&c.cfg, q)
+	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: attributes})
 	switch {
 	case err == nil:
-	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, code(err)):
-		// Another process was quicker, with other attributes, or it was there.
+	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, errorCode(err)):
+		// The queue exists with other attributes, perhaps because another process was faster.
 		if known {
 			return nil
 		}
-		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
 			return err
 		}
 		if q.url == "" {
-			return errorOf("creating queue", q.name, errors.New("it is there and it is not there; try again"))
+			return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
 		}
 		return nil
-	case code(err) == "QueueDeletedRecently":
-		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait so long: %w", err))
+	case errorCode(err) == "QueueDeletedRecently":
+		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))
 	default:
 		return errorOf("creating queue", q.name, err)
 	}
@@ -169,7 +166,7 @@ func (c *Client) create(ctx context.Context, l *layout, q *queue) error {
 		return errorOf("reading the attributes of queue", q.name, err)
 	}
 	q.limit = 0
-	q.describe(described.Attributes)
+	q.setAttributes(described.Attributes)
 	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
 }

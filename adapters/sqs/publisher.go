@@ -31,15 +31,15 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	q, err := p.client.target(ctx, topic)
+	q, err := p.client.publishQueue(ctx, topic)
 	if err != nil {
 		return err
 	}
 	var all []*sending
-	var nth []int // the places of all among the messages
+	var nth []int // the indexes of all in messages
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
-		o, err := p.prepare(topic, q, msg)
+		o, err := p.composeMessage(topic, q, msg)
 		if err != nil {
 			errs[i] = err
 			continue
@@ -56,14 +56,14 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	err = errors.Join(errs...)
-	if noQueue(err) {
-		p.client.forget(topic)
+	if isMissingQueue(err) {
+		p.client.forgetTopic(topic)
 	}
 	return err
 }
 
-// prepare makes what is sent for a message.
-func (p *Publisher) prepare(topic string, q *queue, msg *message.Message) (o outgoing, err error) {
+// composeMessage makes the outgoing message.
+func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message) (o outgoing, err error) {
 	cfg := &p.client.cfg
 	fail := func(err error) (outgoing, error) {
 		return outgoing{}, fmt.Errorf("sqs: message %s for %s: %w", msg.UUID, q.name, err)
@@ -75,8 +75,8 @@ func (p *Publisher) prepare(topic string, q *queue, msg *message.Message) (o out
 	if n := o.size(); n > q.limit {
 		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.limit))
 	}
-	if n := len(o.attributes); n > mostAttributes {
-		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, mostAttributes))
+	if n := len(o.attributes); n > maxAttributes {
+		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, maxAttributes))
 	}
 	if q.fifo {
 		o.group, o.dedup = q.name, msg.UUID
@@ -97,11 +97,11 @@ func (p *Publisher) prepare(topic string, q *queue, msg *message.Message) (o out
 	case q.fifo:
 		return fail(errors.New("a message for a FIFO queue cannot wait: SQS delays such a queue as a whole or not at all"))
 	}
-	return p.later(q, msg, o, due, now, fail)
+	return p.delayedCopy(q, msg, o, due, now, fail)
 }
 
-// later has a message wait, with its due time in an attribute of ours.
-func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
+// delayedCopy makes a copy that waits, with its due time in StateAttribute.
+func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
 	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}, keys: p.client.cfg.StateKeys}
 	id := msg.UUID
 	if uuid, ok := uuidOf(&rec.native); ok {
@@ -109,12 +109,12 @@ func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now t
 	}
 	st := redeliver.State{ID: engine.GivenID(id), Group: q.name, Origin: q.name, Due: due}
 	rec.messageID = st.ID
-	waiting, ok := rec.waiting(&st, q.limit)
+	waiting, ok := rec.waitingCopy(&st, q.limit)
 	if ok {
 		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
 		return waiting, nil
 	}
-	// It leaves no room: SQS alone can hold it, up to a quarter of an hour.
+	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
 	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
 	if due.Sub(now) > maxDelay {
 		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.limit, maxDelay))

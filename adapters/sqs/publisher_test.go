@@ -8,14 +8,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Of messages that are published together, one cannot be prepared, and one is not taken, which SQS says within a success.
-// Publish names them and has written the others; in a FIFO queue nothing behind the request that failed.
-func TestPublishNamesWhatIsNotWritten(t *testing.T) {
+// Of messages that are published together, one cannot be prepared, and SQS refuses another within a successful
+// answer. Publish names both and has written the others. In a FIFO queue it writes nothing after the failed request.
+func TestPublishNamesFailedMessages(t *testing.T) {
 	for queue, written := range map[string]int{"orders": 23, "orders.fifo": 9} {
 		inBubble(t, func(b *bubble) {
 			b.create(queue)
 			c := b.client(b.T, Config{})
-			b.failingEntries(func(_, _ string, e map[string]any) string {
+			b.setEntryFault(func(_, _ string, e map[string]any) string {
 				if e["MessageBody"] == "v3" {
 					return "InternalError"
 				}
@@ -36,7 +36,7 @@ func TestPublishNamesWhatIsNotWritten(t *testing.T) {
 					b.Errorf("%s: the error lacks %q: %v", queue, want, err)
 				}
 			}
-			if n := len(b.in(queue)); n != written {
+			if n := len(b.messagesIn(queue)); n != written {
 				b.Errorf("%s has %d messages, want %d", queue, n, written)
 			}
 			b.close(c)

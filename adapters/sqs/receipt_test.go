@@ -12,34 +12,34 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// show has the queue forget that its messages are hidden.
-func (b *bubble) show(queue string) {
+// makeAllVisible ends the visibility timeout of a queue's messages.
+func (b *bubble) makeAllVisible(queue string) {
 	for _, m := range b.queues[queue].messages {
 		m.visible = time.Now()
 	}
 }
 
-// A message comes again while it is being deleted. SQS says that a deletion with the old receipt has succeeded, and has
-// done nothing; others say that the receipt is invalid. It ran again then.
-func TestAMessageThatComesAgainWhileItIsDeleted(t *testing.T) {
+// A message that came again while it was being deleted ran again. SQS reports success for a deletion with the old
+// receipt, without effect; others say that the receipt is invalid.
+func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 	for _, mild := range []bool{false, true} {
 		t.Run(fmt.Sprint(mild), func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders")
-				b.mild = mild
+				b.acceptsOldReceipts = mild
 				var shown atomic.Bool
-				b.failing(func(action, _ string, _ map[string]any) *failure {
+				b.setFault(func(action, _ string, _ map[string]any) *failure {
 					if action != "DeleteMessageBatch" || shown.Swap(true) {
 						return nil
 					}
-					b.show("orders")
-					return &failure{slow: time.Second}
+					b.makeAllVisible("orders")
+					return &failure{delay: time.Second}
 				})
 				c := b.start("one", "orders", Config{}, succeed)
 				b.put("orders", "a", "v", "", nil)
-				b.after(5 * time.Minute)
+				b.advance(5 * time.Minute)
 				b.wantRunsOnce("a")
-				if n := len(b.in("orders")); n != 0 {
+				if n := len(b.messagesIn("orders")); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 				b.close(c)
@@ -48,18 +48,18 @@ func TestAMessageThatComesAgainWhileItIsDeleted(t *testing.T) {
 	}
 }
 
-// A message comes again while a heartbeat is under way, which fails because its receipt is old. The new one is valid: the
+// A message comes again during a heartbeat, which fails because its receipt is old. The new receipt is valid, so the
 // handler's context does not end.
-func TestAMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
+func TestMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		var shown atomic.Bool
-		b.failing(func(action, _ string, _ map[string]any) *failure {
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if action != "ChangeMessageVisibilityBatch" || shown.Swap(true) {
 				return nil
 			}
-			b.show("orders")
-			return &failure{slow: time.Second}
+			b.makeAllVisible("orders")
+			return &failure{delay: time.Second}
 		})
 		c := b.start("one", "orders", Config{}, func(_ redeliver.State, msg *message.Message) error {
 			select {
@@ -70,10 +70,10 @@ func TestAMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 			return nil
 		})
 		b.put("orders", "a", "v", "", nil)
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		b.wantRunsOnce("a")
-		if !shown.Load() || len(b.in("orders")) != 0 {
-			b.Errorf("%d are left; shown again: %t", len(b.in("orders")), shown.Load())
+		if !shown.Load() || len(b.messagesIn("orders")) != 0 {
+			b.Errorf("%d are left; shown again: %t", len(b.messagesIn("orders")), shown.Load())
 		}
 		b.close(c)
 	})

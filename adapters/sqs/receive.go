@@ -8,34 +8,32 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// SQS does not see that the client of a receive has gone: the next message that
-// comes within the receive's wait may be given to nobody, and is hidden for as long
-// as the receive has asked for (aws/aws-sdk-js, issue 2350). So a subscriber that
-// closes would have to wait for its receives, half of WaitTime on average and for
-// nothing as a rule; to wait for shorter ones costs requests all day, of every idle
-// process:
+// SQS does not notice that the client of a receive has gone. It may give the next message
+// within the receive's wait to nobody, and hides it for the receive's visibility timeout
+// (aws/aws-sdk-js, issue 2350). A subscriber that closes therefore has to wait for its
+// receives, or lose messages for that time. Short receives make that fast, but cost
+// requests in every idle process:
 //
 //	wait    receives an hour   close, at most
 //	 2 s         1,800              2 s
 //	 5 s           720              5 s
 //	10 s           360             10 s
 //
-// Therefore receives are short while messages come, when somebody is likely to lose
-// one, and are waited for. After a while without any they are long, are cut when the
-// subscriber closes, and hide what they bring only briefly, until it is here. On a
-// FIFO queue none is cut: a group would stand still, for nobody.
+// So receives are short while messages come, and Close waits for them. After a while
+// without messages they are long, Close cuts them, and they hide messages only briefly at
+// first. On a FIFO queue none is cut, because a lost message would block its group.
 const (
-	// quickWait is the longest wait of a receive that is waited for.
-	quickWait = 2 * time.Second
-	// briefly is for how long at most a longer receive hides what it brings; a
-	// heartbeat does the rest, before half of that is over.
-	briefly = 10 * time.Second
-	// leastPatience is how long the answer of a receive may take beyond its wait, at
-	// least: what it brings when nobody listens any more is hidden from all.
-	leastPatience = 5 * time.Second
+	// maxAwaitedWait is the longest wait of a receive that Close waits for.
+	maxAwaitedWait = 2 * time.Second
+	// maxShortVisibility bounds how long a longer receive hides its messages. A heartbeat extends it before half of
+	// it is over.
+	maxShortVisibility = 10 * time.Second
+	// minAnswerTimeout is the least time that the answer of a receive may take beyond its wait. Messages in an answer
+	// that nobody reads are hidden from all.
+	minAnswerTimeout = 5 * time.Second
 )
 
-// waitTime is the longest wait of a receive.
+// waitTime returns the longest wait of a receive.
 func (s *source) waitTime() time.Duration {
 	switch own := s.client.cfg.WaitTime; {
 	case own > 0:
@@ -47,39 +45,37 @@ func (s *source) waitTime() time.Duration {
 	}
 }
 
-// longer is how long a receive may wait that follows one which waited that long and
-// brought so many messages.
-func (s *source) longer(wait time.Duration, found int) time.Duration {
+// nextWait returns the wait of the receive after one that waited for wait and found this many messages.
+func (s *source) nextWait(wait time.Duration, found int) time.Duration {
 	if found > 0 {
-		wait = quickWait / 2
+		wait = maxAwaitedWait / 2
 	}
 	return min(2*wait, s.waitTime())
 }
 
-// mayBeCut reports whether a receive that waits so long is cut short when the
-// subscriber closes.
-func (s *source) mayBeCut(wait time.Duration) bool { return wait > quickWait && !s.queue.fifo }
+// isCutAtClose reports whether a receive with this wait is cut short when the subscriber closes.
+func (s *source) isCutAtClose(wait time.Duration) bool { return wait > maxAwaitedWait && !s.queue.fifo }
 
-// hides is for how long a receive hides what it brings.
-func (s *source) hides(wait time.Duration) time.Duration {
+// visibilityFor returns how long a receive with this wait hides its messages.
+func (s *source) visibilityFor(wait time.Duration) time.Duration {
 	visibility := s.client.cfg.VisibilityTimeout
-	if s.mayBeCut(wait) {
-		return min(visibility, briefly)
+	if s.isCutAtClose(wait) {
+		return min(visibility, maxShortVisibility)
 	}
 	return visibility
 }
 
-// receive is one request, which waits for messages.
-func (s *source) receive(most int, wait time.Duration) ([]types.Message, error) {
-	cfg, until := &s.client.cfg, s.receiving
-	if s.mayBeCut(wait) {
-		until = s.waiting
+// receive sends one receive request, which waits for messages.
+func (s *source) receive(maxMessages int, wait time.Duration) ([]types.Message, error) {
+	cfg, parent := &s.client.cfg, s.receiveCtx
+	if s.isCutAtClose(wait) {
+		parent = s.longReceiveCtx
 	}
-	ctx, cancel := context.WithTimeout(until, wait+max(cfg.SendTimeout, leastPatience))
+	ctx, cancel := context.WithTimeout(parent, wait+max(cfg.SendTimeout, minAnswerTimeout))
 	defer cancel()
 	out, err := s.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &s.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
-		VisibilityTimeout:           int32(s.hides(wait) / time.Second),
+		QueueUrl: &s.queue.url, MaxNumberOfMessages: int32(maxMessages), WaitTimeSeconds: int32(wait / time.Second),
+		VisibilityTimeout:           int32(s.visibilityFor(wait) / time.Second),
 		MessageAttributeNames:       []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	})

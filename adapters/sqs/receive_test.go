@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// timedClose closes a client, and tells how long that takes.
+// timedClose closes a client and sends how long that takes.
 func (b *bubble) timedClose(c *Client) <-chan time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() {
@@ -22,16 +22,16 @@ func (b *bubble) timedClose(c *Client) <-chan time.Duration {
 	return took
 }
 
-// A receive that is cut short may take messages. So Close lets those end that are under way while messages come, and all
-// of a FIFO queue, and what they bring is given back at once, a group in its order.
+// A receive that is cut short may lose messages. So Close waits for receives while messages come, and for all of a
+// FIFO queue. It makes their messages visible at once, a group in its order.
 func TestCloseWaitsForReceives(t *testing.T) {
 	for _, c := range []struct {
 		queue string
 		idle  time.Duration
 		most  time.Duration
 	}{
-		{"orders", time.Second, quickWait},
-		{"orders.fifo", time.Second, quickWait},
+		{"orders", time.Second, maxAwaitedWait},
+		{"orders.fifo", time.Second, maxAwaitedWait},
 		{"orders.fifo", time.Minute, defaultFIFOWaitTime},
 	} {
 		t.Run(fmt.Sprint(c.queue, " ", c.idle), func(t *testing.T) {
@@ -40,23 +40,23 @@ func TestCloseWaitsForReceives(t *testing.T) {
 				group := map[bool]string{true: "g"}[isFIFO(c.queue)]
 				b.put(c.queue, "first", "v", group, nil)
 				client := b.start("one", c.queue, Config{VisibilityTimeout: time.Hour}, succeed)
-				b.after(c.idle)
+				b.advance(c.idle)
 				closed := b.timedClose(client)
-				b.after(200 * time.Millisecond)
+				b.advance(200 * time.Millisecond)
 				for i := range 3 {
 					b.put(c.queue, fmt.Sprint("m", i), "v", group, nil)
 				}
 				if took := <-closed; took > c.most {
 					b.Errorf("closing took %s, want at most %s", took, c.most)
 				}
-				b.after(time.Minute)
-				if b.cut != 0 {
-					b.Errorf("%d receives were cut short", b.cut)
+				b.advance(time.Minute)
+				if b.abandoned != 0 {
+					b.Errorf("%d receives were cut short", b.abandoned)
 				}
 				if n := len(b.ran("")); n != 1 {
 					b.Errorf("%d messages ran, want the one from before Close", n)
 				}
-				for _, m := range b.in(c.queue) {
+				for _, m := range b.messagesIn(c.queue) {
 					if m.count > 1 || m.visible.After(time.Now()) {
 						b.Errorf("%s was received %d times, and is hidden for %s", m.id, m.count, time.Until(m.visible))
 					}
@@ -66,32 +66,32 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	}
 }
 
-// Close of a subscriber without work took as long as its receive waited, 10 s at every deploy. Now that is cut, and a
-// message that SQS gives it nevertheless is hidden for seconds, not for the visibility timeout, and no attempt.
-func TestCloseOfAnIdleSubscriberIsQuick(t *testing.T) {
+// Close of an idle subscriber took as long as its receive waited, 10 s at every deploy. Now the receive is cut. A
+// message that SQS still gives it stays hidden for seconds, not for the visibility timeout, and counts no attempt.
+func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		one := b.start("one", "orders", Config{VisibilityTimeout: time.Hour}, succeed)
-		b.after(time.Minute)
-		if took := <-b.timedClose(one); took > 100*time.Millisecond || b.cut != 1 {
-			b.Errorf("closing took %s, %d receives were cut short, want 1", took, b.cut)
+		b.advance(time.Minute)
+		if took := <-b.timedClose(one); took > 100*time.Millisecond || b.abandoned != 1 {
+			b.Errorf("closing took %s, %d receives were cut short, want 1", took, b.abandoned)
 		}
 		b.put("orders", "a", "v", "", nil)
-		b.after(time.Second)
-		if m := b.in("orders")[0]; m.count != 1 {
+		b.advance(time.Second)
+		if m := b.messagesIn("orders")[0]; m.count != 1 {
 			b.Fatalf("it was given to %d receives, want the one that was cut", m.count)
 		}
 		at := time.Since(b.began)
 		two := b.start("two", "orders", Config{}, succeed)
-		b.after(time.Minute)
-		if runs := b.ran("a"); len(runs) != 1 || runs[0].attempt != 1 || runs[0].at > at+briefly {
-			b.Errorf("ran %v, want once as attempt 1 within %s behind %s", runs, briefly, at)
+		b.advance(time.Minute)
+		if runs := b.ran("a"); len(runs) != 1 || runs[0].attempt != 1 || runs[0].at > at+maxShortVisibility {
+			b.Errorf("ran %v, want once as attempt 1 within %s behind %s", runs, maxShortVisibility, at)
 		}
 		b.close(two)
 	})
 }
 
-// As long as a handler runs, there is time for a receive to end by itself.
+// While a handler runs, a receive has time to end.
 func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -100,23 +100,23 @@ func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 			return nil
 		})
 		b.put("orders", "a", "v", "", nil)
-		b.after(50 * time.Second) // in the middle of a receive of 10 s
+		b.advance(50 * time.Second) // in the middle of a receive of 10 s
 		closed := b.timedClose(c)
-		b.after(500 * time.Millisecond)
+		b.advance(500 * time.Millisecond)
 		b.put("orders", "b", "v", "", nil)
-		b.after(time.Second)
-		if m := b.in("orders"); len(m) != 2 || m[1].count != 1 || m[1].visible.After(time.Now()) {
+		b.advance(time.Second)
+		if m := b.messagesIn("orders"); len(m) != 2 || m[1].count != 1 || m[1].visible.After(time.Now()) {
 			b.Errorf("b was received %d times and is hidden for %s, want once and given back", m[1].count, time.Until(m[1].visible))
 		}
-		if took := <-closed; took > 6*time.Second || b.cut != 0 {
-			b.Errorf("closing took %s, %d receives were cut short", took, b.cut)
+		if took := <-closed; took > 6*time.Second || b.abandoned != 0 {
+			b.Errorf("closing took %s, %d receives were cut short", took, b.abandoned)
 		}
 		b.wantRunsOnce("a")
 	})
 }
 
-// What a receive brings that may be cut short is hidden briefly. It is kept all the same, while it runs here.
-func TestAMessageOfALongReceiveIsKept(t *testing.T) {
+// A receive that may be cut short hides its messages briefly. They stay hidden while they run.
+func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		handler := func(redeliver.State, *message.Message) error {
@@ -125,34 +125,34 @@ func TestAMessageOfALongReceiveIsKept(t *testing.T) {
 		}
 		one := b.start("one", "orders", Config{VisibilityTimeout: time.Hour}, handler)
 		two := b.start("two", "orders", Config{VisibilityTimeout: time.Hour}, handler)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.put("orders", "a", "v", "", nil)
-		b.after(time.Second)
-		if left := time.Until(b.in("orders")[0].visible); left > briefly {
-			b.Errorf("it is hidden for %s at first, want %s", left, briefly)
+		b.advance(time.Second)
+		if left := time.Until(b.messagesIn("orders")[0].visible); left > maxShortVisibility {
+			b.Errorf("it is hidden for %s at first, want %s", left, maxShortVisibility)
 		}
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		b.wantRunsOnce("a")
 		if n := b.count("ChangeMessageVisibilityBatch"); n != 1 {
 			b.Errorf("%d heartbeats, want 1", n)
 		}
 		b.close(one)
 		b.close(two)
-		if n := len(b.in("orders")); n != 0 {
+		if n := len(b.messagesIn("orders")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
 }
 
-// What an idle subscription costs.
+// The test counts the requests of an idle subscription.
 func TestRequestsOfAnIdleSubscriber(t *testing.T) {
 	for queue, want := range map[string]time.Duration{"orders": defaultWaitTime, "orders.fifo": defaultFIFOWaitTime} {
 		inBubble(t, func(b *bubble) {
 			b.create(queue)
 			c := b.start("one", queue, Config{}, succeed)
-			b.after(time.Minute)
+			b.advance(time.Minute)
 			before := b.count("ReceiveMessage")
-			b.after(time.Hour)
+			b.advance(time.Hour)
 			if n, most := b.count("ReceiveMessage")-before, int(time.Hour/want)+1; n > most {
 				b.Errorf("%s: %d receives in an hour, want at most %d", queue, n, most)
 			}
@@ -167,13 +167,13 @@ func TestCloseCutsALongReceive(t *testing.T) {
 		inBubble(t, func(b *bubble) {
 			b.create(queue)
 			c := b.start("one", queue, Config{WaitTime: 20 * time.Second, DrainTimeout: 3 * time.Second}, succeed)
-			b.after(time.Minute)
+			b.advance(time.Minute)
 			begun := time.Now()
 			if err := c.Close(context.Background()); err != nil {
 				b.Error(err)
 			}
-			if took := time.Since(begun); took < want || took > want+time.Second || b.cut != 1 {
-				b.Errorf("%s: closing took %s, want %s; %d receives were cut, want 1", queue, took, want, b.cut)
+			if took := time.Since(begun); took < want || took > want+time.Second || b.abandoned != 1 {
+				b.Errorf("%s: closing took %s, want %s; %d receives were cut, want 1", queue, took, want, b.abandoned)
 			}
 		})
 	}

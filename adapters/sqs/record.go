@@ -23,27 +23,26 @@ const (
 	dedupID       = string(types.MessageSystemAttributeNameMessageDeduplicationId)
 )
 
-// native is SQS's own message, embedded beside a method Message.
+// native is SQS's own message. The alias lets record embed it and have a method Message.
 type native = types.Message
 
-// record is a message as the handler sees it first: redeliver's own attribute is
-// cut off, and what travelled inside it is back. It has no receipt handle: to
-// delete it is the source's to do.
+// record is a message as the handler sees it first: without redeliver's attribute, and with the attributes that
+// travelled inside it. It has no receipt handle, because only the source deletes messages.
 type record struct {
 	native
-	current   string // MessageId of the copy in hand
-	messageID string // of the first delivery, where that is known
+	current   string // MessageId of the received copy
+	messageID string // of the first delivery, if known
 	marshaler Marshaler
 	keys      stateKeys
-	// How often it was written anew because it had come back often, and what a copy says of that.
+	// How often it was rewritten because it came back often, and the number for the next copy.
 	copies, copiesNext int
-	part               string // of a body that is too large for the DLQ: 2/3
-	// Of a message that is read from a DLQ: the state with which it lay there, and its attributes there, which copies keep.
+	part               string // of a body that is too large for the DLQ, such as 2/3
+	// Of a message that is read from a DLQ: the state that it had there, and its attributes there, which copies keep.
 	deadLetter *redeliver.State
 	copied     map[string]types.MessageAttributeValue
 }
 
-// Get is an attribute's value as a text; "" where there is none.
+// Get returns an attribute's value as text, or "".
 func (r *record) Get(name string) string {
 	v, ok := r.MessageAttributes[name]
 	if ok && v.StringValue == nil {
@@ -52,8 +51,8 @@ func (r *record) Get(name string) string {
 	return aws.ToString(v.StringValue)
 }
 
-// ownEnd is the end that the message names.
-func (r *record) ownEnd() time.Time {
+// ownExpiry returns the expiry that the message itself names.
+func (r *record) ownExpiry() time.Time {
 	if r.deadLetter != nil {
 		return time.Time{}
 	}
@@ -61,12 +60,11 @@ func (r *record) ownEnd() time.Time {
 	return at
 }
 
-// newRecord takes a received message apart: what is the user's, and what is ours,
-// which is nil where nothing of it is believed.
+// newRecord separates a received message into the user's part and redeliver's, which is nil if none is trusted.
 func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKeys) (record, *carried) {
 	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler, keys: keys}
 	r.ReceiptHandle, r.messageID = nil, r.current
-	c := stateOf(&r.native, queue, keys)
+	c := detachState(&r.native, queue, keys)
 	if c == nil {
 		return r, nil
 	}
@@ -79,7 +77,8 @@ func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKe
 	return r, c
 }
 
-// readDeadLetter takes the state of a DLQ off a message that was read from there. Of a state of another DLQ nothing is believed.
+// readDeadLetter removes the state of a DLQ from a message that is read from there. It ignores the state of another
+// DLQ.
 func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	a, ok := r.MessageAttributes[StateAttribute]
 	if !ok || a.StringValue == nil || !r.keys.verify(*a.StringValue, aws.ToString(r.Body)) {
@@ -97,7 +96,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	}
 	r.deadLetter, r.copied = dead, r.MessageAttributes
 	r.MessageAttributes = maps.Clone(r.MessageAttributes)
-	c.takeOff(&r.native)
+	c.detach(&r.native)
 	if c.messageID != "" {
 		r.messageID = c.messageID
 	} else if _, named := uuidOf(&r.native); !named && dead.ID != "" {
@@ -107,7 +106,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	return found
 }
 
-// stateID is the message's id, which the DLQ's state has where the message is read from a DLQ.
+// stateID returns the message's id. A message that is read from a DLQ has the one of the DLQ's state.
 func (r *record) stateID() string {
 	if r.deadLetter != nil && r.deadLetter.ID != "" {
 		return r.deadLetter.ID
@@ -115,7 +114,7 @@ func (r *record) stateID() string {
 	return idOf(&r.native)
 }
 
-// attributes are those that copies have.
+// attributes returns the attributes that copies get.
 func (r *record) attributes() map[string]types.MessageAttributeValue {
 	if r.copied != nil {
 		return r.copied
@@ -123,8 +122,8 @@ func (r *record) attributes() map[string]types.MessageAttributeValue {
 	return r.MessageAttributes
 }
 
-// first says under which MessageId the message came first, and when it was sent.
-func (r *record) first(c *carried, st *redeliver.State) {
+// setFirstDelivery restores the MessageId and send time of the first delivery.
+func (r *record) setFirstDelivery(c *carried, st *redeliver.State) {
 	_, named := uuidOf(&r.native)
 	switch {
 	case c.messageID != "":
@@ -138,7 +137,7 @@ func (r *record) first(c *carried, st *redeliver.State) {
 	}
 }
 
-// uuidOf is Watermill's UUID of a message, if it has one.
+// uuidOf returns Watermill's UUID of a message.
 func uuidOf(m *types.Message) (uuid string, ok bool) {
 	a, ok := m.MessageAttributes[UUIDAttribute]
 	if !ok || a.StringValue == nil || *a.StringValue == "" {
@@ -147,7 +146,7 @@ func uuidOf(m *types.Message) (uuid string, ok bool) {
 	return *a.StringValue, true
 }
 
-// idOf is the id of a message: Watermill's UUID, or the MessageId.
+// idOf returns the id of a message: Watermill's UUID, or the MessageId.
 func idOf(m *types.Message) string {
 	if uuid, ok := uuidOf(m); ok {
 		return engine.GivenID(uuid)
@@ -155,8 +154,8 @@ func idOf(m *types.Message) string {
 	return limits.ShortID(aws.ToString(m.MessageId))
 }
 
-// sent is when a message was sent, to the millisecond.
-func sent(m *types.Message) time.Time {
+// sentAt returns when a message was sent, to the millisecond.
+func sentAt(m *types.Message) time.Time {
 	ms, err := strconv.ParseInt(m.Attributes[sentTimestamp], 10, 64)
 	if err != nil || ms <= 0 {
 		return time.Time{}
@@ -164,8 +163,8 @@ func sent(m *types.Message) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// received is how often a message was delivered, this time included.
-func received(m *types.Message) int {
+// receiveCountOf returns how often a message was delivered, including this time.
+func receiveCountOf(m *types.Message) int {
 	n, err := strconv.Atoi(m.Attributes[receiveCount])
 	if err != nil || n < 1 {
 		return 1
@@ -173,8 +172,8 @@ func received(m *types.Message) int {
 	return n
 }
 
-// strangers reports attributes of a message that are called like ours and are its own.
-func strangers(m *types.Message) []redeliver.Finding {
+// foreignAttributes reports attributes that have redeliver's names but belong to the message.
+func foreignAttributes(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -185,7 +184,7 @@ func strangers(m *types.Message) []redeliver.Finding {
 	return found
 }
 
-// publishedBody is the body as its publisher had it.
+// publishedBody returns the body as its publisher had it.
 func (r *record) publishedBody() []byte {
 	body := []byte(aws.ToString(r.native.Body))
 	e, _ := encodedOf(&r.native)

@@ -12,40 +12,40 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// redrivePolicy is SQS's own way to a DLQ.
+// redrivePolicy is a queue's RedrivePolicy, SQS's own mechanism for DLQs.
 type redrivePolicy struct {
-	Target string      `json:"deadLetterTargetArn"`
-	Most   json.Number `json:"maxReceiveCount"`
+	Target      string      `json:"deadLetterTargetArn"`
+	MaxReceives json.Number `json:"maxReceiveCount"`
 }
 
-func (q *queue) redrivePolicy() (p redrivePolicy, most int, ok bool) {
+func (q *queue) redrivePolicy() (p redrivePolicy, maxReceives int, ok bool) {
 	raw := q.attributes["RedrivePolicy"]
 	if raw == "" || json.Unmarshal([]byte(raw), &p) != nil {
 		return p, 0, false
 	}
-	most, err := strconv.Atoi(p.Most.String())
-	return p, most, err == nil
+	maxReceives, err := strconv.Atoi(p.MaxReceives.String())
+	return p, maxReceives, err == nil
 }
 
-// check refuses what would cut retries short, and notes what is worth knowing.
+// check refuses settings that would cut retries short, and adds notes.
 func (l *layout) check(ps *redeliver.Problems) {
 	for _, q := range l.queues() {
-		if q.unread {
+		if q.attributesDenied {
 			l.unchecked = append(l.unchecked, fmt.Sprintf("the attributes of %s (sqs:GetQueueAttributes is denied)", q.name))
 		}
 	}
-	for _, q := range slices.Backward(l.beside()) {
-		if q.exists && !q.unread && l.main.exists && q.limit < l.main.limit {
+	for _, q := range slices.Backward(l.ownQueues()) {
+		if q.exists && !q.attributesDenied && l.main.exists && q.limit < l.main.limit {
 			ps.Add("queue "+q.name, q.limit, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.limit, l.main.name))
 		}
 		switch {
 		case !q.exists || q.retention == 0:
-		case q == l.dlq && l.kept > 0:
-			if q.retention != l.kept {
-				ps.Add("queue "+q.name, q.retention, fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.kept))
+		case q == l.dlq && l.dlqRetention > 0:
+			if q.retention != l.dlqRetention {
+				ps.Add("queue "+q.name, q.retention, fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.dlqRetention))
 			}
-		case q.retention < longestRetention:
-			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.name, q.retention, longestRetention))
+		case q.retention < maxRetention:
+			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.name, q.retention, maxRetention))
 		}
 	}
 	l.checkRetention(ps)
@@ -61,9 +61,9 @@ func (l *layout) check(ps *redeliver.Problems) {
 	}
 	if l.main.delay > 0 {
 		if l.main.fifo {
-			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait in hand and are not delayed by that", l.main.name, l.main.delay))
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait hidden and are not delayed by that", l.main.name, l.main.delay))
 		} else {
-			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry names its own delay, which is 1 s at least there", l.main.name, l.main.delay))
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry has its own delay, which is at least 1 s there", l.main.name, l.main.delay))
 		}
 	}
 }
@@ -74,20 +74,20 @@ func (l *layout) checkRetention(ps *redeliver.Problems) {
 	if q.retention == 0 {
 		return
 	}
-	wait, rule := min(l.longest, maxDelay), "the longest wait of one copy"
+	wait, rule := min(l.longestWait, maxDelay), "the longest wait of one copy"
 	if q.fifo {
-		wait, rule = l.all, "all waits together: a message keeps its age"
+		wait, rule = l.totalWait, "all waits together: a message keeps its age"
 	}
 	if q.retention <= wait {
 		ps.Add("queue "+q.name, q.retention, fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
 	}
 }
 
-// checkRedrive says how a queue's own RedrivePolicy and ours work together.
+// checkRedrive checks a queue's own RedrivePolicy.
 func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
-	p, most, ok := q.redrivePolicy()
+	p, maxReceives, ok := q.redrivePolicy()
 	if !ok {
-		if q.kind == mainQueue && !q.unread && l.dlq != nil {
+		if q.kind == mainQueue && !q.attributesDenied && l.dlq != nil {
 			l.notes = append(l.notes, fmt.Sprintf("%s has no RedrivePolicy, and needs none: redeliver writes to %s itself", q.name, l.dlq.name))
 		}
 		return
@@ -96,19 +96,19 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	if isFIFO(target) != q.fifo {
 		ps.Add("queue "+q.name, "RedrivePolicy to "+target, "must point to a queue of its own kind: FIFO to FIFO, standard to standard")
 	}
-	least, why := minReceives, "a message that comes back is written anew before SQS takes it away"
+	minReceiveCount, why := minReceives, "a message that comes back is rewritten before SQS moves it away"
 	switch {
 	case q.kind == suspectQueue:
-		least, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"
+		minReceiveCount, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"
 	case q.fifo:
-		least = max(0, l.policy.MaxRetries) + 1 + 3
+		minReceiveCount = max(0, l.policy.MaxRetries) + 1 + 3
 		why = "MaxRetries+1 attempts, and 3 more receives for restarts"
 	}
-	if most < least {
-		ps.Add("queue "+q.name, fmt.Sprintf("maxReceiveCount %d", most), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", least, why))
+	if maxReceives < minReceiveCount {
+		ps.Add("queue "+q.name, fmt.Sprintf("maxReceiveCount %d", maxReceives), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", minReceiveCount, why))
 		return
 	}
-	if q.kind != mainQueue || most >= mostReceives && l.dlq != nil && target == l.dlq.name {
+	if q.kind != mainQueue || maxReceives >= maxReceiveCount && l.dlq != nil && target == l.dlq.name {
 		return
 	}
 	restart := "each retry is a new message, so that only restarts and crashes count as receives"
@@ -116,10 +116,10 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 		restart = "a retry is no receive while its process lives; each restart is one"
 	}
 	l.notes = append(l.notes, fmt.Sprintf(
-		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, most, target, restart))
+		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, maxReceives, target, restart))
 }
 
-// textOf is attributes as a text, in order.
+// textOf formats attributes in order.
 func textOf(attributes map[string]string) string {
 	parts := make([]string, 0, len(attributes))
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
@@ -128,8 +128,8 @@ func textOf(attributes map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// reach is the longest wait that a handler may ask for.
-func (l *layout) reach() time.Duration {
+// maxHandlerWait returns the longest wait that a handler may ask for.
+func (l *layout) maxHandlerWait() time.Duration {
 	if l.main.fifo {
 		return maxVisibility
 	}

@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// moveLinger is how long a copy that moves on waits for others: at 500 a
-	// second that fills a request. Its due time is absolute, so it adds nothing.
+	// moveLinger is how long a copy waits for others: at 500 a second that fills a request. Due times are absolute,
+	// so it adds no delay.
 	moveLinger = 20 * time.Millisecond
-	// publishLinger is the same for what a service publishes, which it waits for.
+	// publishLinger is the same for publishes, whose callers wait for the result.
 	publishLinger = time.Millisecond
 	sendWorkers   = 16
 )
 
-// sender writes messages to one queue, ten in a request where there are so many.
+// sender writes messages to one queue, up to ten in a request.
 type sender struct {
 	api     *sqs.Client
 	queue   *queue
 	batches *batcher[*sending]
 }
 
-// sending is one message on its way.
+// sending is a message that is being sent.
 type sending struct {
 	outgoing
-	ctx   context.Context
-	taken atomic.Bool // by a request, or by the end of ctx
-	done  chan error  // buffered
-	told  func(error) // in the place of done
+	ctx      context.Context
+	claimed  atomic.Bool // by a request, or by the end of ctx
+	done     chan error  // buffered
+	onResult func(error) // used instead of done
 }
 
-// answer says what became of a message.
-func (m *sending) answer(err error) {
-	if m.told != nil {
-		m.told(err)
+// report reports the result of sending a message.
+func (m *sending) report(err error) {
+	if m.onResult != nil {
+		m.onResult(err)
 		return
 	}
 	m.done <- err
@@ -52,39 +52,38 @@ func (m *sending) answer(err error) {
 
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	s := &sender{api: api, queue: q}
-	// The bound of one message is that of a request too.
-	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.write)
+	// The limit of one message is the limit of a request too.
+	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.sendBatch)
 	return s
 }
 
-// post writes a message. told is called, from another goroutine, with nil when SQS has it. When it does not, the message may be
-// there all the same: an answer may have got lost.
-func (s *sender) post(ctx context.Context, o outgoing, told func(error)) {
-	s.batches.add(&sending{outgoing: o, ctx: ctx, told: told})
+// post writes a message and calls onResult from another goroutine, with nil when SQS has the message. After an error
+// SQS may have it too, because the answer may be lost.
+func (s *sender) post(ctx context.Context, o outgoing, onResult func(error)) {
+	s.batches.add(&sending{outgoing: o, ctx: ctx, onResult: onResult})
 }
 
-// await returns what became of a message.
+// await returns the result of sending a message.
 func (s *sender) await(m *sending) error {
 	select {
 	case err := <-m.done:
 		return err
 	case <-m.ctx.Done():
-		if m.taken.CompareAndSwap(false, true) {
-			return s.late(m)
+		if m.claimed.CompareAndSwap(false, true) {
+			return s.lateError(m)
 		}
 		return <-m.done // the request ends with ctx
 	}
 }
 
-func (s *sender) late(m *sending) error {
+func (s *sender) lateError(m *sending) error {
 	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 }
 
-// sendAll writes messages, to a FIFO queue one request after another, and returns what
-// became of each.
+// sendAll writes messages and returns the result of each. For a FIFO queue it sends one request after another.
 func (s *sender) sendAll(all []*sending) []error {
 	if s.queue.fifo {
-		s.inOrder(all)
+		s.sendInOrder(all)
 	} else {
 		for _, m := range all {
 			s.batches.add(m)
@@ -97,14 +96,14 @@ func (s *sender) sendAll(all []*sending) []error {
 	return errs
 }
 
-// inOrder sends messages, as many in a request as it takes. Behind one that failed
-// nothing more of its group is sent: it would overtake it.
-func (s *sender) inOrder(all []*sending) {
+// sendInOrder sends messages, as many as possible in each request. After a failure it sends no later message of that
+// group, which would overtake the failed one.
+func (s *sender) sendInOrder(all []*sending) {
 	broken := make(map[string]error)
 	for len(all) > 0 {
 		n, bytes := 0, 0
 		var batch []*sending
-		for n < len(all) && len(batch) < batchMost {
+		for n < len(all) && len(batch) < maxBatch {
 			m := all[n]
 			if err := broken[m.group]; err != nil {
 				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
@@ -117,8 +116,8 @@ func (s *sender) inOrder(all []*sending) {
 			batch = append(batch, m)
 			n++
 		}
-		sent := slices.Clone(batch) // write uses it up
-		s.write(batch)
+		sent := slices.Clone(batch) // sendBatch modifies its slice
+		s.sendBatch(batch)
 		for _, m := range sent {
 			err := <-m.done
 			if err != nil && !errors.Is(err, driver.ErrRefused) {
@@ -130,17 +129,17 @@ func (s *sender) inOrder(all []*sending) {
 	}
 }
 
-// write sends one request and tells each message what became of it: that SQS
-// answered 200 says nothing of a single one.
-func (s *sender) write(all []*sending) {
+// sendBatch sends one request and reports the result of each message. A status of 200 does not mean that every
+// message was accepted.
+func (s *sender) sendBatch(all []*sending) {
 	batch := all[:0]
 	var end time.Time
 	for _, m := range all {
-		if !m.taken.CompareAndSwap(false, true) {
+		if !m.claimed.CompareAndSwap(false, true) {
 			continue
 		}
 		if m.ctx.Err() != nil {
-			m.answer(s.late(m))
+			m.report(s.lateError(m))
 			continue
 		}
 		batch = append(batch, m)
@@ -158,8 +157,8 @@ func (s *sender) write(all []*sending) {
 		defer cancel()
 	}
 	results, err := s.request(ctx, batch)
-	if err != nil && len(batch) > 1 && together(err) {
-		for i, m := range batch { // each by itself
+	if err != nil && len(batch) > 1 && mayConcernOneEntry(err) {
+		for i, m := range batch { // one by one
 			if one, err := s.request(ctx, []*sending{m}); err != nil {
 				results[i] = err
 			} else {
@@ -168,11 +167,11 @@ func (s *sender) write(all []*sending) {
 		}
 	}
 	for i, m := range batch {
-		m.answer(s.failed(results[i]))
+		m.report(s.sendError(results[i]))
 	}
 }
 
-// request is one request, and what became of each message. err is of the whole.
+// request sends one request and returns the result of each message. err concerns the whole request.
 func (s *sender) request(ctx context.Context, batch []*sending) (results []error, err error) {
 	in := &sqs.SendMessageBatchInput{QueueUrl: &s.queue.url, Entries: make([]types.SendMessageBatchRequestEntry, len(batch))}
 	for i, m := range batch {
@@ -180,7 +179,7 @@ func (s *sender) request(ctx context.Context, batch []*sending) (results []error
 	}
 	out, err := s.api.SendMessageBatch(ctx, in)
 	return entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed { // first: a failure that is told of is one
+		for _, f := range out.Failed { // first, because a reported failure wins
 			done(f.Id, failedEntry(f))
 		}
 		for _, ok := range out.Successful {
@@ -189,20 +188,20 @@ func (s *sender) request(ctx context.Context, batch []*sending) (results []error
 	}), err
 }
 
-// failed is the error of a message that was not sent; nil for nil.
-func (s *sender) failed(err error) error {
+// sendError returns the error of a message that was not sent; nil for nil.
+func (s *sender) sendError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case refused(err):
+	case isRefused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, errorOf("sending to", s.queue.name, err))
 	default:
 		return errorOf("sending to", s.queue.name, err)
 	}
 }
 
-// entry is the message in a request. The queue's own delay is taken where a message
-// names none, and none cannot be named.
+// entry returns the message as an entry of a request. DelaySeconds 0 means the queue's own delay, so a copy that
+// should not wait gets 1.
 func (m *sending) entry(id string, q *queue) types.SendMessageBatchRequestEntry {
 	e := types.SendMessageBatchRequestEntry{
 		Id: &id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,

@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-var errDeclined = errors.New("card declined")
+var errHandler = errors.New("card declined")
 
 // run is one attempt.
 type run struct {
@@ -40,14 +40,14 @@ type bubble struct {
 	mu     sync.Mutex
 	runs   []run
 	events []redeliver.Event
-	load   func() redeliver.Load // of the subscription that began last; nil when it has ended
+	load   func() redeliver.Load // of the latest subscription; nil when it has ended
 }
 
 func inBubble(t *testing.T, test func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{T: t, fake: newFake(), began: time.Now()}
-		defer b.deserted.Wait()
+		defer b.abandonedReceives.Wait()
 		test(b)
 	})
 }
@@ -58,7 +58,7 @@ func (b *bubble) Event(e redeliver.Event) {
 	b.events = append(b.events, e)
 }
 
-// start reads a queue with a handler, until it is closed.
+// start reads a queue with a handler until the client is closed.
 func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver.State, msg *message.Message) error) *Client {
 	b.Helper()
 	cfg.Sink = b
@@ -67,7 +67,7 @@ func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver
 	return c
 }
 
-// read has a client read a queue.
+// read reads a queue with an existing client.
 func (b *bubble) read(c *Client, name, queue string, handler func(st redeliver.State, msg *message.Message) error) {
 	b.Helper()
 	in, err := c.Subscriber().Subscribe(context.Background(), queue)
@@ -105,8 +105,8 @@ func (b *bubble) close(c *Client) {
 	}
 }
 
-// after lets virtual time pass.
-func (b *bubble) after(d time.Duration) {
+// advance advances virtual time.
+func (b *bubble) advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 	synctest.Wait()
@@ -123,8 +123,7 @@ func (b *bubble) ran(id string) (all []run) {
 	return all
 }
 
-// wantRuns checks a message's attempts and when they began, to the second that
-// SQS counts in.
+// wantRuns checks a message's attempts and their start times, to the second.
 func (b *bubble) wantRuns(id string, at ...time.Duration) {
 	b.Helper()
 	runs := b.ran(id)
@@ -138,7 +137,7 @@ func (b *bubble) wantRuns(id string, at ...time.Duration) {
 	}
 }
 
-func heard[E redeliver.Event](b *bubble) (all []E) {
+func eventsOf[E redeliver.Event](b *bubble) (all []E) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.events {
@@ -153,10 +152,10 @@ func steps(retries int, delays ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Steps(delays...)}
 }
 
-func decline(redeliver.State, *message.Message) error { return errDeclined }
-func succeed(redeliver.State, *message.Message) error { return nil }
+func failHandler(redeliver.State, *message.Message) error { return errHandler }
+func succeed(redeliver.State, *message.Message) error     { return nil }
 
-// create makes a queue as its owner would.
+// create creates a queue as its owner would.
 func (b *bubble) create(name string, attributes ...string) {
 	b.fake.mu.Lock()
 	defer b.fake.mu.Unlock()
@@ -170,25 +169,25 @@ func (b *bubble) create(name string, attributes ...string) {
 	b.queues[name] = q
 }
 
-// A wait of 40 minutes is three copies, and every one is deleted when the next is there.
+// A wait of 40 minutes takes three copies, and each is deleted when the next one exists.
 func TestHopsKeepTheDueTime(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
-		c := b.start("one", "orders", Config{Policy: steps(2, 40*time.Minute+300*time.Millisecond, 95*time.Second)}, decline)
+		c := b.start("one", "orders", Config{Policy: steps(2, 40*time.Minute+300*time.Millisecond, 95*time.Second)}, failHandler)
 		b.put("orders", "a", "v", "", nil)
-		b.after(20 * time.Minute)
-		if n := len(b.in("orders")); n != 1 {
+		b.advance(20 * time.Minute)
+		if n := len(b.messagesIn("orders")); n != 1 {
 			b.Errorf("%d copies wait, want 1", n)
 		}
-		b.after(40 * time.Minute)
+		b.advance(40 * time.Minute)
 		b.wantRuns("a", 0, 40*time.Minute+300*time.Millisecond, 41*time.Minute+35300*time.Millisecond)
-		if n := len(heard[redeliver.Hopped](b)); n != 2 {
+		if n := len(eventsOf[redeliver.Hopped](b)); n != 2 {
 			b.Errorf("%d hops, want 2", n)
 		}
 		b.close(c)
-		dead := b.in("orders-dlq")
-		if len(b.in("orders")) != 0 || len(dead) != 1 || dead[0].body != "v" {
-			b.Fatalf("orders has %d, its DLQ %v", len(b.in("orders")), dead)
+		dead := b.messagesIn("orders-dlq")
+		if len(b.messagesIn("orders")) != 0 || len(dead) != 1 || dead[0].body != "v" {
+			b.Fatalf("orders has %d, its DLQ %v", len(b.messagesIn("orders")), dead)
 		}
 		if st := dead[0].state(t, "orders"); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 || !st.Source.Timestamp.Equal(b.began) || st.ID != "a" {
 			b.Errorf("the dead letter says %+v", st)
@@ -196,13 +195,13 @@ func TestHopsKeepTheDueTime(t *testing.T) {
 	})
 }
 
-// What SQS answers with 200 may have failed: of each batch one entry fails once, and one deletion many times. Nothing is
-// lost, and nothing runs for it again.
-func TestEntriesThatFailAreTriedAgain(t *testing.T) {
+// An entry of a successful request may have failed: one entry of each batch fails once, and one deletion many times.
+// Nothing is lost, and nothing runs again.
+func TestFailedEntriesAreRepeated(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		tries := map[string]int{}
-		b.failingEntries(func(action, _ string, e map[string]any) string {
+		b.setEntryFault(func(action, _ string, e map[string]any) string {
 			key := action + " " + fmt.Sprint(e["MessageBody"], e["ReceiptHandle"])
 			tries[key]++
 			if action != "ChangeMessageVisibilityBatch" && tries[key] <= 2+len(key)%4 {
@@ -210,45 +209,45 @@ func TestEntriesThatFailAreTriedAgain(t *testing.T) {
 			}
 			return ""
 		})
-		c := b.start("one", "orders", Config{Policy: steps(1, 2*time.Second)}, decline)
-		b.failingEntriesOff(func() {
+		c := b.start("one", "orders", Config{Policy: steps(1, 2*time.Second)}, failHandler)
+		b.withoutEntryFaults(func() {
 			for i := range 30 {
 				b.put("orders", fmt.Sprint("m", i), fmt.Sprint("v", i), "", nil)
 			}
 		})
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		for i := range 30 {
 			if runs := b.ran(fmt.Sprint("m", i)); len(runs) != 2 {
 				b.Errorf("m%d ran %v, want twice", i, runs)
 			}
 		}
 		b.close(c)
-		if n, dead := len(b.in("orders")), len(b.in("orders-dlq")); n != 0 || dead != 30 {
+		if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 30 {
 			b.Errorf("%d are left, %d are dead", n, dead)
 		}
 	})
 }
 
-func (b *bubble) failingEntriesOff(do func()) {
+func (b *bubble) withoutEntryFaults(do func()) {
 	b.fake.mu.Lock()
 	was := b.entry
 	b.fake.mu.Unlock()
-	b.failingEntries(nil)
+	b.setEntryFault(nil)
 	do()
-	b.failingEntries(was)
+	b.setEntryFault(was)
 }
 
-// A server that fails in all the ways that it has, for minutes: 500, throttling, expired credentials, a broken
-// connection, and requests that were done although their answers got lost.
-func TestABadServerLosesNothing(t *testing.T) {
+// A server fails for minutes in every way: 500, throttling, expired credentials, a broken connection, and requests
+// that were carried out although their answers were lost.
+func TestFaultyServerLosesNothing(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		n := 0
-		c := b.start("one", "orders", Config{Policy: steps(2, time.Second, 5*time.Second)}, decline)
+		c := b.start("one", "orders", Config{Policy: steps(2, time.Second, 5*time.Second)}, failHandler)
 		for i := range 50 {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 		}
-		b.failing(func(string, string, map[string]any) *failure {
+		b.setFault(func(string, string, map[string]any) *failure {
 			if n++; time.Since(b.began) > 4*time.Minute {
 				return nil
 			}
@@ -257,18 +256,18 @@ func TestABadServerLosesNothing(t *testing.T) {
 				nil, {err: errReset}, nil, {err: errReset, after: true}, nil, {status: 503, code: "ServiceUnavailable", after: true}, nil,
 			}[n%12]
 		})
-		b.after(15 * time.Minute)
+		b.advance(15 * time.Minute)
 		b.close(c)
 		dead := map[string]bool{}
-		for _, m := range b.in("orders-dlq") {
+		for _, m := range b.messagesIn("orders-dlq") {
 			st := m.state(t, "orders")
 			dead[st.ID] = true
 			if st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
 				b.Errorf("%s is dead after %d attempts: %s", st.ID, st.Attempts, st.Reason)
 			}
 		}
-		if len(dead) != 50 || len(b.in("orders")) != 0 {
-			b.Errorf("%d of 50 are dead, %d are left", len(dead), len(b.in("orders")))
+		if len(dead) != 50 || len(b.messagesIn("orders")) != 0 {
+			b.Errorf("%d of 50 are dead, %d are left", len(dead), len(b.messagesIn("orders")))
 		}
 		for i := range 50 {
 			seen := map[int]bool{}
@@ -287,23 +286,23 @@ func TestABadServerLosesNothing(t *testing.T) {
 	})
 }
 
-// A handler that runs for hours keeps its message; the queue's visibility timeout is half a minute.
-func TestAHeartbeatHidesWhatRuns(t *testing.T) {
+// A handler that runs for hours keeps its message, with a visibility timeout of half a minute.
+func TestHeartbeatHidesRunningMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		p := steps(1, time.Second)
 		p.Timeout = 5 * time.Hour
 		c := b.start("one", "orders", Config{Policy: p}, func(redeliver.State, *message.Message) error {
-			b.after(time.Hour)
+			b.advance(time.Hour)
 			return nil
 		})
 		other := b.start("two", "orders", Config{Policy: p}, succeed)
 		b.put("orders", "a", "v", "", nil)
-		b.after(80 * time.Minute)
+		b.advance(80 * time.Minute)
 		b.wantRunsOnce("a")
 		b.close(c)
 		b.close(other)
-		if n := len(b.in("orders")); n != 0 {
+		if n := len(b.messagesIn("orders")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
@@ -316,9 +315,9 @@ func (b *bubble) wantRunsOnce(id string) {
 	}
 }
 
-// A message that cannot be kept hidden is lost: its context ends, nothing is counted, and it runs again where it comes
+// A message that cannot be kept hidden is lost: its context ends, no attempt counts, and it runs again where it comes
 // back.
-func TestALostMessageEndsItsContext(t *testing.T) {
+func TestLostMessageEndsItsContext(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		var ended atomic.Int64
@@ -333,37 +332,37 @@ func TestALostMessageEndsItsContext(t *testing.T) {
 			}
 			return nil
 		})
-		b.failing(func(action, _ string, _ map[string]any) *failure {
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
 			if (action == "ChangeMessageVisibilityBatch" || action == "ReceiveMessage" && len(b.ran("a")) > 0) && ended.Load() == 0 {
 				return &failure{status: 500, code: "InternalFailure"}
 			}
 			return nil
 		})
 		b.put("orders", "a", "v", "", nil)
-		b.after(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		b.close(c)
 		if runs := b.ran("a"); ended.Load() != 1 || len(runs) != 2 || runs[1].attempt != 1 {
 			b.Errorf("it ran %v, %d contexts ended", runs, ended.Load())
 		}
-		if len(b.in("orders"))+len(b.in("orders-dlq")) != 0 {
+		if len(b.messagesIn("orders"))+len(b.messagesIn("orders-dlq")) != 0 {
 			b.Error("something is left")
 		}
 	})
 }
 
-// A message whose copy has no room for our state waits in hand, for longer than one copy could, and its body is the same
-// in the DLQ.
-func TestAFullMessageWaitsInHand(t *testing.T) {
+// A message without room for the state waits hidden, for longer than one copy could, and its body is unchanged in the
+// DLQ.
+func TestFullMessageWaitsHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
-		c := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute, time.Hour)}, decline)
+		c := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute, time.Hour)}, failHandler)
 		b.put("orders", "a", body, "", nil)
-		b.after(2 * time.Hour)
+		b.advance(2 * time.Hour)
 		b.wantRuns("a", 0, 30*time.Minute, 90*time.Minute)
 		b.close(c)
-		dead := b.in("orders-dlq")
-		if len(dead) != 1 || dead[0].body != body || dead[0].attributes[StateAttribute] != nil || len(b.in("orders")) != 0 {
+		dead := b.messagesIn("orders-dlq")
+		if len(dead) != 1 || dead[0].body != body || dead[0].attributes[StateAttribute] != nil || len(b.messagesIn("orders")) != 0 {
 			b.Errorf("%d dead letters, want one as it was", len(dead))
 		}
 		if b.count("SendMessageBatch") != 1 {
@@ -372,21 +371,21 @@ func TestAFullMessageWaitsInHand(t *testing.T) {
 	})
 }
 
-// Another process knows no state of such a message: its attempts begin anew, and it is not early.
-func TestAFullMessageOfAnotherProcess(t *testing.T) {
+// Another process does not know the state of such a message. Its attempts start again, and it is not early.
+func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
-		one := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute)}, decline)
+		one := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute)}, failHandler)
 		b.put("orders", "a", body, "", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(one)
-		two := b.start("two", "orders", Config{Policy: steps(2, 30*time.Minute)}, decline)
-		b.after(29*time.Minute - 2*time.Second)
+		two := b.start("two", "orders", Config{Policy: steps(2, 30*time.Minute)}, failHandler)
+		b.advance(29*time.Minute - 2*time.Second)
 		if runs := b.ran("a"); len(runs) != 1 {
 			b.Errorf("ran early: %v", runs)
 		}
-		b.after(2 * time.Hour)
+		b.advance(2 * time.Hour)
 		b.close(two)
 		if runs := b.ran("a"); len(runs) != 4 || runs[1].process != "two" || runs[1].attempt != 1 || runs[3].attempt != 3 {
 			b.Errorf("ran %v", runs)

@@ -15,10 +15,10 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// source is one queue that is read: the queue of the subscription, or that of its suspects. It implements driver.Source.
+// source reads one queue: the queue of the subscription or its queue of suspects. It implements driver.Source.
 //
-// All the time that a message is in hand it is hidden from others, by heartbeats. Pollers receive messages; the lane's
-// goroutine settles and returns them; those that settled messages are deleted for and heartbeats have goroutines of their own.
+// Heartbeats hide a message from others while it is held. Pollers receive messages, and the lane's goroutine settles
+// and returns them. Deletions and heartbeats have goroutines of their own.
 type source struct {
 	r      *reader
 	client *Client
@@ -27,37 +27,37 @@ type source struct {
 	kind   kind
 	queue  *queue
 
-	in      chan *delivery
-	lane    driver.Lane[*delivery]
-	got     int // messages that the lane has taken since it last said how many more it takes
-	intake  *intake
-	groups  *groups // nil on a standard queue
-	hider   *hider
-	deleter *deleter
-	unheard atomic.Int64 // receives that failed, and may have counted
+	in                chan *delivery
+	lane              driver.Lane[*delivery]
+	parsed            int // messages that the lane has parsed since its last Accept
+	intake            *intake
+	groups            *groups // nil on a standard queue
+	visibilityChanger *visibilityChanger
+	deleter           *deleter
+	lostAnswers       atomic.Int64 // failed receives, which SQS may have counted
 
-	renewAfter, isolateAfter int // receives, see receiveLimits
+	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
-	polling   sync.WaitGroup
-	beating   sync.WaitGroup
-	receiving context.Context // its end cuts all receives short
-	cut       context.CancelFunc
-	waiting   context.Context // its end cuts those short that need not be waited for
-	hurry     context.CancelFunc
-	polls     context.Context // its end: nothing more is received
-	stop      context.CancelFunc
-	ending    chan struct{} // closed when the lane reads nothing more
-	over      chan struct{} // closed at the end
+	polling            sync.WaitGroup
+	beating            sync.WaitGroup
+	receiveCtx         context.Context // its end cuts all receives short
+	cancelReceives     context.CancelFunc
+	longReceiveCtx     context.Context // its end cuts the receives that Close does not wait for
+	cancelLongReceives context.CancelFunc
+	pollCtx            context.Context // after its end nothing more is received
+	stopPolling        context.CancelFunc
+	ending             chan struct{} // closed when the lane stops reading
+	over               chan struct{} // closed at the end
 
-	mu      sync.Mutex
-	inHand  map[string]*delivery   // by MessageId
-	lines   map[string][]*delivery // of a FIFO queue: those of a group that are not settled, in order
-	bytes   int
-	open    int // messages in hand that are not settled
-	settled int // messages in hand that are, and are not yet deleted
-	leaving int // messages that are given back
-	stopped bool
-	changed chan struct{} // rung when settled or leaving has changed
+	mu        sync.Mutex
+	held      map[string]*delivery   // by MessageId
+	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
+	bytes     int
+	open      int // held messages that are not settled
+	settled   int // held messages that are settled and not yet deleted
+	returning int // messages that are being given back
+	stopped   bool
+	changed   chan struct{} // signals a change of settled or returning
 }
 
 var _ driver.Source[*delivery] = (*source)(nil)
@@ -66,156 +66,156 @@ func newSource(r *reader, k kind, q *queue) *source {
 	cfg := &r.client.cfg
 	s := &source{
 		r: r, client: r.client, layout: r.layout, sub: r.sub, kind: k, queue: q,
-		in: make(chan *delivery, batchMost*cfg.Pollers), groups: newGroups(q),
+		in: make(chan *delivery, maxBatch*cfg.Pollers), groups: newGroups(q),
 		ending: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}, 1),
-		inHand: make(map[string]*delivery), lines: make(map[string][]*delivery),
+		held: make(map[string]*delivery), lines: make(map[string][]*delivery),
 	}
-	s.renewAfter, s.isolateAfter = r.layout.main.receiveLimits()
-	s.intake = newIntake(cfg.maxAhead(), cfg.Pollers, s.roomInHand)
-	s.receiving, s.cut = context.WithCancel(r.values)
-	s.waiting, s.hurry = context.WithCancel(s.receiving)
-	s.polls, s.stop = context.WithCancel(r.values)
-	s.hider = newHider(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
+	s.rewriteAfter, s.isolateAfter = r.layout.main.receiveLimits()
+	s.intake = newIntake(cfg.maxAhead(), cfg.Pollers, s.heldRoom)
+	s.receiveCtx, s.cancelReceives = context.WithCancel(r.values)
+	s.longReceiveCtx, s.cancelLongReceives = context.WithCancel(s.receiveCtx)
+	s.pollCtx, s.stopPolling = context.WithCancel(r.values)
+	s.visibilityChanger = newVisibilityChanger(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
 	s.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, s.over, s.deleted)
-	if k == suspectQueue { // the next one waits for the deletion
-		s.deleter.batches.hurry()
+	if k == suspectQueue { // the next suspect waits for the deletion
+		s.deleter.batches.stopLingering()
 	}
 	return s
 }
 
-// run reads the queue until ctx ends, with a lane of its own.
+// run reads the queue with its own lane until ctx ends.
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
-		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.hand.messages, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.heldLimit.messages, DrainTimeout: cfg.DrainTimeout,
 	}
 	opt.Exclusive = s.kind == suspectQueue
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
-		s.begin()
+		s.startReceiving()
 	})
 }
 
-// begin begins to receive, and to keep hidden what is received.
-func (s *source) begin() {
-	s.beating.Go(s.keepHidden)
+// startReceiving starts the pollers and heartbeats.
+func (s *source) startReceiving() {
+	s.beating.Go(s.runHeartbeats)
 	if s.kind == suspectQueue {
-		s.polling.Go(func() { s.feed(s.polls) })
+		s.polling.Go(func() { s.runSuspects(s.pollCtx) })
 		return
 	}
 	for n := range s.client.cfg.Pollers {
-		s.polling.Go(func() { s.poll(s.polls, n) })
+		s.polling.Go(func() { s.poll(s.pollCtx, n) })
 	}
 	if s.groups != nil {
-		s.polling.Go(func() { s.watch(s.polls) })
+		s.polling.Go(func() { s.watchFreedGroups(s.pollCtx) })
 	}
 }
 
-// roomInHand says how many messages are settled and not yet deleted, and how many more may be in hand.
-func (s *source) roomInHand() (settled, more int) {
+// heldRoom returns how many messages are settled and not yet deleted, and how many more may be held.
+func (s *source) heldRoom() (settled, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settled, s.client.cfg.hand.room(len(s.inHand), s.bytes, s.queue.limit)
+	return s.settled, s.client.cfg.heldLimit.room(len(s.held), s.bytes, s.queue.limit)
 }
 
-// take takes what a receive has brought in hand. It returns what the lane has not got yet.
-func (s *source) take(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
-	all := deliveries(msgs)
+// registerMessages registers received messages as held. It returns those that the lane does not have yet.
+func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
+	all := newDeliveries(msgs)
 	fresh := all[:0]
 	for i := range msgs {
-		if d := all[i]; s.takeOne(d, &msgs[i], at, hidden) {
+		if d := all[i]; s.registerMessage(d, &msgs[i], at, hidden) {
 			fresh = append(fresh, d)
 		}
 	}
 	return fresh
 }
 
-func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
+func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
-	for had := s.inHand[id]; had != nil; had = s.inHand[id] {
-		if had.settled || received(m) <= s.mostReturns() { // it stays in hand, with the new receipt
+	for had := s.held[id]; had != nil; had = s.held[id] {
+		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
 			had.receive(m, at, hidden)
 			s.mu.Unlock()
 			return false
 		}
 		s.mu.Unlock()
-		s.lose(had, nil) // it has come too often to run on
+		s.dropLost(had, nil) // it came back too often to run on
 		s.mu.Lock()
 	}
-	d.source, d.id, d.bytes = s, id, sizeOf(m) // before it is taken apart
-	d.kept = s.client.memory.Take(id)
+	d.source, d.id, d.bytes = s, id, sizeOf(m) // before readDelivery changes it
+	d.keptState = s.client.memory.Take(id)
 	d.receive(m, at, hidden)
-	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
+	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
 	}
 	if s.kind == suspectQueue {
-		d.closed, d.dropped, d.moves = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+		d.closed, d.removed, d.copying = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	}
-	s.inHand[id] = d
+	s.held[id] = d
 	s.bytes += d.bytes
 	s.open++
 	first := true
-	if s.queue.fifo { // on a standard queue a group is no order
+	if s.queue.fifo { // a group on a standard queue has no order
 		d.group = m.Attributes[groupID]
 		first = len(s.lines[d.group]) == 0
 		s.lines[d.group] = append(s.lines[d.group], d)
-		s.groups.hold(d.group)
+		s.groups.add(d.group)
 	}
 	s.mu.Unlock()
-	s.arrive(d, m, at, first)
+	s.readDelivery(d, m, at, first)
 	return true
 }
 
-// mostReturns is after how many receives a message that comes again is no longer kept: something has to be done about it.
-func (s *source) mostReturns() int {
+// maxReceives returns the number of receives after which a message that comes again is no longer kept as it is.
+func (s *source) maxReceives() int {
 	if s.kind == suspectQueue || s.queue.fifo {
 		return s.isolateAfter
 	}
-	return s.renewAfter
+	return s.rewriteAfter
 }
 
-// hand gives messages to the lane, or back where it begins nothing now.
-func (s *source) hand(all []*delivery) {
+// passToLane passes messages to the lane, or returns them if nothing may begin now.
+func (s *source) passToLane(all []*delivery) {
 	if s.kind == mainQueue && s.client.turn.Closed() {
-		s.intake.give(len(all))
-		s.giveBack(all)
+		s.intake.release(len(all))
+		s.returnUnparsed(all)
 		return
 	}
 	for i, d := range all {
 		select {
 		case s.in <- d:
 		case <-s.ending:
-			s.intake.give(len(all) - i)
-			s.giveBack(all[i:])
+			s.intake.release(len(all) - i)
+			s.returnUnparsed(all[i:])
 			return
 		}
 	}
 }
 
-// giveBack gives messages back that the lane has not got, the last first.
-func (s *source) giveBack(all []*delivery) {
+// returnUnparsed returns messages that the lane does not have yet, the last first.
+func (s *source) returnUnparsed(all []*delivery) {
 	for _, d := range slices.Backward(all) {
-		s.leave(d, 0, false)
+		s.returnMessage(d, 0, false)
 	}
 }
 
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }
 
-// Lost implements [driver.Source]. SQS itself refuses what is too late, and each message is lost by itself.
+// Lost implements [driver.Source]. SQS refuses late answers itself, and messages are lost one by one.
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
-	s.intake.room(n, s.got)
-	s.got = 0
+	s.intake.setRoom(n, s.parsed)
+	s.parsed = 0
 }
 
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
-	s.got++
+	s.parsed++
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.gone {
@@ -238,8 +238,8 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	return nil
 }
 
-// Settle implements [driver.Source]. The next of a group does not wait for the deletion: a process that dies in between runs
-// both again, in order.
+// Settle implements [driver.Source]. The next message of a group does not wait for the deletion. If the process dies
+// before it, both run again, in order.
 func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.mu.Lock()
@@ -255,8 +255,8 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	}
 }
 
-// closeLocked takes a message that is settled or gone out of the line of its group. The turn of a suspect is over, also when its
-// handler runs on that was lost.
+// closeLocked removes a settled or lost message from its group's line. It ends a suspect's turn, even if the handler
+// of a lost suspect still runs.
 func (s *source) closeLocked(d *delivery) {
 	s.open--
 	if d.closed != nil {
@@ -268,8 +268,8 @@ func (s *source) closeLocked(d *delivery) {
 			delete(s.lines, d.group)
 		}
 	}
-	if s.stopped && s.open == 0 { // otherwise there is time for receives to end by themselves
-		s.hurry()
+	if s.stopped && s.open == 0 { // otherwise long receives have time to end
+		s.cancelLongReceives()
 	}
 }
 
@@ -282,91 +282,92 @@ func (s *source) deleted(d *delivery) {
 	s.mu.Unlock()
 	s.intake.wake()
 	if suspect {
-		// Only now it is to run: a process that dies of it before its source is deleted would leave that as well.
-		s.r.poke()
+		// Run the suspect only now. If it killed the process before the original is deleted, both would exist.
+		s.r.wakeSuspects()
 	}
-	s.ring()
+	s.signalChanged()
 }
 
 // dropLocked forgets a message.
 func (s *source) dropLocked(d *delivery) {
 	d.gone = true
-	if s.inHand[d.id] == d {
-		delete(s.inHand, d.id)
+	if s.held[d.id] == d {
+		delete(s.held, d.id)
 	}
-	if d.dropped != nil {
-		close(d.dropped)
+	if d.removed != nil {
+		close(d.removed)
 	}
 	s.bytes -= d.bytes
-	s.groups.release(d.group)
+	s.groups.remove(d.group)
 }
 
-func (s *source) ring() {
+func (s *source) signalChanged() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Return implements [driver.Source]. A handler that did not finish in time may still run: its message comes back when it is no
-// longer hidden, and not before.
+// Return implements [driver.Source]. The handler of a message that ran out of time may still run, so such a message
+// stays hidden until its timeout ends.
 func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
 	d := m.Record
 	if s.kind == suspectQueue {
-		s.acquit(m)
+		s.requeueSuspect(m)
 		return
 	}
-	s.leave(d, wait, runs)
+	s.returnMessage(d, wait, runs)
 }
 
-// leave gives a message back, which others see after wait, or, hidden, when its time is over.
-func (s *source) leave(d *delivery, wait time.Duration, hidden bool) {
+// returnMessage gives a message back. Others see it after wait or, if hidden is set, when its visibility timeout
+// ends.
+func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
 		return
 	}
-	s.forgetLocked(d)
+	s.dropReturnedLocked(d)
 	s.mu.Unlock()
 	s.intake.wake()
 	if !hidden {
-		s.show(d, wait)
+		s.makeVisible(d, wait)
 	}
 }
 
-// forgetLocked drops a message that comes back, and remembers how it waited.
-func (s *source) forgetLocked(d *delivery) {
-	if d.kept != nil {
-		s.client.memory.Put(d.id, d.kept)
+// dropReturnedLocked forgets a message that will come back, and remembers its waiting state.
+func (s *source) dropReturnedLocked(d *delivery) {
+	if d.keptState != nil {
+		s.client.memory.Put(d.id, d.keptState)
 	}
 	s.closeLocked(d)
 	s.dropLocked(d)
 }
 
-// show lets others see a message after wait.
-func (s *source) show(d *delivery, wait time.Duration) {
+// makeVisible makes a message visible to others after wait.
+func (s *source) makeVisible(d *delivery, wait time.Duration) {
 	s.mu.Lock()
-	s.leaving++
+	s.returning++
 	s.mu.Unlock()
-	s.hider.giveBack(&d.visibility, time.Now().Add(wait), func(error) { // what fails comes back by itself
-		s.groups.look()
+	s.visibilityChanger.makeVisible(&d.visibility, time.Now().Add(wait), func(error) { // after an error its visibility timeout ends
+		s.groups.wakePoller()
 		s.mu.Lock()
-		s.leaving--
+		s.returning--
 		s.mu.Unlock()
-		s.ring()
+		s.signalChanged()
 	})
 }
 
-// Commit implements [driver.Source]. Deletions are batched by themselves.
+// Commit implements [driver.Source]. Deletions have batches of their own.
 func (s *source) Commit() {}
 
 // Stop implements [driver.Source].
 func (s *source) Stop() <-chan struct{} {
-	s.stop()
+	s.stopPolling()
 	s.mu.Lock()
 	s.stopped = true
 	if s.open == 0 {
-		s.hurry()
+		s.cancelLongReceives()
 	}
 	s.mu.Unlock()
 	done := make(chan struct{})
@@ -380,14 +381,14 @@ func (s *source) Stop() <-chan struct{} {
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
 	close(s.ending)
-	s.cut()
-	s.deleter.batches.hurry()
-	s.hider.batches.hurry()
-	s.polling.Wait() // it gives back what it still has
+	s.cancelReceives()
+	s.deleter.batches.stopLingering()
+	s.visibilityChanger.batches.stopLingering()
+	s.polling.Wait() // they return what they still have
 	for {
 		select {
 		case d := <-s.in:
-			s.giveBack([]*delivery{d})
+			s.returnUnparsed([]*delivery{d})
 			continue
 		default:
 		}
@@ -408,5 +409,5 @@ func (s *source) Flush(ctx context.Context) {
 func (s *source) isBusy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settled > 0 || s.leaving > 0
+	return s.settled > 0 || s.returning > 0
 }

@@ -42,9 +42,9 @@ const (
 	keyPart       = "part"
 )
 
-// carried is what StateAttribute holds.
+// carried is the content of StateAttribute.
 type carried struct {
-	headers    []redeliver.Header // redeliver's, by their full names
+	headers    []redeliver.Header // redeliver's headers by their full names
 	messageID  string
 	dedupID    string
 	copies     int
@@ -52,25 +52,24 @@ type carried struct {
 	attributes []displaced
 }
 
-// displaced is an attribute of the message that travels inside ours.
+// displaced is an attribute of the message that travels inside StateAttribute.
 type displaced struct {
 	Name  string `json:"name"`
 	Type  string `json:"type"`
 	Value []byte `json:"value"`
 }
 
-// pack makes the attribute's value: valid for SQS whatever is in it, and the same
-// for the same content.
+// pack returns the attribute's value. It is valid for SQS and deterministic.
 func (c *carried) pack() string {
 	var b strings.Builder
 	put := func(name, value string) {
 		if value == "" {
 			return
 		}
-		sep(&b)
-		quote(&b, name)
+		writeSeparator(&b)
+		writeString(&b, name)
 		b.WriteByte(':')
-		quote(&b, value)
+		writeString(&b, value)
 	}
 	for _, h := range c.headers {
 		put(strings.TrimPrefix(h.Name, redeliver.HeaderPrefix), h.Value)
@@ -82,14 +81,14 @@ func (c *carried) pack() string {
 		put(keyCopies, strconv.Itoa(c.copies))
 	}
 	if len(c.attributes) > 0 {
-		sep(&b)
-		quote(&b, keyAttributes)
+		writeSeparator(&b)
+		writeString(&b, keyAttributes)
 		for i, a := range c.attributes {
 			b.WriteString([]string{":[", ","}[min(i, 1)])
 			b.WriteString(`{"name":`)
-			quote(&b, a.Name)
+			writeString(&b, a.Name)
 			b.WriteString(`,"type":`)
-			quote(&b, a.Type)
+			writeString(&b, a.Type)
 			b.WriteString(`,"value":"` + base64.StdEncoding.EncodeToString(a.Value) + `"}`)
 		}
 		b.WriteByte(']')
@@ -101,7 +100,7 @@ func (c *carried) pack() string {
 	return b.String()
 }
 
-func sep(b *strings.Builder) {
+func writeSeparator(b *strings.Builder) {
 	if b.Len() == 0 {
 		b.WriteByte('{')
 	} else {
@@ -109,9 +108,8 @@ func sep(b *strings.Builder) {
 	}
 }
 
-// quote writes a JSON string of nothing but characters that SQS takes. What is no
-// UTF-8 becomes U+FFFD.
-func quote(b *strings.Builder, s string) {
+// writeString writes a JSON string with only the characters that SQS accepts. Invalid UTF-8 becomes U+FFFD.
+func writeString(b *strings.Builder, s string) {
 	const hex = "0123456789abcdef"
 	b.WriteByte('"')
 	for _, r := range s {
@@ -131,7 +129,7 @@ func quote(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// isAttribute reports whether SQS takes an attribute of this name and type.
+// isAttribute reports whether SQS accepts an attribute of this name and type.
 func isAttribute(d displaced) bool {
 	kind, _, _ := strings.Cut(d.Type, ".")
 	name := strings.ToLower(d.Name)
@@ -143,22 +141,22 @@ func isAttribute(d displaced) bool {
 		})
 }
 
-// unpack reads the attribute's value. ok is false for what is no object of ours;
-// fields that are no text, and unknown ones, are passed over.
+// unpack reads the attribute's value. ok is false if it is not an object of redeliver. It skips unknown fields and
+// those that are not text.
 func unpack(value string) (c carried, ok bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
 		return c, false
 	}
 	for _, name := range redeliver.HeaderNames() {
-		if s, is := read(fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)]); is {
+		if s, is := fieldText(fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)]); is {
 			c.headers = append(c.headers, redeliver.Header{Name: name, Value: s})
 		}
 	}
-	c.messageID, _ = read(fields[keyMessageID])
-	c.dedupID, _ = read(fields[keyDedupID])
-	c.part, _ = read(fields[keyPart])
-	if text, is := read(fields[keyCopies]); is {
+	c.messageID, _ = fieldText(fields[keyMessageID])
+	c.dedupID, _ = fieldText(fields[keyDedupID])
+	c.part, _ = fieldText(fields[keyPart])
+	if text, is := fieldText(fields[keyCopies]); is {
 		if n, err := strconv.Atoi(text); err == nil && n > 0 {
 			c.copies = min(n, maxCopies)
 		}
@@ -166,7 +164,7 @@ func unpack(value string) (c carried, ok bool) {
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {
-			if !isAttribute(a) { // SQS gave it to nobody: the state is forged, and no copy with it could be written
+			if !isAttribute(a) { // SQS never delivers such an attribute: the state is forged, and no copy with it could be written
 				return c, false
 			}
 			c.attributes = append(c.attributes, a)
@@ -175,8 +173,8 @@ func unpack(value string) (c carried, ok bool) {
 	return c, true
 }
 
-// read is a field's text: a string, or a number or a boolean as it is written.
-func read(raw json.RawMessage) (text string, ok bool) {
+// fieldText returns the text of a field: a string, or a number or boolean as it is written.
+func fieldText(raw json.RawMessage) (text string, ok bool) {
 	if len(raw) == 0 {
 		return "", false
 	}
@@ -189,8 +187,8 @@ func read(raw json.RawMessage) (text string, ok bool) {
 	return string(raw), true
 }
 
-// of reports whether the state was written for a queue.
-func (c *carried) of(queue string) bool {
+// isFor reports whether the state was written for a queue.
+func (c *carried) isFor(queue string) bool {
 	var group, origin bool
 	for _, h := range c.headers {
 		group = group || h.Name == redeliver.HeaderGroup && h.Value == queue
@@ -199,23 +197,23 @@ func (c *carried) of(queue string) bool {
 	return group && origin
 }
 
-// stateOf takes redeliver's state off a message that was read from queue, and puts
-// back what it stands for. It is nil where the message has none that is believed.
-func stateOf(m *types.Message, queue string, keys stateKeys) *carried {
+// detachState removes redeliver's state from a message that was read from queue, and restores the attributes inside
+// it. It returns nil if there is no trusted state.
+func detachState(m *types.Message, queue string, keys stateKeys) *carried {
 	a, ok := m.MessageAttributes[StateAttribute]
 	if !ok || a.StringValue == nil || !keys.verify(*a.StringValue, aws.ToString(m.Body)) {
 		return nil
 	}
 	c, ok := unpack(*a.StringValue)
-	if !ok || !c.of(queue) {
+	if !ok || !c.isFor(queue) {
 		return nil
 	}
-	c.takeOff(m)
+	c.detach(m)
 	return &c
 }
 
-// takeOff takes the state off a message, and puts back what travelled inside it.
-func (c *carried) takeOff(m *types.Message) {
+// detach removes the state from a message and restores the attributes that travelled inside it.
+func (c *carried) detach(m *types.Message) {
 	delete(m.MessageAttributes, StateAttribute)
 	for _, d := range c.attributes {
 		m.MessageAttributes[d.Name] = d.attribute()
@@ -243,14 +241,13 @@ func displace(name string, v types.MessageAttributeValue) displaced {
 	return d
 }
 
-// isBinary reports whether values of a type, which may be a custom one ("Binary.png"),
-// are bytes.
+// isBinary reports whether values of a type are bytes. It may be a custom type, such as "Binary.png".
 func isBinary(dataType string) bool {
 	return dataType == binaryType || strings.HasPrefix(dataType, binaryType+".")
 }
 
-// legal reports whether SQS takes a text.
-func legal(s string) bool {
+// isValidText reports whether SQS accepts a text.
+func isValidText(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// anyText is text with everything that SQS does not take in it.
+// anyText returns text that contains everything that SQS refuses.
 func anyText(t *rapid.T, label string) string {
 	return rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune{0, 1, 0x1f, 0x7f, 0xfffe, 0xffff, 0x10ffff, '"', '\\', '<', '&', 'é', '\n'}))).Draw(t, label)
 }
@@ -34,16 +34,16 @@ func anyState(t *rapid.T) redeliver.State {
 	}
 }
 
-// anyAttributes are up to ten attributes of a user's.
+// anyAttributes returns up to ten attributes of a user.
 func anyAttributes(t *rapid.T) map[string]types.MessageAttributeValue {
 	names := rapid.SampledFrom([]string{
 		"a", "b", "c", "d", "e", "f", "g", "h", "zz", StateAttribute, UUIDAttribute, "redeliver-attempt", "Number.x",
 	})
 	all := map[string]types.MessageAttributeValue{}
-	for _, name := range rapid.SliceOfNDistinct(names, 0, mostAttributes, rapid.ID[string]).Draw(t, "names") {
+	for _, name := range rapid.SliceOfNDistinct(names, 0, maxAttributes, rapid.ID[string]).Draw(t, "names") {
 		switch rapid.IntRange(0, 2).Draw(t, "kind") {
 		case 0:
-			all[name] = text("text of " + name)
+			all[name] = textAttribute("text of " + name)
 		case 1:
 			all[name] = types.MessageAttributeValue{DataType: aws.String("Number.int"), StringValue: aws.String("4711")}
 		default:
@@ -65,21 +65,21 @@ func recordOfParts(body string, attributes map[string]types.MessageAttributeValu
 	return &r
 }
 
-// Whatever a message and its state are: the copy is one that SQS takes, the next reader gets both back, and the user's
-// attributes are what they were.
-func TestAStateTravels(t *testing.T) {
+// For any message and state, SQS accepts the copy, the next reader restores both, and the user's attributes are
+// unchanged.
+func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
-		o, ok := r.waiting(&st, defaultMaxMessageSize)
-		if !ok || len(o.attributes) > mostAttributes || o.size() > defaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
+		o, ok := r.waitingCopy(&st, defaultMaxMessageSize)
+		if !ok || len(o.attributes) > maxAttributes || o.size() > defaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
 			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.attributes), o.size(), ok)
 		}
 		packed := *o.attributes[StateAttribute].StringValue
-		if !legal(packed) {
+		if !isValidText(packed) {
 			t.Fatalf("SQS does not take %q", packed)
 		}
-		again, _ := r.waiting(&st, defaultMaxMessageSize)
+		again, _ := r.waitingCopy(&st, defaultMaxMessageSize)
 		if *again.attributes[StateAttribute].StringValue != packed {
 			t.Fatal("the same state is written otherwise")
 		}
@@ -96,7 +96,7 @@ func TestAStateTravels(t *testing.T) {
 		if read != want {
 			t.Fatalf("read %+v, want %+v", read, want)
 		}
-		back.first(c, &read)
+		back.setFirstDelivery(c, &read)
 		if !sameAttributes(back.MessageAttributes, attributes) {
 			t.Fatalf("attributes %v, want %v", back.MessageAttributes, attributes)
 		}
@@ -106,23 +106,23 @@ func TestAStateTravels(t *testing.T) {
 	})
 }
 
-// However little room there is: a copy keeps within the limit or is not made, and the DLQ takes the message as it was.
-func TestAStateShrinks(t *testing.T) {
+// A copy keeps within any limit or is not made, and the DLQ gets the message as it was.
+func TestStateShrinksToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		st.Error = strings.Repeat("é", rapid.IntRange(0, 512).Draw(t, "long"))
 		r := recordOfParts(strings.Repeat("x", 1000), attributes, nil)
-		plain := r.plain()
+		plain := r.plainCopy()
 		limit := plain.size() + rapid.IntRange(0, 1500).Draw(t, "room")
-		if o, ok := r.waiting(&st, limit); ok {
+		if o, ok := r.waitingCopy(&st, limit); ok {
 			c, _ := unpack(*o.attributes[StateAttribute].StringValue)
 			read, findings := redeliver.ParseHeaders("orders", c.headers)
-			if o.size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.of("orders") {
+			if o.size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.isFor("orders") {
 				t.Fatalf("%d of %d bytes: %+v %v", o.size(), limit, read, findings)
 			}
 		}
-		o := r.dead(&st, limit)
-		if o.size() > limit || o.body != plain.body || len(o.attributes) > mostAttributes {
+		o := r.deadCopy(&st, limit)
+		if o.size() > limit || o.body != plain.body || len(o.attributes) > maxAttributes {
 			t.Fatalf("%d of %d bytes, %d attributes", o.size(), limit, len(o.attributes))
 		}
 		if _, ours := o.attributes[StateAttribute]; !ours && !sameAttributes(o.attributes, attributes) {
@@ -131,14 +131,14 @@ func TestAStateShrinks(t *testing.T) {
 	})
 }
 
-func TestTheLastOfTenAttributesTravelsInside(t *testing.T) {
-	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: text("u")}
+func TestTenthAttributeTravelsInsideTheState(t *testing.T) {
+	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: textAttribute("u")}
 	for name := range strings.SplitSeq("abcdefgh", "") {
-		attributes[name] = text(name)
+		attributes[name] = textAttribute(name)
 	}
 	attributes["zz"] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: []byte{0, 255}}
 	r := recordOfParts("v", attributes, nil)
-	o, ok := r.waiting(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
+	o, ok := r.waitingCopy(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
 	want := `{"attempt":"1","group":"orders","origin":"orders","id":"u","message-id":"m-1","attributes":[{"name":"zz","type":"Binary","value":"AP8="}]}`
 	if got := aws.ToString(o.attributes[StateAttribute].StringValue); !ok || got != want {
 		t.Errorf("ours is\n%s, want\n%s", got, want)
@@ -148,8 +148,8 @@ func TestTheLastOfTenAttributesTravelsInside(t *testing.T) {
 	}
 }
 
-// What was not written for this queue is the user's own.
-func TestStrangersAreNotBelieved(t *testing.T) {
+// A state that was not written for this queue belongs to the user.
+func TestForeignStateIsNotTrusted(t *testing.T) {
 	for _, value := range []string{
 		"", "mine", "{}", "null", "[]", `"x"`, `{"attempt":"50"}`, `{"attempt":"50","group":"orders"}`,
 		`{"attempt":"50","group":"orders","origin":"mail"}`, `{"attempt":"50","group":"mail","origin":"orders"}`, `{"group":["orders"],"origin":"orders"}`,
@@ -157,22 +157,22 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"AWS.bad name","type":"Bogus"}]}`,
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"two..dots","type":"String"}]}`,
 	} {
-		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value), "a": text("b")}}
+		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value), "a": textAttribute("b")}}
 		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
-		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(strangers(&r.native)) != 1 {
+		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(foreignAttributes(&r.native)) != 1 {
 			t.Errorf("%s is believed, or not reported", value)
 		}
 	}
 }
 
-// SQS itself takes ten attributes; other servers of its protocol may take more.
-func TestAFloodOfAttributesIsCountedAndNotListed(t *testing.T) {
+// SQS accepts ten attributes; other servers of its protocol may accept more.
+func TestManyForeignAttributesAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}
 	for i := range n {
-		m.MessageAttributes["redeliver-"+strconv.Itoa(i)] = text("lies")
+		m.MessageAttributes["redeliver-"+strconv.Itoa(i)] = textAttribute("lies")
 	}
-	found := strangers(&m)
+	found := foreignAttributes(&m)
 	if len(found) != 21 || !strings.Contains(found[len(found)-1].Problem, strconv.Itoa(n-20)) {
 		t.Errorf("%d findings, the last %q; want 20, and a count of the other %d", len(found), found[len(found)-1], n-20)
 	}
@@ -183,7 +183,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(`{"attempt":1,"due":null,"error":{"a":[]},"attributes":[{}]}`)
 	f.Add("{\"id\":\"\\ud800\",\"group\":\"\x00\"}")
 	f.Fuzz(func(t *testing.T, value string) {
-		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value)}}
+		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value)}}
 		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c == nil {
 			if len(r.MessageAttributes) != 1 {
@@ -192,11 +192,11 @@ func FuzzUnpack(f *testing.F) {
 			return
 		}
 		st, _ := redeliver.ParseHeaders("orders", c.headers)
-		r.first(c, &st)
+		r.setFirstDelivery(c, &st)
 		st.Group, st.Origin = "orders", "orders"
-		if o, ok := r.waiting(&st, maxMessageSize); ok {
+		if o, ok := r.waitingCopy(&st, maxMessageSize); ok {
 			packed := *o.attributes[StateAttribute].StringValue
-			if again, ok := unpack(packed); !ok || !again.of("orders") || !legal(packed) {
+			if again, ok := unpack(packed); !ok || !again.isFor("orders") || !isValidText(packed) {
 				t.Fatalf("%q becomes %q", value, packed)
 			}
 		}

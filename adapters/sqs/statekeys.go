@@ -17,7 +17,7 @@ var macSize = len(macField("")) + statekeys.Size
 
 func macField(signature string) string { return `,"` + keyMAC + `":"` + signature + `"` }
 
-// size is how much longer a signed state is than an unsigned one.
+// size returns the length that a signature adds to a state.
 func (k stateKeys) size() int {
 	if len(k) == 0 {
 		return 0

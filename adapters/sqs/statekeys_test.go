@@ -13,14 +13,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A signed state is believed for its own body and by processes that have its key, and by nobody else.
+// A signed state is only trusted for its own body and by processes that have its key.
 func TestStateKeys(t *testing.T) {
 	oldKey, newKey := []byte("the old key of 24 bytes."), []byte("the new key of 24 bytes.")
 	st := redeliver.State{ID: "u-1", Group: "orders", Origin: "orders", Attempts: 2}
 	copyOf := func(keys stateKeys) types.Message {
 		r := recordOfParts("body", nil, nil)
 		r.keys = keys
-		o, ok := r.waiting(&st, 4096)
+		o, ok := r.waitingCopy(&st, 4096)
 		if !ok {
 			t.Fatal("the state leaves no room")
 		}
@@ -31,7 +31,7 @@ func TestStateKeys(t *testing.T) {
 		if !strings.Contains(value, old) {
 			t.Fatalf("%s is not in %s", old, value)
 		}
-		m.MessageAttributes = map[string]types.MessageAttributeValue{StateAttribute: text(strings.Replace(value, old, with, 1))}
+		m.MessageAttributes = map[string]types.MessageAttributeValue{StateAttribute: textAttribute(strings.Replace(value, old, with, 1))}
 		return m
 	}
 	otherBody := copyOf(stateKeys{oldKey})
@@ -59,20 +59,20 @@ func TestStateKeys(t *testing.T) {
 			if (c != nil) != tt.believed {
 				t.Fatalf("believed: %v, want %v", c != nil, tt.believed)
 			}
-			if found := strangers(&r.native); (len(found) == 0) != tt.believed {
+			if found := foreignAttributes(&r.native); (len(found) == 0) != tt.believed {
 				t.Errorf("findings %v", found)
 			}
 		})
 	}
 }
 
-// A state with a signature keeps within the limit, too.
-func TestASignedStateShrinks(t *testing.T) {
+// A signed state keeps within the limit too.
+func TestSignedStateShrinksToItsLimit(t *testing.T) {
 	st := redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1, Error: strings.Repeat("e", 500)}
 	for limit := range 1024 {
 		r := recordOfParts("body", nil, nil)
 		r.keys = stateKeys{[]byte("sixteen bytes...")}
-		o, ok := r.waiting(&st, limit)
+		o, ok := r.waitingCopy(&st, limit)
 		if !ok {
 			continue
 		}
@@ -85,7 +85,7 @@ func TestASignedStateShrinks(t *testing.T) {
 	}
 }
 
-// Errors about keys name the setting and not the key.
+// Errors about keys name the setting, not the key.
 func TestShortStateKeysAreRefused(t *testing.T) {
 	c := Config{StateKeys: [][]byte{[]byte("long enough, by far"), []byte("hunter22")}}.withDefaults()
 	err := c.validate()
@@ -94,12 +94,12 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 	}
 }
 
-// With keys a delayed publish is signed by the Publisher and waits; the same attribute without a signature is the
-// sender's own.
-func TestADelayedPublishIsSigned(t *testing.T) {
+// The Publisher signs a delayed publish, which then waits. The same attribute without a signature belongs to the
+// sender.
+func TestDelayedPublishIsSigned(t *testing.T) {
 	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
 	msg := delayedMessage(t)
-	o, err := p.prepare("orders", &queue{name: "orders", limit: 4096}, msg)
+	o, err := p.composeMessage("orders", &queue{name: "orders", limit: 4096}, msg)
 	if err != nil {
 		t.Fatal(err)
 	}

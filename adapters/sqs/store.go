@@ -11,10 +11,11 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// maxDelay is SQS's own for one message.
+// maxDelay is SQS's limit for one message.
 const maxDelay = 900 * time.Second
 
-// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements driver.Store.
+// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements
+// driver.Store.
 type store struct {
 	client *Client
 	layout *layout
@@ -26,8 +27,8 @@ var _ driver.Store[*delivery] = (*store)(nil)
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d := m.Record
 	select {
-	case d.moves <- struct{}{}:
-	default: // it is no suspect, or this is another try
+	case d.copying <- struct{}{}:
+	default: // not a suspect, or a repeated try
 	}
 	var q *queue
 	var o outgoing
@@ -38,21 +39,21 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 			go func() { done.Confirmed(q.name, t.writeInParts(ctx, d, st)) }()
 			return
 		}
-		o = d.dead(st, q.limit)
-		o.dedup = t.dedup(q, "dead", d, st)
+		o = d.deadCopy(st, q.limit)
+		o.dedup = t.deduplicationID(q, "dead", d, st)
 	case driver.Suspects:
 		q, o = t.suspectCopy(d, st)
-	default: // there are no topics to write to: a delayed publish waits in the queue itself
+	default: // there are no delay queues: the message waits in the queue itself
 		main := d.source.kind == mainQueue
 		if main && d.source.queue.fifo {
-			t.keep(m, st, done)
+			t.hideUntilDue(m, st, done)
 			return
 		}
 		var ok bool
 		q = t.layout.main
 		switch o, ok = t.waitingCopy(d, st); {
 		case !ok && main:
-			t.keep(m, st, done)
+			t.hideUntilDue(m, st, done)
 			return
 		case !ok:
 			done.Confirmed(q.name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.limit, q.name))
@@ -60,7 +61,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 		}
 	}
 	o.moved = true
-	t.post(ctx, q, o, func(err error) {
+	t.postCreating(ctx, q, o, func(err error) {
 		if err == nil && to == driver.Suspects {
 			d.source.mu.Lock()
 			d.suspect = true
@@ -70,11 +71,11 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 	})
 }
 
-// Truncates implements [driver.Truncating]: what the DLQ refuses goes there in parts.
+// Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// writeInParts writes a message to the DLQ that the DLQ has refused: SQS keeps no original, so a stub would lose it. The parts
-// are half as large each time they are refused, because the DLQ's limit is another one than at start.
+// writeInParts writes a message in parts that the DLQ refused as a whole. SQS keeps no original, so a stub would lose
+// it. After each refusal it halves the parts, because the DLQ's limit has changed since the start.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
 		d.partSize = max(minMessageSize, t.layout.dlq.limit/2)
@@ -89,13 +90,13 @@ func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.Sta
 }
 
 func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State) error {
-	all := d.deadInParts(st, d.partSize)
+	all := d.deadParts(st, d.partSize)
 	for ; d.partsWritten < len(all); d.partsWritten++ {
 		o := all[d.partsWritten]
 		o.moved = true
-		o.dedup = t.dedup(t.layout.dlq, fmt.Sprintf("dead-%d-%d", d.partSize, d.partsWritten), d, st)
+		o.dedup = t.deduplicationID(t.layout.dlq, fmt.Sprintf("dead-%d-%d", d.partSize, d.partsWritten), d, st)
 		written := make(chan error, 1)
-		t.post(ctx, t.layout.dlq, o, func(err error) { written <- err })
+		t.postCreating(ctx, t.layout.dlq, o, func(err error) { written <- err })
 		if err := <-written; err != nil {
 			return err
 		}
@@ -103,59 +104,58 @@ func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State
 	return nil
 }
 
-// dedup is the deduplication id of a copy for a queue: none where that is a standard queue.
-func (t *store) dedup(q *queue, what string, d *delivery, st *redeliver.State) string {
+// deduplicationID returns the deduplication id of a copy, or "" for a standard queue.
+func (t *store) deduplicationID(q *queue, what string, d *delivery, st *redeliver.State) string {
 	if !q.fifo {
 		return ""
 	}
-	return unique(what, &d.record, st)
+	return moveDedupID(what, &d.record, st)
 }
 
-// waitingCopy is the copy that waits in the queue. ok is false where the message leaves no room for our state.
+// waitingCopy returns the copy that waits in the queue. ok is false if the message leaves no room for the state.
 func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bool) {
 	q := t.layout.main
-	if d.renews {
+	if d.rewrite {
 		if st.Due.IsZero() {
 			own := *st
 			own.Due = limits.CeilMilli(time.Now().UTC())
 			st = &own
 		}
-		o, ok = d.renewed(st, q.limit)
-		// A message that kills its process at once would leave original and copy each time.
+		o, ok = d.rewrittenCopy(st, q.limit)
+		// A message that kills its process at once would otherwise leave original and copy each time.
 		o.delay = max(1, delaySeconds(time.Until(st.Due)))
 		return o, ok
 	}
-	o, ok = d.waiting(st, q.limit)
+	o, ok = d.waitingCopy(st, q.limit)
 	if q.fifo {
-		o.dedup = t.dedup(q, "retry", d, st)
+		o.dedup = t.deduplicationID(q, "retry", d, st)
 	} else {
 		o.delay = delaySeconds(time.Until(st.Due))
 	}
 	return o, ok
 }
 
-// delaySeconds is how long a copy waits: not longer than what is left, whose last
-// part of a second is held by the process that receives it.
+// delaySeconds returns the DelaySeconds of a copy. It rounds down, and the receiver holds the message for the rest.
 func delaySeconds(left time.Duration) int32 {
 	return int32(min(max(left, 0), maxDelay) / time.Second)
 }
 
-// suspectCopy is the copy for the queue where suspects run one at a time. One that leaves no room for our state goes without.
+// suspectCopy returns the copy for the queue of suspects. It has no state if there is no room for it.
 func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing) {
 	q := t.layout.suspects
-	o, ok := d.waiting(st, q.limit)
+	o, ok := d.waitingCopy(st, q.limit)
 	if !ok {
-		o = d.plain()
+		o = d.plainCopy()
 	}
 	o.moved = true
-	o.dedup = t.dedup(q, "suspect", d, st)
+	o.dedup = t.deduplicationID(q, "suspect", d, st)
 	return q, o
 }
 
-// post writes a message to a queue of ours, and to one that was deleted under us after it has created that anew.
-func (t *store) post(ctx context.Context, q *queue, o outgoing, done func(error)) {
+// postCreating writes a message to one of redeliver's queues. If the queue was deleted, it creates it again first.
+func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done func(error)) {
 	t.client.sender(q, moveLinger).post(ctx, o, func(err error) {
-		if !noQueue(err) {
+		if !isMissingQueue(err) {
 			done(err)
 			return
 		}
@@ -169,39 +169,39 @@ func (t *store) post(ctx context.Context, q *queue, o outgoing, done func(error)
 	})
 }
 
-// keep keeps a message until it is due: hidden from others, under the receipt that we have.
-func (t *store) keep(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
+// hideUntilDue keeps a message hidden under its current receipt until it is due.
+func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d, name, now := m.Record, t.layout.main.name, time.Now()
-	if most := d.limit(); st.Due.After(most.Add(-t.client.cfg.VisibilityTimeout)) {
-		done.Confirmed(name, &redeliver.UnschedulableError{Wait: st.Due.Sub(now), Max: max(0, most.Sub(now))})
+	if maxHidden := d.maxHiddenUntil(); st.Due.After(maxHidden.Add(-t.client.cfg.VisibilityTimeout)) {
+		done.Confirmed(name, &redeliver.UnschedulableError{Wait: st.Due.Sub(now), Max: max(0, maxHidden.Sub(now))})
 		return
 	}
 	kept := *st
-	d.source.hider.hide(&d.visibility, st.Due, func(err error) {
+	d.source.visibilityChanger.hideUntil(&d.visibility, st.Due, func(err error) {
 		switch {
 		case err == nil:
-			d.source.keptUntil(d, &kept)
+			d.source.markKept(d, &kept)
 			done.Confirmed(name, driver.ErrStay)
-		case stale(err): // others may have it
-			d.source.lose(d, func() { done.Confirmed(name, errorOf("hiding a message of", name, err)) })
+		case isStaleReceipt(err): // others may have it
+			d.source.dropLost(d, func() { done.Confirmed(name, errorOf("hiding a message of", name, err)) })
 		default:
 			done.Confirmed(name, errorOf("hiding a message of", name, err))
 		}
 	})
 }
 
-// keptUntil notes that a message waits in hand, and keeps what stands behind it hidden for as long.
-func (s *source) keptUntil(d *delivery, st *redeliver.State) {
+// markKept stores the state of a message that waits hidden, and keeps the messages behind it hidden for as long.
+func (s *source) markKept(d *delivery, st *redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.gone {
 		return
 	}
-	d.kept = st
+	d.keptState = st
 	if d.group == "" {
 		return
 	}
 	for _, behind := range s.lines[d.group] {
-		behind.visibility.keep(st.Due)
+		behind.visibility.keepUntil(st.Due)
 	}
 }

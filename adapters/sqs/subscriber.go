@@ -27,7 +27,7 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := s.client.ready(ctx, topic)
+		l, err := s.client.provisionedLayout(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()
-	_, err := s.client.ready(ctx, topic)
+	_, err := s.client.provisionedLayout(ctx, topic)
 	return err
 }
 
@@ -55,23 +55,24 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe, or one queue of Consume: it reads the queue and the queue of suspects, each by a lane.
+// reader is one Subscribe, or one queue of Consume. It reads the queue and the queue of suspects, each with its own
+// lane.
 type reader struct {
-	client *Client
-	layout *layout
-	sub    *engine.Subscription
-	store  *store
-	values context.Context // the Subscribe context's values, never its end
-	poked  chan struct{}   // there is a suspect
+	client       *Client
+	layout       *layout
+	sub          *engine.Subscription
+	store        *store
+	values       context.Context // the values of Subscribe's context, without its end
+	suspectAdded chan struct{}   // signals a new suspect
 
-	mu       sync.Mutex
-	up, lost bool // and that was told
+	mu                       sync.Mutex
+	reportedUp, reportedLost bool // the last reported change
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg
 	return &reader{
-		client: c, layout: l, store: &store{client: c, layout: l}, values: values, poked: make(chan struct{}, 1),
+		client: c, layout: l, store: &store{client: c, layout: l}, values: values, suspectAdded: make(chan struct{}, 1),
 		sub: &engine.Subscription{
 			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
@@ -80,7 +81,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	}
 }
 
-// run reads until ctx ends. opt says who handles the messages.
+// run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, codec{}, r.store
 	e := engine.New(opt)
@@ -92,21 +93,20 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	all.Wait()
 }
 
-// poke has the queue of suspects looked at.
-func (r *reader) poke() {
+// wakeSuspects makes the reader look at the queue of suspects.
+func (r *reader) wakeSuspects() {
 	select {
-	case r.poked <- struct{}{}:
+	case r.suspectAdded <- struct{}{}:
 	default:
 	}
 }
 
-// disconnected tells once that the queue cannot be read; consuming tells when it
-// can be again.
+// disconnected reports once that the queue cannot be read; consuming reports when it can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // behind the telling: what is told last is what is
-	was := r.lost
-	r.lost, r.up = true, false
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
+	was := r.reportedLost
+	r.reportedLost, r.reportedUp = true, false
 	if !was {
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
@@ -115,8 +115,8 @@ func (r *reader) disconnected(queue string, err error) {
 func (r *reader) consuming() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := r.up
-	r.lost, r.up = false, true
+	was := r.reportedUp
+	r.reportedLost, r.reportedUp = false, true
 	if !was {
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}

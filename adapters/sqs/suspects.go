@@ -11,62 +11,58 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A message that kills its process comes back, and with it everything that the
-// process had in hand. SQS's count of receives rises for all of them, and for
-// lost connections and shutdowns too, so it charges nobody: it marks suspects. A
-// suspect is moved to a queue of its own. From there one is received at a time,
-// when nothing else of that client runs, and nothing else begins until it is
-// settled. One that comes back from there without an answer was alone when its
-// process died.
+// When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
+// connections and shutdowns too. So a high count only makes a message a suspect, which is moved to its own queue.
+// From there the client receives one at a time, while nothing else of that client runs, and starts nothing else until
+// it is settled. A suspect that comes back without an answer was alone when its process died.
 
 const (
-	// How often the queue of suspects is looked at: each look is a request. The pause begins with minInquiry where there
-	// was a suspect, and doubles with each look that finds none.
-	minInquiry = time.Second
-	maxInquiry = time.Minute
-	// A suspect that another process has, or whose group it has, looks as if it were there. To find that out takes a turn,
-	// in which nothing else runs.
-	minVainInquiry = 20 * time.Second
-	maxVainInquiry = 5 * time.Minute
+	// Pauses between looks at the queue of suspects; each look is a request. The pause starts at minSuspectPause
+	// after a suspect, and doubles while looks find none.
+	minSuspectPause = time.Second
+	maxSuspectPause = time.Minute
+	// A suspect that another process has received, or whose group it has, still counts as present. To find that out
+	// takes a turn, in which nothing else runs.
+	minInconclusivePause = 20 * time.Second
+	maxInconclusivePause = 5 * time.Minute
 )
 
-// feed gives the lane one suspect at a time, each in a turn of its own, until ctx
-// ends.
-func (s *source) feed(ctx context.Context) {
+// runSuspects passes suspects to the lane one at a time, each in a turn of its own, until ctx ends.
+func (s *source) runSuspects(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause := minInquiry / 2
+	pause := minSuspectPause / 2
 	for {
-		poked := false
+		woken := false
 		select {
 		case <-timer.C:
-		case <-s.r.poked:
-			poked = true
+		case <-s.r.suspectAdded:
+			woken = true
 		case <-ctx.Done():
 			return
 		}
-		found, vain := false, false
-		if poked || s.someWait(ctx) {
+		found, inconclusive := false, false
+		if woken || s.hasMessages(ctx) {
 			more := true
 			for more {
-				more, vain = s.feedOne(ctx)
+				more, inconclusive = s.runSuspect(ctx)
 				found = found || more
 			}
 		}
 		switch {
 		case found:
-			pause = minInquiry
-		case vain:
-			pause = min(max(2*pause, minVainInquiry), maxVainInquiry)
+			pause = minSuspectPause
+		case inconclusive:
+			pause = min(max(2*pause, minInconclusivePause), maxInconclusivePause)
 		default:
-			pause = min(2*pause, max(pause, maxInquiry))
+			pause = min(2*pause, max(pause, maxSuspectPause))
 		}
 		timer.Reset(pause)
 	}
 }
 
-// someWait reports whether there are messages in the queue, as far as SQS knows.
-func (s *source) someWait(ctx context.Context) bool {
+// hasMessages reports whether SQS counts messages in the queue.
+func (s *source) hasMessages(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
 	name := types.QueueAttributeNameApproximateNumberOfMessages
@@ -74,36 +70,37 @@ func (s *source) someWait(ctx context.Context) bool {
 		QueueUrl: &s.queue.url, AttributeNames: []types.QueueAttributeName{name},
 	})
 	if err != nil {
-		if noQueue(err) {
-			_ = s.client.provision(ctx, s.layout) // who writes to it says why
+		if isMissingQueue(err) {
+			_ = s.client.provision(ctx, s.layout) // the writer reports the error
 		}
-		return code(err) == "AccessDenied" // then only a receive tells
+		return errorCode(err) == "AccessDenied" // then only a receive can find out
 	}
 	n, err := strconv.Atoi(out.Attributes[string(name)])
 	return err != nil || n > 0
 }
 
-// feedOne runs one suspect, and returns whether there was one and another may follow, and whether the turn was taken in vain.
-func (s *source) feedOne(ctx context.Context) (more, vain bool) {
+// runSuspect runs one suspect. more reports whether there was one and another may follow, inconclusive whether the
+// turn found none.
+func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	t := s.client.turn
 	if !t.Take(ctx, &s.sub.Gate) {
 		return false, false
 	}
 	msgs, err := s.receive(1, time.Second)
 	if err != nil {
-		s.unheard.Add(1) // an answer that got lost counts as a receive, and was no crash
+		s.lostAnswers.Add(1) // SQS may have counted a receive that was not a crash
 	}
-	all := s.take(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
+	all := s.registerMessages(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
 	if len(all) == 0 { // another process has it
 		t.Give()
 		return false, err == nil
 	}
 	d := all[0]
-	s.hand(all) // also when ctx has ended
+	s.passToLane(all) // even when ctx has ended
 	select {
 	case <-d.closed:
-	case <-d.moves: // its handler has answered, and its copy may wait for the end of an outage
-	case <-ctx.Done(): // nothing more comes; the turn ends with the message
+	case <-d.copying: // the handler has answered, and the copy may wait for the end of an outage
+	case <-ctx.Done(): // nothing follows; the turn ends with the message
 		go func() {
 			<-d.closed
 			t.Give()
@@ -111,21 +108,21 @@ func (s *source) feedOne(ctx context.Context) (more, vain bool) {
 		return false, false
 	}
 	defer t.Give()
-	// While it is settled and still there, nothing else may kill the process: it
-	// would come back, and be charged.
+	// Until the suspect is removed nothing else may run: if that killed the process, the suspect would come back,
+	// charged with a crash.
 	timer := time.NewTimer(2 * s.client.cfg.SendTimeout)
 	defer timer.Stop()
 	select {
-	case <-d.dropped:
+	case <-d.removed:
 	case <-timer.C: // it cannot be written or deleted; other queues of the client must not wait for that
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil, false
 }
 
-// acquit moves a suspect that has not answered within the drain timeout, or has not begun, back to its queue, uncharged: to
-// leave it would count as a crash. Its handler may still run, and so may what it has begun to write.
-func (s *source) acquit(m *driver.Message[*delivery]) {
+// requeueSuspect writes a suspect that did not begin or did not answer in the drain timeout to its queue again.
+// Otherwise its next receive would count as a crash. Its handler and its writes may still run.
+func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.mu.Lock()
 	if d.gone || d.settled {
@@ -142,12 +139,12 @@ func (s *source) acquit(m *driver.Message[*delivery]) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	q, o := s.r.store.suspectCopy(d, &st)
-	s.r.store.post(ctx, q, o, func(err error) {
+	s.r.store.postCreating(ctx, q, o, func(err error) {
 		cancel()
 		if err == nil {
 			s.deleter.add(d)
 		} else {
-			s.deleted(d) // it comes back, charged
+			s.deleted(d) // it comes back and counts as a crash
 		}
 	})
 }

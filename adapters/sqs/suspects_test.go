@@ -12,16 +12,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A suspect that is settled is out of its queue before the next one runs: it used to lie there for a moment longer, came
-// back when the next one killed the process, and was charged for that.
-func TestASuspectIsGoneBeforeTheNextOneRuns(t *testing.T) {
+// A settled suspect stayed in its queue for a moment. It came back when the next one killed the process, and was
+// charged for that.
+func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "neighbour", "v", "", nil)
-		b.put("orders-suspects", "other", "v", "", nil) // which of them is first is not told
+		b.put("orders-suspects", "other", "v", "", nil) // their order is undefined
 		refusals := 0
-		b.failing(func(action, queue string, _ map[string]any) *failure {
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
 			if action == "DeleteMessageBatch" && queue == "orders-suspects" {
 				if refusals++; refusals <= 3 {
 					return &failure{status: 500, code: "InternalFailure"}
@@ -30,30 +30,30 @@ func TestASuspectIsGoneBeforeTheNextOneRuns(t *testing.T) {
 			return nil
 		})
 		c := b.start("one", "orders", Config{}, func(st redeliver.State, _ *message.Message) error {
-			if n, others := len(b.in("orders-suspects")), len(b.in("orders")); n > 3-len(b.ran("")) || others != 0 {
+			if n, others := len(b.messagesIn("orders-suspects")), len(b.messagesIn("orders")); n > 3-len(b.ran("")) || others != 0 {
 				b.Errorf("%s runs after %v while %d suspects and %d others are there", st.ID, b.ran(""), n, others)
 			}
 			return nil
 		})
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(c)
 		if len(b.ran("neighbour")) != 1 || len(b.ran("other")) != 1 || refusals < 4 {
 			b.Errorf("ran %v, %d refusals", b.ran(""), refusals)
 		}
-		if n := len(b.in("orders-suspects")) + len(b.in("orders-dlq")); n != 0 {
+		if n := len(b.messagesIn("orders-suspects")) + len(b.messagesIn("orders-dlq")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
 }
 
-// A process that is alive was not killed: receives whose answers got lost do not charge a suspect.
-func TestLostAnswersAreNoCrashes(t *testing.T) {
+// Receives with lost answers do not charge a suspect, because the process is alive.
+func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
 		lost := 0
-		b.failing(func(action, queue string, _ map[string]any) *failure {
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
 			if action != "ReceiveMessage" || queue != "orders-suspects" {
 				return nil
 			}
@@ -65,16 +65,16 @@ func TestLostAnswersAreNoCrashes(t *testing.T) {
 			return nil
 		})
 		c := b.start("one", "orders", Config{}, succeed)
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 1 || len(b.in("orders-dlq")) != 0 {
-			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.in("orders-dlq")))
+		if len(b.ran("a")) != 1 || len(b.messagesIn("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
 		}
 	})
 }
 
-// A handler of a suspect that does not end in time is not taken for a crash.
-func TestASuspectThatIsCutShortIsAcquitted(t *testing.T) {
+// A suspect's handler that does not end in time at shutdown does not count as a crash.
+func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
@@ -82,24 +82,24 @@ func TestASuspectThatIsCutShortIsAcquitted(t *testing.T) {
 		for range 5 {
 			c := b.start("n", "orders", Config{DrainTimeout: time.Second}, func(_ redeliver.State, msg *message.Message) error {
 				<-msg.Context().Done()
-				return errDeclined
+				return errHandler
 			})
-			b.after(20 * time.Second)
+			b.advance(20 * time.Second)
 			b.close(c)
 		}
 		c := b.start("last", "orders", Config{}, succeed)
-		b.after(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		b.close(c)
 		runs := b.ran("a")
-		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.in("orders-dlq")) != 0 {
-			b.Errorf("ran %v, %d dead", runs, len(b.in("orders-dlq")))
+		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.messagesIn("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
 		}
 	})
 }
 
-// A FIFO queue drops what has a deduplication id that it saw within five minutes. A message that is moved to the suspects
-// and back again and again, with one id, is never taken for the move before.
-func TestDeduplicationSwallowsNoMove(t *testing.T) {
+// A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the
+// suspects and back several times is never taken for an earlier move.
+func TestDeduplicationDropsNoMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		b.put("orders.fifo", "a", "v", "g", nil)
@@ -107,19 +107,19 @@ func TestDeduplicationSwallowsNoMove(t *testing.T) {
 			b.fake.mu.Lock()
 			defer b.fake.mu.Unlock()
 			for _, m := range b.queues["orders.fifo"].messages {
-				m.count = maxReturnsInPlace // so many processes have had it
+				m.count = maxReturnsInPlace // as if this many processes had received it
 			}
 		}
 		p := steps(100, 2*time.Second)
 		for n := range 4 {
 			suspected()
-			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p}, decline)
-			b.after(time.Second)
+			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p}, failHandler)
+			b.advance(time.Second)
 			b.close(c)
-			if runs, left := b.ran("a"), len(b.in("orders.fifo")); len(runs) != n+1 || left != 1 {
+			if runs, left := b.ran("a"), len(b.messagesIn("orders.fifo")); len(runs) != n+1 || left != 1 {
 				b.Fatalf("it ran %v, %d are in the queue, want %d runs, and the message", runs, left, n+1)
 			}
-			b.after(5 * time.Second)
+			b.advance(5 * time.Second)
 		}
 		if n := b.count("SendMessageBatch"); n != 8 {
 			b.Errorf("%d moves, want four to the suspects and four back", n)
@@ -127,8 +127,8 @@ func TestDeduplicationSwallowsNoMove(t *testing.T) {
 	})
 }
 
-// A suspect whose copy cannot be written holds up its own queue, as any outage does, and no other queue of its client.
-func TestASuspectThatCannotBeWrittenHoldsUpNoOtherQueue(t *testing.T) {
+// A suspect whose copy cannot be written blocks its own queue, as any outage does, and no other queue of its client.
+func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
@@ -136,30 +136,30 @@ func TestASuspectThatCannotBeWrittenHoldsUpNoOtherQueue(t *testing.T) {
 		b.put("orders-suspects", "a", "v", "", nil)
 		var denied atomic.Bool
 		denied.Store(true)
-		b.failing(func(action, queue string, _ map[string]any) *failure {
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
 			if denied.Load() && action == "SendMessageBatch" && queue == "orders-dlq" {
 				return &failure{status: 400, code: "KmsAccessDenied"}
 			}
 			return nil
 		})
-		c := b.start("one", "orders", Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, decline)
+		c := b.start("one", "orders", Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, failHandler)
 		b.read(c, "one", "invoices", succeed)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		if len(b.ran("a")) != 1 {
 			b.Fatalf("ran %v", b.ran(""))
 		}
 		b.put("invoices", "b", "v", "", nil)
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		if len(b.ran("b")) != 1 {
 			b.Error("another queue stands still while the copy of a suspect cannot be written")
 		}
 		denied.Store(false)
-		b.after(5 * time.Minute)
+		b.advance(5 * time.Minute)
 		b.put("orders", "c", "v", "", nil)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		b.close(c)
-		if len(b.in("orders-dlq")) != 2 || len(b.in("orders-suspects")) != 0 {
-			b.Errorf("%d are dead, %d suspects are left", len(b.in("orders-dlq")), len(b.in("orders-suspects")))
+		if len(b.messagesIn("orders-dlq")) != 2 || len(b.messagesIn("orders-suspects")) != 0 {
+			b.Errorf("%d are dead, %d suspects are left", len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
 		}
 	})
 }

@@ -17,20 +17,20 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if err != nil {
 		return nil, err
 	}
-	q, err := c.look(ctx, a)
+	q, err := c.findQueue(ctx, a)
 	switch {
 	case err != nil:
 		return nil, err
 	case !q.exists:
 		return nil, fmt.Errorf("sqs: queue %s does not exist", a.name)
-	case q.unread:
+	case q.attributesDenied:
 		return nil, fmt.Errorf("sqs: the attributes of queue %s cannot be read: grant sqs:GetQueueAttributes", a.name)
 	}
 	row := deadletter.WaitingLevel{Place: l.main.name, Depth: -1}
 	if !l.main.fifo {
 		row.Depth, err = strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesDelayed"], 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("sqs: queue %s does not say how much is delayed: %w", a.name, errors.Unwrap(err))
+			return nil, fmt.Errorf("sqs: queue %s does not report how much is delayed: %w", a.name, errors.Unwrap(err))
 		}
 	}
 	return []deadletter.WaitingLevel{row}, nil

@@ -18,39 +18,39 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// quickAnswers is an HTTP client in which every answer begins before the last write of its request has returned.
-type quickAnswers struct {
+// earlyAnswers is an HTTP client whose answers begin before the last write of the request has returned.
+type earlyAnswers struct {
 	next http.RoundTripper
 
 	mu      sync.Mutex
 	written []error
 }
 
-// hastyBody is the body of an answer: whoever reads it has closed the request's, and only then does the write go on.
-type hastyBody struct {
+// earlyBody is the body of an answer. The request's write continues only when a reader has closed the request's body.
+type earlyBody struct {
 	io.ReadCloser
 	once sync.Once
 	goOn func()
 }
 
-func (b *hastyBody) Read(p []byte) (int, error) {
+func (b *earlyBody) Read(p []byte) (int, error) {
 	b.once.Do(b.goOn)
 	return b.ReadCloser.Read(p)
 }
 
-// slowBody is the body of a request: when all of it is sent, the look for more waits for the answer.
+// slowBody is the body of a request. After its last byte, the check for more waits for the answer.
 type slowBody struct {
 	io.ReadCloser
 	answer <-chan struct{}
 }
 
-// WriteTo is how net/http looks for more.
+// WriteTo is how net/http checks for more.
 func (b *slowBody) WriteTo(w io.Writer) (int64, error) {
 	<-b.answer
 	return b.ReadCloser.(io.WriterTo).WriteTo(w)
 }
 
-func (c *quickAnswers) Do(req *http.Request) (*http.Response, error) {
+func (c *earlyAnswers) Do(req *http.Request) (*http.Response, error) {
 	answer, written := make(chan struct{}), make(chan error, 1)
 	trace := &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written <- i.Err }}
 	own := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
@@ -60,7 +60,7 @@ func (c *quickAnswers) Do(req *http.Request) (*http.Response, error) {
 		close(answer)
 		return nil, err
 	}
-	resp.Body = &hastyBody{ReadCloser: resp.Body, goOn: func() {
+	resp.Body = &earlyBody{ReadCloser: resp.Body, goOn: func() {
 		close(answer)
 		err := <-written
 		c.mu.Lock()
@@ -70,9 +70,9 @@ func (c *quickAnswers) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// An answer that came while net/http was still behind the last byte of the request was cut off in the middle, and asked
-// for again: ten messages were hidden from all until their visibility timeout was over.
-func TestAnAnswerThatIsQuickIsReadToItsEnd(t *testing.T) {
+// An answer that came while net/http still checked for the end of the request was cut off and requested again. Ten
+// messages were hidden from all until their visibility timeout ended.
+func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	var receives atomic.Int64
 	body := strings.Repeat("x", 20_000) // more than one read
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,7 @@ func TestAnAnswerThatIsQuickIsReadToItsEnd(t *testing.T) {
 		_, _ = io.WriteString(w, out)
 	}))
 	defer server.Close()
-	quick := &quickAnswers{next: server.Client().Transport}
+	quick := &earlyAnswers{next: server.Client().Transport}
 	c, err := Open(t.Context(), Config{
 		Endpoint: server.URL, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
 		AWS: &aws.Config{Region: "eu-west-1", HTTPClient: quick, Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},

@@ -38,11 +38,9 @@ func (a *admin) do(t testing.TB, method string, body, into any, path ...string) 
 	callAPI(t, a.r.Management(), method, "/api/"+strings.Join(path, "/"), body, into)
 }
 
-// callAPI calls the management API at an address with credentials. It asks again for
-// what a broker in trouble does not tell: RabbitMQ 3.10 answers a list of queues with
-// 500 when one of them is deleted meanwhile, and keeps that answer for longer the
-// slower the machine is; and what AMQP calls an internal error, such as a queue that has
-// elected no leader within 5 s, is a 400. All that is asked for here may be asked for twice.
+// callAPI calls the management API. It repeats requests that a broker in trouble fails. RabbitMQ 3.10 answers a list
+// of queues with 500 if one is deleted meanwhile, and caches that answer. An internal error of AMQP, such as a queue
+// without a leader within 5 s, is a 400. All requests here are idempotent.
 func callAPI(t testing.TB, management, method, path string, in, out any) {
 	t.Helper()
 	body, err := json.Marshal(in)
@@ -110,8 +108,7 @@ func (a *admin) operatorPolicy(t *testing.T, name, pattern string, definition ma
 	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "operator-policies", a.r.VHost(), name)
 }
 
-// queues is the names, in order, of a queue and those beside it, as far as they
-// are there.
+// queues returns the sorted names of a queue and those beside it, if they exist.
 func (a *admin) queues(t testing.TB, queue string) []string {
 	t.Helper()
 	var all []struct {
@@ -142,7 +139,7 @@ func (a *admin) channel(t *testing.T) *amqp091.Channel {
 	return ch
 }
 
-// publish puts a message on a queue and waits for the broker's word.
+// publish publishes a message to a queue and waits for the confirm.
 func (a *admin) publish(t *testing.T, queue string) {
 	t.Helper()
 	ch := a.channel(t)
@@ -161,7 +158,7 @@ func (a *admin) arrives(t *testing.T, queue string) {
 	}
 	select {
 	case <-in:
-	case <-time.After(maxWait): // a level that nobody reads takes 10 s longer
+	case <-time.After(maxWait): // an unread level takes 10 s longer
 		t.Fatalf("nothing arrives on %s", queue)
 	}
 }

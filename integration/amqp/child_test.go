@@ -24,25 +24,24 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// A consumer in a process of its own, which a message may kill: this binary,
-// started again with childEnv set.
+// A consumer runs in its own process, which a message may kill: this binary, started again with childEnv set.
 const childEnv = "REDELIVER_TEST_AMQP_CHILD"
 
-// childConfig is what the parent tells its child, by that variable.
+// childConfig is the configuration of a child, in childEnv.
 type childConfig struct {
 	URL         string          `json:"url"`
 	Queue       string          `json:"queue"`
 	Prefetch    int             `json:"prefetch"`
 	MaxInFlight int             `json:"in_flight"`
-	Takes       time.Duration   `json:"takes"`  // each handler
-	Killer      string          `json:"killer"` // the message that kills the process
+	Takes       time.Duration   `json:"takes"`  // of each handler
+	Killer      string          `json:"killer"` // the id of the message that kills the process
 	Exit        bool            `json:"exit"`   // by os.Exit, not SIGKILL
 	Order       redeliver.Order `json:"order"`
-	KillsAt     int             `json:"kills_at"` // which attempt; before that it fails
+	KillsAt     int             `json:"kills_at"` // at which attempt; before that it fails
 }
 
-// said is a line that a child prints: an event.
-type said struct {
+// childEvent is a line of a child's output.
+type childEvent struct {
 	What     string           `json:"what"` // run, commit, dead, suspect
 	ID       string           `json:"id"`
 	Attempts int              `json:"attempts"`
@@ -69,15 +68,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// atOnce is how many tests run side by side where go test was not told. Most of
-// their time they wait, so processors are no bound for them.
+// atOnce is how many tests run in parallel by default, because they mostly wait.
 const atOnce = 8
 
 func sideBySide() {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
 	if !told {
-		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is what it takes
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is always valid
 	}
 }
 
@@ -89,10 +87,10 @@ func child(raw string) error {
 	}
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
-	say := func(s said) {
+	say := func(s childEvent) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = out.Encode(s) // a parent that is gone does not matter
+		_ = out.Encode(s) // the parent may have ended
 	}
 	policy := steps(3, 200*time.Millisecond)
 	policy.Order = cfg.Order
@@ -102,12 +100,12 @@ func child(raw string) error {
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:
-				say(said{What: "commit", ID: e.State.ID, Attempts: e.State.Attempts})
+				say(childEvent{What: "commit", ID: e.State.ID, Attempts: e.State.Attempts})
 			case redeliver.DeadLettered:
-				say(said{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
+				say(childEvent{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
 			case redeliver.Hopped:
 				if strings.HasSuffix(e.To, ".suspects") {
-					say(said{What: "suspect", ID: e.State.ID})
+					say(childEvent{What: "suspect", ID: e.State.ID})
 				}
 			default:
 			}
@@ -121,9 +119,9 @@ func child(raw string) error {
 		return err
 	}
 	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-		say(said{What: "run", ID: msg.UUID})
+		say(childEvent{What: "run", ID: msg.UUID})
 		if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == cfg.Killer && st.Attempt() < cfg.KillsAt {
-			return nil, errDeclined
+			return nil, errHandler
 		}
 		if msg.UUID == cfg.Killer {
 			if cfg.Exit {
@@ -132,7 +130,7 @@ func child(raw string) error {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		shortly(cfg.Takes)
+		waitFor(cfg.Takes)
 		return nil, nil
 	})
 	go func() {
@@ -152,14 +150,14 @@ func child(raw string) error {
 	return client.Close(context.Background())
 }
 
-// process is a child that runs.
+// process is a running child.
 type process struct {
 	cmd  *exec.Cmd
-	over chan struct{} // closed when it has ended, and all it said was heard
+	over chan struct{} // closed when it has ended and its output is read
 }
 
-// start starts a child and passes its output to hear, one line at a time.
-func start(t *testing.T, cfg childConfig, hear func(said)) *process {
+// start starts a child and passes its output to hear, line by line.
+func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -181,24 +179,24 @@ func start(t *testing.T, cfg childConfig, hear func(said)) *process {
 		defer close(p.over)
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			var s said
-			if json.Unmarshal(lines.Bytes(), &s) == nil { // the last line may be cut by its death
+			var s childEvent
+			if json.Unmarshal(lines.Bytes(), &s) == nil { // a kill may cut the last line
 				hear(s)
 			}
 		}
-		_ = cmd.Wait() // that it was killed is no news
+		_ = cmd.Wait() // its kill is expected
 		if complaints.Len() > 0 {
 			t.Logf("a child said: %s", complaints.String())
 		}
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be gone already
+		_ = cmd.Process.Kill() // it may have ended
 		<-p.over
 	})
 	return p
 }
 
-// stop asks a child to end and waits until it has.
+// stop asks a child to end and waits for it.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -211,5 +209,5 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// lastDigit is the key of messages whose id ends with a digit.
+// lastDigit uses the last character of a message's id as its key.
 func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-1:] }

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The contract of every adapter, on RabbitMQ 3.10, and in make prove on 4.0.
+// The contract of every adapter runs on RabbitMQ 3.10, and in make prove on 4.0.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

@@ -17,9 +17,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumed runs amqp.Consume with a lab's configuration until end is called, or
-// the test is over, and returns what it returned.
-func (l *lab) consumed(h func(context.Context, amqp091.Delivery) error) (end func() error) {
+// runConsume runs amqp.Consume with the fixture's configuration until end is called or the test ends. end returns
+// Consume's result.
+func (l *fixture) runConsume(h func(context.Context, amqp091.Delivery) error) (end func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- amqp.Consume(ctx, l.cfg, []string{l.queue}, h) }()
@@ -41,9 +41,9 @@ func (l *lab) consumed(h func(context.Context, amqp091.Delivery) error) (end fun
 	return end
 }
 
-// native is a lab whose messages are consumed without Watermill.
-func native(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
-	return newLab(t, r, func(l *lab) {
+// native returns a fixture without Watermill.
+func native(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
+	return newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = steps(2, 200*time.Millisecond)
 		if change != nil {
 			change(l)
@@ -51,8 +51,7 @@ func native(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	})
 }
 
-// Every answer that a handler can give, by its error, by the delivery's own
-// methods, or by none, on both brokers.
+// A handler may answer by its error, by the delivery's methods, or not at all, on both brokers.
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	for name, r := range brokers.RequireRabbitMQs(t) {
@@ -61,37 +60,37 @@ func TestConsume(t *testing.T) {
 }
 
 func consumes(t *testing.T, r *brokers.Rabbit) {
-	l := native(t, r, func(l *lab) { l.cfg.Policy.Timeout = 2 * time.Second })
+	l := native(t, r, func(l *fixture) { l.cfg.Policy.Timeout = 2 * time.Second })
 	answers := map[string]struct {
-		reason redeliver.Reason // "" where it is committed
+		reason redeliver.Reason // "" if it is committed
 		runs   int
 		answer func(ctx context.Context, d amqp091.Delivery, attempt int) error
 	}{
 		"succeeds":       {"", 1, func(context.Context, amqp091.Delivery, int) error { return nil }},
 		"acks":           {"", 1, func(_ context.Context, d amqp091.Delivery, _ int) error { return d.Ack(false) }},
-		"succeeds later": {"", 2, func(_ context.Context, _ amqp091.Delivery, n int) error { return map[int]error{1: errDeclined}[n] }},
-		"fails":          {redeliver.ReasonExhausted, 3, func(context.Context, amqp091.Delivery, int) error { return errDeclined }},
+		"succeeds later": {"", 2, func(_ context.Context, _ amqp091.Delivery, n int) error { return map[int]error{1: errHandler}[n] }},
+		"fails":          {redeliver.ReasonExhausted, 3, func(context.Context, amqp091.Delivery, int) error { return errHandler }},
 		"acks and fails": {redeliver.ReasonExhausted, 3, func(_ context.Context, d amqp091.Delivery, _ int) error {
-			return errors.Join(d.Ack(false), errDeclined)
+			return errors.Join(d.Ack(false), errHandler)
 		}},
-		"permanent":      {redeliver.ReasonPermanent, 1, func(context.Context, amqp091.Delivery, int) error { return redeliver.Permanent(errDeclined) }},
+		"permanent":      {redeliver.ReasonPermanent, 1, func(context.Context, amqp091.Delivery, int) error { return redeliver.Permanent(errHandler) }},
 		"panics":         {redeliver.ReasonPanic, 3, func(context.Context, amqp091.Delivery, int) error { panic("no") }},
 		"takes too long": {redeliver.ReasonTimeout, 3, func(ctx context.Context, _ amqp091.Delivery, _ int) error { <-ctx.Done(); return ctx.Err() }},
 		"nacks":          {redeliver.ReasonExhausted, 3, func(_ context.Context, d amqp091.Delivery, _ int) error { return d.Nack(false, true) }},
 		"nacks for good": {redeliver.ReasonRejected, 1, func(_ context.Context, d amqp091.Delivery, _ int) error { return d.Reject(false) }},
 		"acks others":    {redeliver.ReasonExhausted, 3, func(_ context.Context, d amqp091.Delivery, _ int) error { return d.Ack(true) }},
 	}
-	l.consumed(func(ctx context.Context, d amqp091.Delivery) error {
+	l.runConsume(func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
-		l.note(func() { l.runs[d.MessageId] = append(l.runs[d.MessageId], run{attempt: st.Attempt()}) })
+		l.update(func() { l.runs[d.MessageId] = append(l.runs[d.MessageId], run{attempt: st.Attempt()}) })
 		return answers[d.MessageId].answer(ctx, d, st.Attempt())
 	})
 	var all []string
 	for id := range answers {
 		all = append(all, id)
 	}
-	l.put(all...)
-	l.finished(all)
+	l.publishMessages(all...)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, want := range answers {
@@ -110,18 +109,18 @@ func consumes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A retry gets the delivery that the first attempt got.
+// A retry gets the same delivery as the first attempt.
 func TestConsumeKeepsTheDelivery(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
 	var got []amqp091.Delivery
-	l.consumed(func(ctx context.Context, d amqp091.Delivery) error {
+	l.runConsume(func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		if amqp.DeliveryFromContext(ctx).MessageId != d.MessageId {
 			t.Error("the context has another delivery")
 		}
-		l.note(func() { got = append(got, d) })
-		return map[int]error{1: errDeclined}[st.Attempt()]
+		l.update(func() { got = append(got, d) })
+		return map[int]error{1: errHandler}[st.Attempt()]
 	})
 	if err := l.raw.PublishWithContext(t.Context(), "", l.queue, true, false, amqp091.Publishing{
 		MessageId: "m", CorrelationId: "c", ReplyTo: "r", Type: "t", AppId: "a", ContentType: "text/plain", Priority: 3, DeliveryMode: amqp091.Persistent,
@@ -129,13 +128,13 @@ func TestConsumeKeepsTheDelivery(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	l.finished([]string{"m"})
+	l.awaitEnds([]string{"m"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(got) != 2 {
 		t.Fatalf("%d runs", len(got))
 	}
-	for i := range got { // which are the channel's
+	for i := range got { // these belong to the channel
 		got[i].Acknowledger, got[i].DeliveryTag = nil, 0
 	}
 	if !reflect.DeepEqual(got[0], got[1]) || string(got[0].Body) != "order" || got[0].RoutingKey != l.queue {
@@ -143,14 +142,14 @@ func TestConsumeKeepsTheDelivery(t *testing.T) {
 	}
 }
 
-// When ctx ends, what runs may finish; what does not in time comes back, with no
-// attempt counted. Consume returns nil.
+// When ctx ends, running handlers may finish. A message whose handler does not comes back, with no attempt counted.
+// Consume returns nil.
 func TestConsumeEnds(t *testing.T) {
 	t.Parallel()
-	l := native(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.DrainTimeout = time.Second })
+	l := native(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.DrainTimeout = time.Second })
 	finish := make(chan struct{})
 	running := make(chan string, 2)
-	end := l.consumed(func(ctx context.Context, d amqp091.Delivery) error {
+	end := l.runConsume(func(ctx context.Context, d amqp091.Delivery) error {
 		running <- d.MessageId
 		if d.MessageId == "quick" {
 			<-finish
@@ -159,7 +158,7 @@ func TestConsumeEnds(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	l.put("quick", "hangs")
+	l.publishMessages("quick", "hangs")
 	for range 2 {
 		<-running
 	}
@@ -171,7 +170,7 @@ func TestConsumeEnds(t *testing.T) {
 	}
 	l.awaitReady(l.queue, 1)
 	attempt := make(chan int, 1)
-	l.consumed(func(ctx context.Context, _ amqp091.Delivery) error {
+	l.runConsume(func(ctx context.Context, _ amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		attempt <- st.Attempt()
 		return nil
@@ -179,22 +178,22 @@ func TestConsumeEnds(t *testing.T) {
 	if n := <-attempt; n != 1 {
 		t.Errorf("attempt %d, want 1", n)
 	}
-	l.finished([]string{"quick", "hangs"})
+	l.awaitEnds([]string{"quick", "hangs"})
 }
 
-// Connections are closed under a handler that fails now and then: nothing is lost.
+// Connections are closed while a handler fails now and then: nothing is lost.
 func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 	l := native(t, r, nil)
-	l.consumed(func(ctx context.Context, d amqp091.Delivery) error {
+	l.runConsume(func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
-		shortly(time.Millisecond)
+		waitFor(time.Millisecond)
 		if st.Attempt() == 1 && strings.HasSuffix(d.MessageId, "7") {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
 	all := ids(3000)
-	l.put(all...)
+	l.publishMessages(all...)
 	for i := range 4 {
 		l.await(fmt.Sprint("progress ", i), func() bool { return len(l.done) > 500*(i+1) })
 		if err := r.CloseAllConnections(t.Context(), "a test"); err != nil {
@@ -202,17 +201,17 @@ func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 		}
 		l.redial()
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	l.redial()
 	for _, q := range []string{"", ".retry", ".retry.suspects", ".dlq"} {
 		l.awaitReady(l.queue+q, 0)
 	}
 }
 
-// Consume returns the errors of Open and of the broker, with nothing left behind.
+// Consume returns the errors of Open and of the broker, and leaves nothing behind.
 func TestConsumeCannotBegin(t *testing.T) {
 	t.Parallel()
-	l := native(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.NoProvisioning = true })
+	l := native(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.NoProvisioning = true })
 	err := amqp.Consume(t.Context(), l.cfg, []string{l.queue}, func(context.Context, amqp091.Delivery) error { return nil })
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return p.Value == "missing" }) {
@@ -226,7 +225,7 @@ func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
-	l.put("m")
+	l.publishMessages("m")
 	cfg := l.cfg
 	cfg.Topology, cfg.NoProvisioning = amqp.ExistingQueue(), true
 	queues := []string{l.queue, l.queue + "-gone", l.queue + "-lost"}
@@ -240,7 +239,7 @@ func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 			t.Errorf("of %s it says nothing: %v", queue, err)
 		}
 	}
-	if d := l.take(l.queue); d.Redelivered {
+	if d := l.getMessage(l.queue); d.Redelivered {
 		t.Error("what lies in the first queue was fetched")
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumeBatch is open for a service of batches in the client's own form.
+// consumeBatch opens a service that handles batches in the client's own form.
 func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	line := &line{refused: &h.refused}
+	line := &cuttableDialer{refused: &h.refused}
 	return func(ctx context.Context) error {
 		return amqp.ConsumeBatch(ctx, amqp.Config{
 			URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
@@ -26,21 +26,19 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.Bat
 	}, line.cut
 }
 
-// Every answer that a delivery of a batch can be given, by the batch's methods or by
-// its own, which were written for a loop of their own. Every attempt gets the
-// delivery as it came.
+// A delivery of a batch may be answered by the batch's methods or by its own. Every attempt gets the same delivery.
 func TestConsumeBatch(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
 	answers := map[string]struct {
-		reason redeliver.Reason // "" where it is committed
+		reason redeliver.Reason // "" if it is committed
 		runs   int
-		answer func(m *amqp.BatchMessage) bool // whether it says that it counts
+		answer func(m *amqp.BatchMessage) bool // reports whether the answer counts
 	}{
 		"says nothing": {"", 1, func(*amqp.BatchMessage) bool { return true }},
 		"acks":         {"", 1, func(m *amqp.BatchMessage) bool { return m.Ack() }},
 		"retries once": {"", 2, func(m *amqp.BatchMessage) bool { return m.State().Attempt() > 1 || m.Retry(200*time.Millisecond) }},
-		"fails":        {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool { return m.Answer(errDeclined) }},
+		"fails":        {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool { return m.Answer(errHandler) }},
 		"rejects":      {redeliver.ReasonRejected, 1, func(m *amqp.BatchMessage) bool { return m.Reject("no such card") }},
 		"its own Ack": {"", 1, func(m *amqp.BatchMessage) bool {
 			return m.Delivery.Ack(false) == nil && !m.Retry()
@@ -65,13 +63,13 @@ func TestConsumeBatch(t *testing.T) {
 			if b.Origin != l.queue || b.Group != l.queue {
 				t.Errorf("a batch of %s for %s", b.Origin, b.Group)
 			}
-			l.note(func() { largest = max(largest, len(b.Messages)) })
+			l.update(func() { largest = max(largest, len(b.Messages)) })
 			for _, m := range b.Messages {
 				d := amqp.DeliveryFromContext(m.Context())
 				if d == nil || d.MessageId != m.MessageId || m.RoutingKey != l.queue || len(m.Body) == 0 {
 					t.Errorf("a delivery %+v whose context has %+v", m.Delivery, d)
 				}
-				l.note(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
+				l.update(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
 				if !answers[m.MessageId].answer(m) {
 					t.Errorf("%s: the answer does not count as it should", m.MessageId)
 				}
@@ -80,8 +78,8 @@ func TestConsumeBatch(t *testing.T) {
 		})
 	}()
 	l.awaitChange("consuming", 1)
-	l.put(all...)
-	l.finished(all)
+	l.publishMessages(all...)
+	l.awaitEnds(all)
 	cancel()
 	if err := <-over; err != nil {
 		t.Error(err)

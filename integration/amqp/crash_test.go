@@ -14,25 +14,25 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// ward follows children over their deaths.
-type ward struct {
-	*lab
-	commits  map[string]int // guarded by lab.mu, like all here
-	attempts map[string]int // the most that a commit was charged
-	dlq      map[string][]said
+// crashLog records the events of several children.
+type crashLog struct {
+	*fixture
+	commits  map[string]int // guarded by fixture.mu, like all fields
+	attempts map[string]int // the most charges at a commit
+	dlq      map[string][]childEvent
 	suspects map[string]bool
 	ran      int
 }
 
-func newWard(l *lab) *ward {
-	return &ward{
-		lab: l, commits: make(map[string]int), attempts: make(map[string]int),
-		dlq: make(map[string][]said), suspects: make(map[string]bool),
+func newCrashLog(l *fixture) *crashLog {
+	return &crashLog{
+		fixture: l, commits: make(map[string]int), attempts: make(map[string]int),
+		dlq: make(map[string][]childEvent), suspects: make(map[string]bool),
 	}
 }
 
-func (w *ward) hear(s said) {
-	w.note(func() {
+func (w *crashLog) hear(s childEvent) {
+	w.update(func() {
 		switch s.What {
 		case "run":
 			w.ran++
@@ -47,15 +47,14 @@ func (w *ward) hear(s said) {
 	})
 }
 
-// countedEvery is how old the broker's account of a quorum queue may be, and some more: it is made every 5 s.
+// countedEvery is a bound for the age of the broker's statistics of a quorum queue, which it updates every 5 s.
 const countedEvery = 6 * time.Second
 
-// One message kills its process, with 100 others prefetched, on a quorum queue
-// or on a classic one, and the broker drops connections on the way: it ends in
-// the DLQ, alone, and nobody else is charged.
+// One message kills its process with 100 others prefetched, on a quorum or a classic queue, and the broker drops
+// connections meanwhile. Only that message goes to the DLQ, and no other is charged.
 func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	const drops, apart = 10, 50 // runs
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		if classic {
 			l.declareQueue(nil)
 		}
@@ -64,8 +63,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	all := ids(600)
 	killer := all[250]
 	queues := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects"}
-	l.put(all...)
-	w := newWard(l)
+	l.publishMessages(all...)
+	w := newCrashLog(l)
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 100, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
 	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.dlq) > 0 }
 
@@ -83,9 +82,9 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 			}
 		}
 	}()
-	hear := func(s said) {
+	hear := func(s childEvent) {
 		w.hear(s)
-		w.note(func() {
+		w.update(func() {
 			if s.What == "run" && w.ran%apart == 0 && w.ran <= drops*apart {
 				due <- struct{}{}
 			}
@@ -101,14 +100,14 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 		dead := false
 		go func() {
 			<-p.over
-			w.note(func() { dead = true })
+			w.update(func() { dead = true })
 		}()
 		w.await("death or end", func() bool { over = quiet(); return over || dead })
 		if over {
 			<-dropped
 			l.redial()
-			for begun := time.Now(); over && time.Since(begun) < countedEvery; shortly(100 * time.Millisecond) {
-				for _, q := range queues { // kills have left copies, of the killer, too
+			for begun := time.Now(); over && time.Since(begun) < countedEvery; waitFor(100 * time.Millisecond) {
+				for _, q := range queues { // kills have left copies, of the killer too
 					over = over && l.awaitUnacked(q, 0, p.over)
 				}
 			}
@@ -126,10 +125,10 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || slices.ContainsFunc(g, func(s said) bool { return s.Reason != redeliver.ReasonCrashed }) {
+	if g := w.dlq[killer]; len(w.dlq) != 1 || len(g) == 0 || slices.ContainsFunc(g, func(s childEvent) bool { return s.Reason != redeliver.ReasonCrashed }) {
 		t.Errorf("dead letters are %v, want %s, crashed", w.dlq, killer)
 	}
-	// A process that dies while its confirm is on the way leaves a copy, at most one of the killer.
+	// A process that dies before a confirm arrives leaves a copy, at most one of the killer.
 	if n := l.ready(l.queue + ".dlq"); n < 1 || n > starts {
 		t.Errorf("%d dead letters after %d processes", n, starts)
 	}
@@ -143,8 +142,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 }
 
-// Five restarts in order are no crashes, and make no suspects. The broker counts the messages that they hand
-// back like a crash.
+// Five graceful restarts are no crashes and make no suspects, although the broker counts the returned messages like a
+// crash.
 func TestGracefulRestarts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]childConfig{
@@ -156,11 +155,11 @@ func TestGracefulRestarts(t *testing.T) {
 }
 
 func restartsInOrder(t *testing.T, cfg childConfig) {
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	all := ids(600)
-	l.put(all...)
-	w := newWard(l)
+	l.publishMessages(all...)
+	w := newCrashLog(l)
 	cfg.URL, cfg.Queue = l.rabbit.URL(), l.queue
 	for i := 1; i <= 5; i++ {
 		p := start(t, cfg, w.hear)
@@ -190,11 +189,11 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	}
 }
 
-// A suspect that is being fetched when the subscriber closes is not charged: it
-// went back with the channel, which counted as a crash.
+// A suspect that is being fetched when the subscriber closes is not charged. Its return with the channel counted as a
+// crash.
 func TestClosingChargesNoSuspect(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	suspects := l.queue + ".retry.suspects"
 	l.putTo(suspects, ids(2000)...)
@@ -226,11 +225,11 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// A suspect whose connection is lost, again and again, while its process lives, has not crashed: its handler's
-// context ends at once, and the message comes back uncharged.
+// A suspect that loses its connection several times while its process lives has not crashed. Its handler's context
+// ends at once, and the message comes back uncharged.
 func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 	const drops = 5 // more than MaxCrashes
-	l := newLab(t, r, nil)
+	l := newFixture(t, r, nil)
 	l.declared()
 	l.putTo(l.queue+".retry.suspects", "m")
 	l.consume(func(msg *message.Message, _ run) error {
@@ -249,7 +248,7 @@ func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 			t.Fatal(err)
 		}
 	}
-	l.finished([]string{"m"})
+	l.awaitEnds([]string{"m"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.dead) > 0 || l.runs["m"][drops].attempt != 1 {

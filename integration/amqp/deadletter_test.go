@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The contract of a deadletter.Queue, on the oldest and the newest RabbitMQ that the suites have.
+// The contract of a deadletter.Queue runs on the oldest and the newest RabbitMQ.
 func TestDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -26,11 +26,11 @@ func TestDeadLetterQueue(t *testing.T) {
 	}
 }
 
-// deadLetters opens DLQs, each over connections of its own, which are cut when its process is killed.
+// deadLetters opens DLQs, each with its own connections, which are cut when its process is killed.
 func deadLetters(url string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
 		t.Helper()
-		line := &line{refused: &sync.Map{}}
+		line := &cuttableDialer{refused: &sync.Map{}}
 		c, err := amqp.Open(context.Background(), amqp.Config{
 			URLs: []string{url}, Sink: redeliver.SinkFunc(func(redeliver.Event) {}), AMQP: amqp091.Config{Dial: line.dial},
 			Topology: amqp.Topology{Queue: func(string) string { return group }},

@@ -14,11 +14,11 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A quarantine used to say that all were marked, and a replay took what was beyond the bound.
+// A quarantine reported that it had marked all messages, and a replay sent those beyond the bound.
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
-	d.others(amqp091.Table{})
+	d.fillByBroker(amqp091.Table{})
 	all := ids(deadletter.MaxMarks + 600)
 	d.declared()
 	d.putTo(d.queue+".dlq", all...)

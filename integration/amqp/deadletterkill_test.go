@@ -18,16 +18,16 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// failingService is a lab whose handler fails everything until it is fixed.
+// failingService is a fixture whose handler fails everything until it is fixed.
 type failingService struct {
-	*lab
-	mended atomic.Bool
+	*fixture
+	fixed atomic.Bool
 }
 
-func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*lab)) *failingService {
+func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *failingService {
 	t.Helper()
 	d := &failingService{}
-	d.lab = newLab(t, r, func(l *lab) {
+	d.fixture = newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
 		if change != nil {
 			change(l)
@@ -37,27 +37,27 @@ func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*lab)) *fail
 	return d
 }
 
-// die makes dead letters.
-func (d *failingService) die(all ...string) {
+// makeDeadLetters makes dead letters.
+func (d *failingService) makeDeadLetters(all ...string) {
 	d.Helper()
 	d.consume(func(*message.Message, run) error {
-		if d.mended.Load() {
+		if d.fixed.Load() {
 			return nil
 		}
-		return errDeclined
+		return errHandler
 	})
-	d.put(all...)
-	d.finished(all)
+	d.publishMessages(all...)
+	d.awaitEnds(all)
 }
 
-// open opens the DLQ as a process of its own would; kill cuts its connections.
+// openDead opens the DLQ as a separate process would; kill cuts its connections.
 func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	d.Helper()
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
 
-// lie returns the ids of what is in the DLQ, in its order.
-func lie(t *testing.T, q deadletter.Queue) (ids []string) {
+// idsInDLQ returns the ids of what is in the DLQ, in its order.
+func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		ids = append(ids, m.ID)
@@ -68,9 +68,9 @@ func lie(t *testing.T, q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// A replay of 1,000 dead letters (2,000 with REDELIVER_SOAK) whose runner is killed again and again, wherever it is: its connections are cut, and
-// nothing is released. Every message ends committed, none is left in the DLQ or anywhere between, and the kills have
-// left no more duplicates than a window each.
+// The runner of a replay of 1,000 dead letters (2,000 with REDELIVER_SOAK) is killed several times at random: its
+// connections are cut, and nothing is released. Every message is committed, none stays in the DLQ or elsewhere, and
+// each kill leaves at most one window of duplicates.
 func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -82,7 +82,7 @@ func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 }
 
 func replayKilled(d *failingService) {
-	const window, kills = 25, 6 // a kill is at most 5 windows behind the one before
+	const window, kills = 25, 6 // a kill comes at most 5 windows after the previous one
 	n := 1000
 	if brokers.Soak() {
 		n = 2000
@@ -91,8 +91,8 @@ func replayKilled(d *failingService) {
 	d.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	all := ids(n)
-	d.die(all...)
-	d.mended.Store(true)
+	d.makeDeadLetters(all...)
+	d.fixed.Store(true)
 	killed := 0
 	var task string
 	for done := false; !done; {
@@ -119,7 +119,7 @@ func replayKilled(d *failingService) {
 		}
 		done = err == nil && got.Status == deadletter.StatusDone
 		if errors.Is(err, deadletter.ErrHeld) {
-			<-time.After(50 * time.Millisecond) // until the broker knows that the one before is gone
+			<-time.After(50 * time.Millisecond) // until the broker has noticed the previous one's end
 		}
 		if err := q.Close(); err != nil {
 			d.Log(err)
@@ -131,7 +131,7 @@ func replayKilled(d *failingService) {
 	}
 	d.await("commit of all messages", func() bool { return len(d.done) == n })
 	q, _ := d.openDead()
-	if left := lie(d.T, q); len(left) > 0 {
+	if left := idsInDLQ(d.T, q); len(left) > 0 {
 		d.Errorf("%d messages still lie in the DLQ: %q", len(left), left[:min(5, len(left))])
 	}
 	if err := q.Close(); err != nil {
@@ -149,8 +149,8 @@ func replayKilled(d *failingService) {
 	}
 }
 
-// A replay whose canary has succeeded, and whose other messages come back: it sees that in the midst of the DLQ, and
-// stops, and nothing is lost by looking to the end and back.
+// The canary of a replay succeeds, and its other messages come back. It notices that halfway and stops, and loses
+// nothing by reading to the end and back.
 func TestAReplayStopsInItsMidst(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -161,19 +161,19 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			all := ids(n)
 			var spared atomic.Bool
 			d.consume(func(*message.Message, run) error {
-				if d.mended.Load() && spared.CompareAndSwap(false, true) { // the canary
+				if d.fixed.Load() && spared.CompareAndSwap(false, true) { // the canary
 					return nil
 				}
-				return errDeclined
+				return errHandler
 			})
-			d.put(all...)
-			d.finished(all)
-			d.mended.Store(true)
+			d.publishMessages(all...)
+			d.awaitEnds(all)
+			d.fixed.Store(true)
 			q, _ := d.openDead()
 			defer q.Close()
 			first, err := deadletter.Run(t.Context(), q, deadletter.Replay{
 				Who: "ann", Why: "test", Window: 20, Rate: 60, Canary: []int{1}, Watch: time.Second,
-				Filter: deadletter.Filter{IDs: all[:200]}, // the others are passed, and stay
+				Filter: deadletter.Filter{IDs: all[:200]}, // the others are skipped and stay
 			})
 			if err != nil || first.Status != deadletter.StatusStopped || first.Counts.Replayed < 10 || first.Counts.Replayed >= 200 {
 				t.Fatalf("the replay ended as %s with %+v: %v", first.Status, first.Counts, err)
@@ -186,7 +186,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 				return runs >= n+int(first.Counts.Replayed) && len(d.done) == 1
 			})
 			d.awaitReady(d.queue+".dlq", n-1)
-			left := lie(t, q)
+			left := idsInDLQ(t, q)
 			slices.Sort(left)
 			if left = slices.Compact(left); len(left) != n-1 {
 				t.Errorf("%d messages lie in the DLQ, want all but the first", len(left))

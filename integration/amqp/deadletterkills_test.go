@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A runner is killed between any two calls of its driver, on the oldest and the newest RabbitMQ that the suites have.
+// A runner is killed between any two calls of its driver, on the oldest and the newest RabbitMQ.
 func TestDeadLetterKills(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

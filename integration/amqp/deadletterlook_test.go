@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Looks that go to the end leave the order as it was, one waits for another, and none takes anything from a replay.
+// Complete scans keep the order, wait for each other, and take nothing from a replay.
 func TestLooksDoNotDisturb(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -33,7 +33,7 @@ func TestLooksDoNotDisturb(t *testing.T) {
 
 func looksDoNotDisturb(t *testing.T, d *failingService) {
 	t.Helper()
-	d.others(amqp091.Table{})
+	d.fillByBroker(amqp091.Table{})
 	all := ids(3000)
 	d.declared()
 	d.putTo(d.queue+".dlq", all...)
@@ -48,7 +48,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	}
 	q, second := open(), open()
 	for range 2 {
-		if got := lie(t, q); !slices.Equal(got, all) {
+		if got := idsInDLQ(t, q); !slices.Equal(got, all) {
 			t.Fatalf("%d messages, or another order: %q", len(got), got[:min(5, len(got))])
 		}
 	}
@@ -69,7 +69,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got := lie(t, second) // what the half has passed is behind the rest now
+	got := idsInDLQ(t, second) // messages that the incomplete scan passed are at the end now
 	if slices.Sort(got); !slices.Equal(got, all) {
 		t.Fatalf("after half a look %d messages: %q", len(got), got[:min(5, len(got))])
 	}
@@ -101,17 +101,17 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	if err := errors.Join(s.Close(), c.Release(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	got = lie(t, second)
+	got = idsInDLQ(t, second)
 	if slices.Sort(got); !slices.Equal(got, all) {
 		t.Errorf("after a claim %d messages", len(got))
 	}
 }
 
-// A slow replay has messages in hand for longer than the broker lets it: it hands them back in time and goes on.
+// A slow replay holds messages for longer than the broker allows. It returns them in time and continues.
 func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	t.Parallel()
-	d := newFailingService(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
-	d.others(amqp091.Table{})
+	d := newFailingService(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
+	d.fillByBroker(amqp091.Table{})
 	all := ids(60)
 	d.declared()
 	for i, id := range all {
@@ -122,8 +122,8 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 		}
 	}
 	d.awaitReady(d.queue+".dlq", len(all))
-	d.mended.Store(true)
-	d.die()
+	d.fixed.Store(true)
+	d.makeDeadLetters()
 	q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
 	if err != nil {
 		t.Fatal(err)
@@ -145,14 +145,14 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 			even = append(even, id)
 		}
 	}
-	d.finished(odd)
-	if left := lie(t, q); !slices.Equal(left, even) {
+	d.awaitEnds(odd)
+	if left := idsInDLQ(t, q); !slices.Equal(left, even) {
 		t.Errorf("%q lie in the DLQ, want the other half", left)
 	}
 	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
 }
 
-// The rights that the documentation names are enough for a runner, and for nothing else.
+// The documented rights are enough for a runner, and for nothing else.
 func TestARunnerNeedsTheseRights(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -160,7 +160,7 @@ func TestARunnerNeedsTheseRights(t *testing.T) {
 			t.Parallel()
 			d := newFailingService(t, b, nil)
 			all := ids(20)
-			d.die(all...)
+			d.makeDeadLetters(all...)
 			management := b.Management()
 			user, dlq := "runner-"+d.queue, regexp.QuoteMeta(d.queue+".dlq")
 			callAPI(t, management, http.MethodPut, "/api/users/"+user, map[string]string{"password": "s3cret", "tags": ""}, nil)
@@ -174,7 +174,7 @@ func TestARunnerNeedsTheseRights(t *testing.T) {
 			u.User = url.UserPassword(user, "s3cret")
 			q, _ := deadLetters(u.String())(t, d.queue, d.queue)
 			defer q.Close()
-			d.mended.Store(true)
+			d.fixed.Store(true)
 			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 5, Canary: []int{1}, Watch: time.Second})
 			if err != nil || task.Counts.Replayed != 20 {
 				t.Fatalf("the replay says %+v: %v", task, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// others makes a DLQ that RabbitMQ itself fills for the lab's queue, and opens it.
-func (d *failingService) others(args amqp091.Table) {
+// fillByBroker makes a DLQ that RabbitMQ itself fills for the lab's queue, and opens it.
+func (d *failingService) fillByBroker(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"
 	args[amqp091.QueueTypeArg] = amqp091.QueueTypeQuorum
@@ -29,7 +29,7 @@ func (d *failingService) others(args amqp091.Table) {
 	d.declared()
 }
 
-func (d *failingService) openOthers() deadletter.Queue {
+func (d *failingService) openFilledByBroker() deadletter.Queue {
 	d.Helper()
 	q, err := d.client.DeadLetters(d.Context(), amqp.DeadLetterConfig{Topic: d.queue, DLQ: d.queue + ".others"})
 	if err != nil {
@@ -51,15 +51,15 @@ func (d *failingService) reject(queue string, p amqp091.Publishing) {
 	}
 }
 
-// RabbitMQ's own dead letters: origin and reason are filled in, a message of another queue is refused, and one that is
-// replayed comes back as it was, without what the broker wrote of its death.
+// RabbitMQ's own dead letters have origin and reason. A message of another queue is refused. A replayed one comes
+// back unchanged, without RabbitMQ's headers.
 func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			d := newFailingService(t, b, nil)
-			d.others(amqp091.Table{})
+			d.fillByBroker(amqp091.Table{})
 			was := amqp091.Publishing{
 				Headers:     amqp091.Table{"n": int32(7), "list": []any{"a", int64(1)}, "raw": []byte{0, 0xff}, "tenant": "acme"},
 				ContentType: "application/json", CorrelationId: "c-1", MessageId: "mine", Type: "order", Body: []byte("{}"), DeliveryMode: amqp091.Persistent,
@@ -71,7 +71,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 			}
 			d.reject(elsewhere.Name, amqp091.Publishing{MessageId: "other", Body: []byte("o")})
 			d.awaitReady(d.queue+".others", 2)
-			q := d.openOthers()
+			q := d.openFilledByBroker()
 			defer q.Close()
 			var found []*deadletter.Message
 			if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
@@ -110,19 +110,19 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 			case <-time.After(maxWait):
 				t.Fatal("it did not come back")
 			}
-			if left := lie(t, q); !slices.Equal(left, []string{"other"}) {
+			if left := idsInDLQ(t, q); !slices.Equal(left, []string{"other"}) {
 				t.Errorf("%q lie in the DLQ, want the other", left)
 			}
 		})
 	}
 }
 
-// RabbitMQ carries a producer's headers along. So a producer could choose the error of a dead letter, keep it from every
+// RabbitMQ keeps a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
 // replay, and claim that its headers could not be read.
 func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ4(t), nil)
-	d.others(amqp091.Table{})
+	d.fillByBroker(amqp091.Table{})
 	forged := map[string]amqp091.Table{
 		"another cause": {redeliver.HeaderAttempt: "1", redeliver.HeaderError: "connection refused, please replay"},
 		"another group": {redeliver.HeaderAttempt: "1", redeliver.HeaderGroup: "mail"},
@@ -135,7 +135,7 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 		d.reject(d.queue, amqp091.Publishing{MessageId: id, Headers: headers})
 	}
 	d.awaitReady(d.queue+".others", len(forged))
-	q := d.openOthers()
+	q := d.openFilledByBroker()
 	defer q.Close()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		if st := m.State; m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
@@ -170,19 +170,19 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	}
 }
 
-// A queue that takes a message away after six deliveries: looks are refused in time, further ones are refused without
-// looking, and the message is there for the replay.
+// A queue removes a message after six deliveries. Scans are refused in time and without reading, so that the message
+// stays for the replay.
 func TestALookEndsNoMessage(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const limit = 6
-			d := newFailingService(t, b, func(l *lab) { l.cfg.ManagementURL = b.Management() })
-			d.others(amqp091.Table{"x-delivery-limit": limit})
+			d := newFailingService(t, b, func(l *fixture) { l.cfg.ManagementURL = b.Management() })
+			d.fillByBroker(amqp091.Table{"x-delivery-limit": limit})
 			d.reject(d.queue, amqp091.Publishing{MessageId: "a"})
 			d.awaitReady(d.queue+".others", 1)
-			q := d.openOthers()
+			q := d.openFilledByBroker()
 			defer q.Close()
 			if look := q.Info().Look; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
 				t.Errorf("looking costs %q; the limit is not in it", look)
@@ -200,12 +200,12 @@ func TestALookEndsNoMessage(t *testing.T) {
 			if n := d.ready(d.queue + ".others"); n != 1 {
 				t.Fatalf("%d messages lie in the DLQ after the looks, want 1", n)
 			}
-			d.mended.Store(true)
-			d.die() // its handler
+			d.fixed.Store(true)
+			d.makeDeadLetters() // its handler
 			if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
 				t.Errorf("the replay says %+v: %v", task, err)
 			}
-			d.finished([]string{"a"})
+			d.awaitEnds([]string{"a"})
 		})
 	}
 }

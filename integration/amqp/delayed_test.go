@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// A message that looks like a delayed publish, but names another exchange than its topic's, or another queue, is
-// no instruction: it goes to its own handler, and is reported.
+// A message that looks like a delayed publish but names another exchange or queue goes to its own handler, and is
+// reported.
 func TestADelayedPublishToElsewhere(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -25,7 +25,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 		"a queue":     func(elsewhere string) (string, string) { return "", elsewhere },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, r, nil)
+			l := newFixture(t, r, nil)
 			l.declared()
 			elsewhere := unique(t)
 			if err := l.raw.ExchangeDeclare(elsewhere, amqp091.ExchangeFanout, false, true, false, false, nil); err != nil {
@@ -44,7 +44,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 			}
 			l.craft(".retry.200ms", exchange, key, st)
 			l.consume(func(*message.Message, run) error { return nil })
-			l.finished([]string{"later"})
+			l.awaitEnds([]string{"later"})
 			l.wantFinding(amqp.HeaderExchange, "is not where the topology publishes; the message goes to its own handler")
 			if n := l.ready(elsewhere); n > 0 {
 				t.Errorf("%d messages were published elsewhere", n)
@@ -60,12 +60,11 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 	}
 }
 
-// The exchange is deleted while a delayed publish waits: it is declared anew, and
-// the queue bound to it.
+// The exchange is deleted while a delayed publish waits. It is declared again, and the queue bound to it.
 func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 	t.Parallel()
 	topic := unique(t)
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.queue = topic + "_g"
 		l.cfg.Topology = amqp.PubSub("g")
 		l.cfg.Policy = steps(3, time.Second)
@@ -93,7 +92,7 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 		t.Fatal("it was published to nobody")
 	}
 	l.await("commit", func() bool { return l.done["later"] == 1 })
-	// The queue is bound as it was.
+	// The queue is bound again.
 	if err := l.client.Publisher().Publish(topic, message.NewMessage("now", nil)); err != nil {
 		t.Error(err)
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// A queue is deleted under a subscription: it is declared anew and all goes on.
+// A queue is deleted during a subscription. It is declared again, and everything continues.
 func TestQueueDeletedUnderUs(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	for name, c := range map[string]struct {
 		suffix string
-		read   bool // by the subscription, which loses its consumer
+		read   bool // the subscription reads it and loses its consumer
 	}{
 		"queue":    {"", true},
 		"retry":    {".retry", true},
@@ -33,20 +33,20 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 		"dlq":      {".dlq", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, r, nil)
+			l := newFixture(t, r, nil)
 			l.consume(func(msg *message.Message, r run) error {
 				switch {
 				case strings.HasPrefix(msg.UUID, "bad"):
-					return redeliver.Permanent(errDeclined)
+					return redeliver.Permanent(errHandler)
 				case r.attempt == 1:
-					return errDeclined
+					return errHandler
 				default:
 					return nil
 				}
 			})
 			l.awaitChange("consuming", 1)
-			l.put("before", "bad-before")
-			l.finished([]string{"before", "bad-before"})
+			l.publishMessages("before", "bad-before")
+			l.awaitEnds([]string{"before", "bad-before"})
 			if _, err := l.raw.QueueDelete(l.queue+c.suffix, false, false, false); err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +54,11 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 				l.awaitChange("disconnected", 1)
 				l.awaitChange("consuming", 2)
 			}
-			l.put("after", "bad-after")
-			l.finished([]string{"after", "bad-after"})
+			l.publishMessages("after", "bad-after")
+			l.awaitEnds([]string{"after", "bad-after"})
 			l.awaitReady(l.queue+".dlq", map[bool]int{true: 1, false: 2}[name == "dlq"])
 			l.awaitReady(l.queue+".retry.suspects", 0)
-			l.nothingEarly()
+			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := l.duplicates(); n > 0 || len(l.runs["after"]) != 2 {
@@ -71,11 +71,10 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 	}
 }
 
-// A user's queue that is deleted is not ours to declare: it is missed until it is
-// there again.
+// A user's queue that is deleted is not declared by redeliver, which waits until it exists again.
 func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Topology = amqp.ExistingQueue()
 		l.declareQueue(nil)
 	})
@@ -90,8 +89,8 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 	l.declareQueue(nil)
 	l.awaitChange("consuming", 2)
-	l.put("after")
-	l.finished([]string{"after"})
+	l.publishMessages("after")
+	l.awaitEnds([]string{"after"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.count("disconnected"); n != 1 {
@@ -99,12 +98,11 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 }
 
-// A publisher's exchange does not exist: that closes its channel, with a clear
-// error, and disturbs no retry.
+// A publish to a missing exchange closes its channel with a clear error, and disturbs no retry.
 func TestPublishToMissingExchange(t *testing.T) {
 	t.Parallel()
 	const missing = "there-is-no-such-exchange"
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Topology = amqp.ExistingQueue()
 		l.cfg.Topology.Exchange = func(topic string) string { return strings.TrimPrefix(topic, l.queue) }
 		l.declareQueue(nil)
@@ -116,12 +114,12 @@ func TestPublishToMissingExchange(t *testing.T) {
 		if err := l.client.Publisher().Publish(missing, message.NewMessage(msg.UUID, nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+missing+"'") {
 			t.Errorf("publishing to a missing exchange says: %v", err)
 		}
-		return errDeclined
+		return errHandler
 	})
 	all := ids(300)
-	l.put(all...)
-	l.finished(all)
-	l.nothingEarly()
+	l.publishMessages(all...)
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -140,11 +138,11 @@ func TestPublishToMissingExchange(t *testing.T) {
 	}
 }
 
-// A message of another publisher on the queue of retries is delivered as new, and one that came back there often
-// is a suspect, but not before it is due.
+// Another publisher's message on the retry queue is delivered as new. One that comes back often is a suspect, but not
+// before it is due.
 func TestSuspectsAreNotEarly(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
 	})
 	l.declared()
@@ -159,7 +157,7 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.awaitReady(retry, 1)
-	for range 3 { // as when the process that held it died
+	for range 3 { // as if the process that held it had died
 		d, ok, err := l.raw.Get(retry, false)
 		if err != nil || !ok {
 			t.Fatalf("no message: %v", err)
@@ -170,8 +168,8 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 		l.awaitReady(retry, 1)
 	}
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished([]string{"held"})
-	l.nothingEarly()
+	l.awaitEnds([]string{"held"})
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if runs := l.runs["held"]; len(runs) != 1 || runs[0].attempt != 2 {
@@ -179,25 +177,25 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 	}
 }
 
-// Closing while the broker does not answer must still end.
+// Closing ends while the broker does not answer.
 func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
-	l := newLab(t, r, func(l *lab) { l.cfg.DrainTimeout = time.Second })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.DrainTimeout = time.Second })
 	fail := make(chan struct{})
 	l.consume(func(*message.Message, run) error {
 		<-fail
-		return errDeclined
+		return errHandler
 	})
 	l.awaitChange("consuming", 1)
-	l.put("m")
+	l.publishMessages("m")
 	l.await("handler", func() bool { return len(l.runs["m"]) == 1 })
-	memoryAlarm.ring(t, r)
+	memoryAlarm.raise(t, r)
 	close(fail)
 	l.awaitChange("blocked", 1)
 	if _, err := l.raw.QueueDelete(l.queue+".retry", false, false, false); err != nil {
 		t.Fatal(err)
 	}
 	l.awaitChange("disconnected", 1)
-	l.awaitChange("consuming", 2) // declaring goes on, although publishing does not
+	l.awaitChange("consuming", 2) // declarations work although publishing is blocked
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := l.client.Close(ctx); err != nil {
@@ -205,13 +203,13 @@ func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// The queue that a publisher once declared is gone: the next publish says so, and the one after it declares it
-// anew.
+// The queue that a publisher declared is deleted. The next publish reports it, and the one after it declares the
+// queue again.
 func TestPublisherDeclaresAgain(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	t.Run("level", func(t *testing.T) {
-		l := newLab(t, r, nil)
+		l := newFixture(t, r, nil)
 		publish := func(id string) error {
 			msg := message.NewMessage(id, nil)
 			delay.Message(msg, delay.For(time.Second))
@@ -229,12 +227,12 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 		if err := publish("second"); err != nil {
 			t.Errorf("publishing again says: %v", err)
 		}
-		// Only now: a subscriber would declare it anew, too.
+		// Not earlier: a subscriber would declare it too.
 		l.consume(func(*message.Message, run) error { return nil })
-		l.finished([]string{"second"})
+		l.awaitEnds([]string{"second"})
 	})
 	t.Run("exchange", func(t *testing.T) {
-		l := newLab(t, r, func(l *lab) {
+		l := newFixture(t, r, func(l *fixture) {
 			l.cfg.Topology = amqp.PubSub("g")
 			l.cfg.Topology.Queue = func(topic string) string { return topic }
 		})
@@ -249,7 +247,7 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("refused", nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+l.queue+"'") {
 			t.Errorf("publishing to an exchange that is gone says: %v", err)
 		}
-		// It is declared; what was bound to it is not, and that is said.
+		// The exchange is declared, but nothing is bound to it, and the error says so.
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("second", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of exchange "+l.queue) {
 			t.Errorf("publishing again says: %v", err)
 		}

@@ -13,19 +13,19 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// With Discard there is no DLQ, and no queue of ours dead-letters to one. A message that is not retried is reported,
+// With Discard there is no DLQ, and no redeliver queue dead-letters to one. A message that is not retried is reported
 // and acked.
 func TestDiscardMakesNoDLQ(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, b, func(l *lab) {
+			l := newFixture(t, b, func(l *fixture) {
 				l.cfg.Policy, l.cfg.DLQ = steps(1, 100*time.Millisecond), deadletter.Config{Discard: true}
 				l.cfg.ManagementURL = b.Management()
 			})
-			l.consume(func(*message.Message, run) error { return errDeclined })
-			l.put("a", "b")
+			l.consume(func(*message.Message, run) error { return errHandler })
+			l.publishMessages("a", "b")
 			var discarded []redeliver.Discarded
 			l.await("two messages discarded", func() bool {
 				discarded = nil

@@ -15,26 +15,26 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// 3,000 messages (5,000 with REDELIVER_SOAK), every fifth fails once, and the broker closes all connections
-// again and again meanwhile.
+// The broker closes all connections again and again under 3,000 messages (5,000 with REDELIVER_SOAK), of which every
+// fifth fails once.
 func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	const inFlight = 20
 	n := 3000
 	if brokers.Soak() {
 		n = 5000
 	}
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = steps(5, 300*time.Millisecond)
 		l.cfg.MaxInFlight = inFlight
 	})
 	l.declared()
 	all := ids(n)
-	l.put(all...)
+	l.publishMessages(all...)
 	l.consume(func(msg *message.Message, r run) error {
-		shortly(40 * time.Millisecond) // 500/s
+		waitFor(40 * time.Millisecond) // 500/s
 		n, _ := strconv.Atoi(strings.TrimPrefix(msg.UUID, "m-"))
 		if n%5 == 0 && r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -46,16 +46,16 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 		}
 		closings++
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	l.await("reading again", func() bool {
 		c := l.changes()
 		return c[len(c)-1] == "consuming"
 	})
-	l.nothingEarly()
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// At each closing: what was in hand, ran, and whose ack or confirm was not
-	// through: at most the prefetch of both queues.
+	// At each closing: unacked messages, and those whose ack or confirm was lost. That is at most the prefetch of
+	// both queues.
 	duplicates, most := l.duplicates(), closings*3*inFlight
 	if duplicates == 0 {
 		t.Error("nothing was in hand when the connections were closed; the test proves nothing")
@@ -67,7 +67,7 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	if len(l.dead) > 0 {
 		t.Errorf("dead-lettered: %v", l.deadIDs())
 	}
-	// The changes alternate: one event for each change, not for each try.
+	// The changes alternate: there is one event for each change, not for each try.
 	var told []string
 	for _, c := range l.changes() {
 		if c == "consuming" || c == "disconnected" {
@@ -84,12 +84,12 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A handler acks after its channel is gone. On the new channel the same tag
-// belongs to another message, which must stay unacked.
+// A handler acks after its channel has ended. On the new channel the same tag belongs to another message, which must
+// stay unacked.
 func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
-	l := newLab(t, r, func(l *lab) { l.cfg.DrainTimeout = 100 * time.Millisecond })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.DrainTimeout = 100 * time.Millisecond })
 	l.declared()
-	l.put("first", "slow")
+	l.publishMessages("first", "slow")
 	messages, err := l.client.Subscriber().Subscribe(context.Background(), l.queue)
 	if err != nil {
 		t.Fatal(err)
@@ -117,13 +117,12 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	l.awaitChange("consuming", 2)
 	l.redial()
 	next("slow") // tag 1 of the new channel
-	l.put("other")
+	l.publishMessages("other")
 	next("other") // tag 2
 	<-slow.Context().Done()
 	slow.Ack()
-	// If it had settled "other", the ack would be sent at once; it is in the
-	// queue when nobody reads it any more.
-	l.put("last")
+	// If it had settled "other", the ack would be sent at once, and "other" would not be in the queue at the end.
+	l.publishMessages("last")
 	next("last").Ack()
 	l.await("commit", func() bool { return l.done["last"] == 1 })
 	if err := l.client.Close(context.Background()); err != nil {
@@ -146,8 +145,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// alarm has the command that sets an alarm of the node, and the one that ends it. A broker in alarm takes
-// messages of nobody.
+// alarm has the commands that set and clear an alarm of the node. A broker in alarm accepts no messages.
 type alarm struct{ on, off string }
 
 var (
@@ -155,8 +153,8 @@ var (
 	diskAlarm   = alarm{`rabbit_disk_monitor:set_disk_free_limit("900000000000000").`, `rabbit_disk_monitor:set_disk_free_limit("50MB").`}
 )
 
-// ring sets off an alarm, which ends with the test or when off is called.
-func (a alarm) ring(t *testing.T, r *brokers.Rabbit) (off func()) {
+// raise sets an alarm, which ends with the test or when off is called.
+func (a alarm) raise(t *testing.T, r *brokers.Rabbit) (off func()) {
 	t.Helper()
 	tell := func(expr string) {
 		if out, err := r.Eval(context.Background(), expr); err != nil || strings.TrimSpace(out) != "ok" {
@@ -172,47 +170,46 @@ func (a alarm) ring(t *testing.T, r *brokers.Rabbit) (off func()) {
 func inMemoryAlarm(t *testing.T, r *brokers.Rabbit) { blockedBy(t, r, memoryAlarm) }
 func inDiskAlarm(t *testing.T, r *brokers.Rabbit)   { blockedBy(t, r, diskAlarm) }
 
-// A broker in alarm does not say what may be written to it: a subscriber does not
-// wait for that, reads what there is, and acks it.
+// A broker in alarm does not report rights to write. A subscriber does not wait for that, and reads and acks
+// messages.
 func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
-	l := newLab(t, r, func(l *lab) { l.cfg.DialTimeout = 2 * maxWait })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.DialTimeout = 2 * maxWait })
 	l.declared()
-	l.put("m")
-	off := memoryAlarm.ring(t, r)
+	l.publishMessages("m")
+	off := memoryAlarm.raise(t, r)
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished([]string{"m"})
+	l.awaitEnds([]string{"m"})
 	off()
 	l.awaitReady(l.queue, 0)
 }
 
-// Handlers fail while the broker is in alarm: their messages are neither lost
-// nor doubled, and run again when the alarm is over. Acks go on meanwhile.
+// Handlers fail while the broker is in alarm. Their messages are neither lost nor duplicated, and run again after the
+// alarm. Acks go on meanwhile.
 func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.SendTimeout = 500 * time.Millisecond
 		l.cfg.MaxInFlight = 60
 	})
 	l.declared()
 	all := ids(61)
-	l.put(all...)
+	l.publishMessages(all...)
 	fail, succeed := make(chan struct{}), make(chan struct{})
 	l.consume(func(msg *message.Message, r run) error {
 		if msg.UUID < "m-00040" && r.attempt == 1 {
 			<-fail
-			return errDeclined
+			return errHandler
 		}
 		<-succeed
 		return nil
 	})
 	l.await("60 handlers", func() bool { return len(l.runs) == 60 })
-	off := alarm.ring(t, r)
+	off := alarm.raise(t, r)
 	close(fail)
 	l.awaitChange("blocked", 1)
 	l.awaitChange("intake paused", 1)
 	close(succeed)
-	// Of each of the 40 is reported that it is not written, and the 20 that succeeded are acked. The one that has not begun
-	// goes back.
+	// All 40 are reported as not written, and the 20 that succeeded are acked. The one that has not begun goes back.
 	l.await("20 commits and 40 reports", func() bool {
 		reported := make(map[string]bool)
 		for _, e := range l.events {
@@ -231,8 +228,8 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	}
 	off()
 	l.awaitChange("unblocked", 1)
-	l.finished(all)
-	l.nothingEarly()
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.duplicates(); n > 0 {

@@ -23,28 +23,27 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// features are what RabbitMQ can do.
+// features are RabbitMQ's.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 }
 
-// keyHeader names a message's key: RabbitMQ's messages have none of their own.
+// keyHeader is the header with a message's key, because RabbitMQ's messages have none.
 const keyHeader = "kit-key"
 
-// harness is adapters/amqp on one broker, as the conformance kit uses it. Its own
-// client is amqp091, which knows nothing of redeliver.
+// harness is adapters/amqp on one broker for the conformance kit. Its own client is amqp091.
 type harness struct {
 	url            string
 	admin          *admin
-	declares, uses *wire    // an attempt to declare or delete may end its connection, with all that others do on it
-	refused        sync.Map // names of queues, or their beginnings, that take nothing
-	single         sync.Map // names of queues with a single active consumer
-	exchanges      sync.Map // origins that are none of the queues
-	unlimited      sync.Map // channels from before the limit of the size of messages was lowered, by origin
+	declares, uses *reconnectingConn // separate, because a declaration or deletion may end its connection
+	refused        sync.Map          // names or prefixes of queues that refuse messages
+	single         sync.Map          // names of queues with a single active consumer
+	exchanges      sync.Map          // origins that are exchanges
+	unlimited      sync.Map          // channels opened before the size limit was lowered, by origin
 }
 
-// newHarness wants a virtual host of its own: whenever a test ends it lists all queues that are there.
+// newHarness needs its own virtual host, because each test lists all queues at its end.
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
 	_, kit := newHarnesses(t, b)
@@ -53,13 +52,13 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 
 func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harness) {
 	t.Helper()
-	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
+	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &reconnectingConn{url: b.URL()}, uses: &reconnectingConn{url: b.URL()}}
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return h, adaptertest.Harness{
-		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more do not fit into a frame
+		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more would not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
-			adaptertest.Levels: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
+			adaptertest.Levels: func(testing.TB, string, string) adaptertest.Message { // leaves no room in a frame of 128 KiB
 				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
 			},
 		},
@@ -75,7 +74,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 	}
 }
 
-// origin is a queue of its own, or a fanout exchange with a queue for each group.
+// origin makes a queue, or a fanout exchange with a queue for each group.
 func (h *harness) origin(t testing.TB, n int) (string, []string) {
 	t.Helper()
 	origin := "kit-" + strings.ToLower(rand.Text()[:12])
@@ -101,7 +100,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 	return origin, groups
 }
 
-// declare declares something, and deletes the queue of that name and ours beside it at the test's end.
+// declare declares something, and deletes the queue of that name and those beside it at the end of the test.
 func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
 	t.Helper()
 	if err := h.declares.do(t, what); err != nil {
@@ -112,7 +111,7 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 			_ = h.declares.do(t, func(ch *amqp091.Channel) error { return ch.ExchangeDelete(name, false, false) })
 			return
 		}
-		_ = h.declares.delete(t, h.admin.queues(t, name)...) // the rest goes with the virtual host
+		_ = h.declares.delete(t, h.admin.queues(t, name)...) // the rest is deleted with the virtual host
 	})
 }
 
@@ -122,7 +121,7 @@ func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
 		h.oneAtATime(t, cfg.Group)
 	}
-	line := &line{refused: &h.refused}
+	line := &cuttableDialer{refused: &h.refused}
 	c, err := amqp.Open(context.Background(), amqp.Config{
 		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: marshaler{}, AMQP: amqp091.Config{Dial: line.dial},
@@ -138,7 +137,7 @@ func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	return service{c, line}, nil
 }
 
-// oneAtATime makes a queue anew, once, for a policy whose messages keep their places.
+// oneAtATime declares a queue again, once, for an ordered policy.
 func (h *harness) oneAtATime(t testing.TB, queue string) {
 	t.Helper()
 	if _, done := h.single.LoadOrStore(queue, true); done {
@@ -160,16 +159,16 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 
 type service struct {
 	*amqp.Client
-	line *line
+	line *cuttableDialer
 }
 
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
-// Kill cuts the connections: the broker gives back what was not acked.
+// Kill cuts the connections, so that the broker returns unacked messages.
 func (s service) Kill() { s.line.cut() }
 
-// marshaler refuses what the kit says no decoder takes.
+// marshaler refuses the body that the kit defines as undecodable.
 type marshaler struct{ amqp.DefaultMarshaler }
 
 func (m marshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
@@ -206,7 +205,7 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		t.Fatal(err)
 	}
 	for _, m := range msgs {
-		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}}
+		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Timestamp: time.Now(), Headers: amqp091.Table{}}
 		if m.ID != "" {
 			p.Headers[amqp.UUIDHeader] = m.ID
 		}
@@ -223,7 +222,7 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 	}
 }
 
-// value is text where it can be, else a byte array.
+// value returns text if possible, otherwise a byte array.
 func value(v []byte) any {
 	if utf8.Valid(v) {
 		return string(v)
@@ -242,7 +241,7 @@ func bytesOf(v any) []byte {
 	}
 }
 
-// dead takes all out of the DLQ and gives it back with the channel.
+// dead gets all messages of the DLQ and returns them with the channel.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
 	timer := time.NewTimer(adaptertest.Timeout)
@@ -250,7 +249,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		msgs := h.look(t, group+".dlq")
+		msgs := h.readDLQ(t, group+".dlq")
 		if len(msgs) >= n {
 			return msgs
 		}
@@ -262,7 +261,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	}
 }
 
-func (h *harness) look(t testing.TB, queue string) (msgs []adaptertest.Message) {
+func (h *harness) readDLQ(t testing.TB, queue string) (msgs []adaptertest.Message) {
 	t.Helper()
 	ch := h.uses.channel(t)
 	defer ch.Close()
@@ -315,14 +314,14 @@ func add(m *adaptertest.Message, name string, v any) {
 	m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: bytesOf(v)})
 }
 
-// sorted puts headers, which have no order here, into one.
+// sorted sorts headers, which have no order here.
 func sorted(m adaptertest.Message) adaptertest.Message {
 	slices.SortFunc(m.Headers, func(a, b adaptertest.Header) int { return cmp.Compare(a.Name, b.Name) })
 	return m
 }
 
-// refuse cuts the connection on which something is published to the queues of a place. A quorum queue that is full
-// would take some more, because its limit is a soft one.
+// refuse cuts the connection of each publish to the queues of a place. A full quorum queue would accept a few more,
+// because its limit is soft.
 func (h *harness) refuse(t testing.TB, _, group string, what adaptertest.Place) func() {
 	t.Helper()
 	queue := group + ".retry"

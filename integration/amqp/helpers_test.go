@@ -24,28 +24,28 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// errDeclined is what handlers here fail with.
-var errDeclined = errors.New("card declined")
+// errHandler is the error of the handlers here.
+var errHandler = errors.New("card declined")
 
 const maxWait = 4 * time.Minute
 
-// lab is one test: a queue of its own on a broker, a client of the adapter, a
-// plain connection beside it, and a journal of what happened.
-type lab struct {
+// fixture is the environment of one test: a queue on a broker, a client of the adapter, a plain connection, and a
+// journal.
+type fixture struct {
 	*testing.T
 	rabbit *brokers.Rabbit
 	cfg    amqp.Config
 	queue  string
 	client *amqp.Client
 	raw    *amqp091.Channel
-	wire   *wire // declares and deletes
+	wire   *reconnectingConn // declares and deletes
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 	runs    map[string][]run
-	done    map[string]int // commits
+	done    map[string]int // number of commits by id
 	dead    map[string][]redeliver.DeadLettered
-	events  []redeliver.Event // but for those of single attempts
+	events  []redeliver.Event // except those of single attempts
 	early   []string
 }
 
@@ -53,17 +53,17 @@ type lab struct {
 type run struct {
 	attempt     int
 	redelivered bool
-	late        time.Duration // after it was due; 0 for a first delivery
+	late        time.Duration // after its due time; 0 for a first delivery
 }
 
-// newLab opens a client; change may alter its configuration. Everything is
-// gone at the test's end, goroutines included.
-func newLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
+// newFixture opens a client; change may alter its configuration. Everything is released at the end of the test,
+// including goroutines.
+func newFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
 	t.Helper()
-	l := &lab{
-		T: t, rabbit: r, queue: unique(t), wire: &wire{url: r.URL()}, changed: make(chan struct{}),
+	l := &fixture{
+		T: t, rabbit: r, queue: unique(t), wire: &reconnectingConn{url: r.URL()}, changed: make(chan struct{}),
 		runs: make(map[string][]run), done: make(map[string]int), dead: make(map[string][]redeliver.DeadLettered),
-		// A broker that stands still for seconds, as those of a busy machine do, takes that long to shake hands, too.
+		// A broker on a busy machine may stall for seconds, also in a handshake.
 		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond), DialTimeout: time.Minute},
 	}
 	l.cfg.Sink = redeliver.SinkFunc(l.event)
@@ -78,7 +78,7 @@ func newLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	return l
 }
 
-// steps is a policy with one delay and no jitter.
+// steps returns a policy with one delay and no jitter.
 func steps(retries int, d time.Duration) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
 }
@@ -88,7 +88,7 @@ func unique(t *testing.T) string {
 	return name[:min(len(name), 60)] + "-" + rand.Text()[:8]
 }
 
-func (l *lab) open() {
+func (l *fixture) open() {
 	l.Helper()
 	client, err := amqp.Open(l.Context(), l.cfg)
 	if err != nil {
@@ -102,8 +102,8 @@ func (l *lab) open() {
 	})
 }
 
-// redial makes the plain connection anew.
-func (l *lab) redial() {
+// redial replaces the plain connection.
+func (l *fixture) redial() {
 	l.Helper()
 	conn, err := amqp091.Dial(l.rabbit.URL())
 	if err != nil {
@@ -116,7 +116,7 @@ func (l *lab) redial() {
 	}
 }
 
-func (l *lab) deleteQueues() {
+func (l *fixture) deleteQueues() {
 	names := []string{"", ".retry", ".retry.suspects", ".retry.place", ".dlq"}
 	for _, level := range delayqueue.NewLadder(l.cfg.Policy) {
 		names = append(names, ".retry."+delayqueue.LevelName(level))
@@ -124,8 +124,8 @@ func (l *lab) deleteQueues() {
 	l.delete(names...)
 }
 
-// delete deletes the queue of the test or those beside it.
-func (l *lab) delete(suffixes ...string) {
+// delete deletes the test's queue or those beside it.
+func (l *fixture) delete(suffixes ...string) {
 	queues := make([]string, len(suffixes))
 	for i, suffix := range suffixes {
 		queues[i] = l.queue + suffix
@@ -135,23 +135,23 @@ func (l *lab) delete(suffixes ...string) {
 	}
 }
 
-// watched are the tests that look for their goroutines at the end.
+// watched has the tests that check their goroutines at the end.
 var watched sync.Map
 
-// watchGoroutines fails the test when the adapter or its client leave any. They differ from those of other
-// tests, which run at the same time, by a label that a goroutine has from the one that started it.
-func (l *lab) watchGoroutines() {
-	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two labs
+// watchGoroutines fails the test if the adapter or its client leaves goroutines. A label, which a goroutine inherits,
+// distinguishes them from those of parallel tests.
+func (l *fixture) watchGoroutines() {
+	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two fixtures
 		return
 	}
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", l.Name())))
 	l.Cleanup(func() {
-		l.noGoroutines()
+		l.checkNoGoroutines()
 		watched.Delete(l.Name())
 	})
 }
 
-func (l *lab) noGoroutines() {
+func (l *fixture) checkNoGoroutines() {
 	mine := fmt.Sprintf("\"test\":%q", l.Name())
 	tick, over := time.NewTicker(10*time.Millisecond), time.After(10*time.Second)
 	defer tick.Stop()
@@ -177,8 +177,8 @@ func (l *lab) noGoroutines() {
 	}
 }
 
-// note changes the journal.
-func (l *lab) note(f func()) {
+// update changes the journal.
+func (l *fixture) update(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
@@ -186,8 +186,8 @@ func (l *lab) note(f func()) {
 	l.changed = make(chan struct{})
 }
 
-func (l *lab) event(e redeliver.Event) {
-	l.note(func() {
+func (l *fixture) event(e redeliver.Event) {
+	l.update(func() {
 		switch e := e.(type) {
 		case redeliver.Committed:
 			l.done[e.State.ID]++
@@ -200,8 +200,8 @@ func (l *lab) event(e redeliver.Event) {
 	})
 }
 
-// await returns when ok, which reads the journal, says so.
-func (l *lab) await(what string, ok func() bool) {
+// await waits until ok, which reads the journal, returns true.
+func (l *fixture) await(what string, ok func() bool) {
 	l.Helper()
 	over := time.After(maxWait)
 	for {
@@ -222,8 +222,8 @@ func (l *lab) await(what string, ok func() bool) {
 	}
 }
 
-// changes are the subscription's changes so far. The caller holds mu.
-func (l *lab) changes() (all []string) {
+// changes returns the subscription's changes so far. The caller holds mu.
+func (l *fixture) changes() (all []string) {
 	for _, e := range l.events {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
 			all = append(all, string(c.Change))
@@ -232,8 +232,8 @@ func (l *lab) changes() (all []string) {
 	return all
 }
 
-// count is how often a change was reported. The caller holds mu.
-func (l *lab) count(change string) (n int) {
+// count returns how often a change was reported. The caller holds mu.
+func (l *fixture) count(change string) (n int) {
 	for _, c := range l.changes() {
 		if c == change {
 			n++
@@ -242,26 +242,26 @@ func (l *lab) count(change string) (n int) {
 	return n
 }
 
-// awaitChange returns when a change was reported n times.
-func (l *lab) awaitChange(change string, n int) {
+// awaitChange waits until a change was reported n times.
+func (l *fixture) awaitChange(change string, n int) {
 	l.Helper()
 	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })
 }
 
-// consume subscribes and runs h for every message, behind middleware.Retry.
-func (l *lab) consume(h func(*message.Message, run) error) {
+// consume subscribes and runs h for every message, with middleware.Retry.
+func (l *fixture) consume(h func(*message.Message, run) error) {
 	l.Helper()
 	l.consumeWith(l.client.Subscriber(), h)
 }
 
-func (l *lab) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run) error) {
+func (l *fixture) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run) error) {
 	l.Helper()
 	messages, err := sub.Subscribe(context.Background(), l.queue)
 	if err != nil {
 		l.Fatal(err)
 	}
 	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-		return nil, h(msg, l.begin(msg))
+		return nil, h(msg, l.recordRun(msg))
 	})
 	go func() {
 		for msg := range messages {
@@ -276,15 +276,15 @@ func (l *lab) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run) er
 	}()
 }
 
-// begin notes a run of a handler.
-func (l *lab) begin(msg *message.Message) run {
+// recordRun records a run of a handler.
+func (l *fixture) recordRun(msg *message.Message) run {
 	now := time.Now()
 	st, _ := redeliver.FromContext(msg.Context())
 	r := run{attempt: st.Attempt(), redelivered: amqp.DeliveryFromContext(msg.Context()).Redelivered}
 	if !st.Due.IsZero() {
 		r.late = now.Sub(st.Due)
 	}
-	l.note(func() {
+	l.update(func() {
 		l.runs[msg.UUID] = append(l.runs[msg.UUID], r)
 		if r.late < 0 {
 			l.early = append(l.early, fmt.Sprintf("%s by %v", msg.UUID, -r.late))
@@ -293,13 +293,13 @@ func (l *lab) begin(msg *message.Message) run {
 	return r
 }
 
-// put publishes by the plain connection and waits for the confirms.
-func (l *lab) put(ids ...string) {
+// publishMessages publishes over the plain connection and waits for the confirms.
+func (l *fixture) publishMessages(ids ...string) {
 	l.Helper()
 	l.putTo(l.queue, ids...)
 }
 
-func (l *lab) putTo(queue string, ids ...string) {
+func (l *fixture) putTo(queue string, ids ...string) {
 	l.Helper()
 	var all []amqp091.Publishing
 	for _, id := range ids {
@@ -308,8 +308,8 @@ func (l *lab) putTo(queue string, ids ...string) {
 	l.write(queue, all...)
 }
 
-// write publishes to a queue as put does.
-func (l *lab) write(queue string, all ...amqp091.Publishing) {
+// write publishes to a queue as publishMessages does.
+func (l *fixture) write(queue string, all ...amqp091.Publishing) {
 	l.Helper()
 	if err := l.raw.Confirm(false); err != nil {
 		l.Fatal(err)
@@ -325,16 +325,16 @@ func ids(n int) []string {
 	return all
 }
 
-// declared subscribes and ends that at once: the queues are there then.
-func (l *lab) declared() {
+// declared subscribes and unsubscribes at once, so that the queues exist.
+func (l *fixture) declared() {
 	l.Helper()
 	if err := l.client.Subscriber().SubscribeInitialize(l.queue); err != nil {
 		l.Fatal(err)
 	}
 }
 
-// ready is how many messages lie ready in a queue, by the broker's account.
-func (l *lab) ready(queue string) int {
+// ready returns how many messages are ready in a queue.
+func (l *fixture) ready(queue string) int {
 	l.Helper()
 	q, err := l.raw.QueueDeclarePassive(queue, true, false, false, false, nil)
 	if err != nil {
@@ -343,8 +343,8 @@ func (l *lab) ready(queue string) int {
 	return q.Messages
 }
 
-// awaitReady returns when a queue has n ready messages.
-func (l *lab) awaitReady(queue string, n int) {
+// awaitReady waits until a queue has n ready messages.
+func (l *fixture) awaitReady(queue string, n int) {
 	l.Helper()
 	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
@@ -357,8 +357,8 @@ func (l *lab) awaitReady(queue string, n int) {
 	}
 }
 
-// duplicates are the runs above one for each attempt. The caller holds mu.
-func (l *lab) duplicates() (n int) {
+// duplicates returns the number of runs beyond one for each attempt. The caller holds mu.
+func (l *fixture) duplicates() (n int) {
 	for _, runs := range l.runs {
 		seen := make(map[int]bool)
 		for _, r := range runs {
@@ -371,8 +371,8 @@ func (l *lab) duplicates() (n int) {
 	return n
 }
 
-// nothingEarly fails the test when a retry ran before its time.
-func (l *lab) nothingEarly() {
+// checkNothingEarly fails the test if a retry ran early.
+func (l *fixture) checkNothingEarly() {
 	l.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,8 +381,8 @@ func (l *lab) nothingEarly() {
 	}
 }
 
-// finished returns when all ids are committed or dead-lettered.
-func (l *lab) finished(all []string) {
+// awaitEnds waits until all ids are committed or dead-lettered.
+func (l *fixture) awaitEnds(all []string) {
 	l.Helper()
 	l.await("end of all messages", func() bool {
 		if len(l.done)+len(l.dead) < len(all) {
@@ -397,22 +397,21 @@ func (l *lab) finished(all []string) {
 	})
 }
 
-// deadIDs are the ids of dead letters. The caller holds mu.
-func (l *lab) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
+// deadIDs returns the ids of dead letters. The caller holds mu.
+func (l *fixture) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
 
-// shortly ends after d: the time that a handler takes.
-func shortly(d time.Duration) { <-time.After(d) }
+// waitFor waits for the time that a handler takes.
+func waitFor(d time.Duration) { <-time.After(d) }
 
-// awaitUnacked returns when a queue has nothing but n deliveries that are not
-// acked, by the broker's account; false when its consumer is gone before, if one is given.
-func (l *lab) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
+// awaitUnacked waits until a queue has exactly n unacked messages and no others. It returns false if gone is closed
+// before.
+func (l *fixture) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 	l.Helper()
 	return l.awaitCounts(queue, fmt.Sprintf("%d unacked and none ready", n), gone, func(unacked, ready int) bool { return unacked == n && ready == 0 })
 }
 
-// awaitUnackedIn returns when the broker counts so many unacked messages in a
-// queue, or more.
-func (l *lab) awaitUnackedIn(queue string, n int) (counted int) {
+// awaitUnackedIn waits until a queue has at least n unacked messages.
+func (l *fixture) awaitUnackedIn(queue string, n int) (counted int) {
 	l.Helper()
 	l.awaitCounts(queue, fmt.Sprintf("%d unacked", n), nil, func(unacked, _ int) bool {
 		counted = unacked
@@ -421,9 +420,9 @@ func (l *lab) awaitUnackedIn(queue string, n int) (counted int) {
 	return counted
 }
 
-// awaitCounts returns when the broker's account of a queue is as wanted, which may be
-// some seconds after the queue is; false when gone is closed before.
-func (l *lab) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
+// awaitCounts waits until the broker's statistics of a queue are as wanted, which takes some seconds. It returns
+// false if gone is closed before.
+func (l *fixture) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
 	l.Helper()
 	tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
@@ -446,14 +445,14 @@ func (l *lab) awaitCounts(queue, want string, gone <-chan struct{}, is func(unac
 	}
 }
 
-// percentiles are those of some durations.
+// percentiles returns the percentiles of durations.
 func percentiles(all []time.Duration) func(int) time.Duration {
 	slices.Sort(all)
 	return func(p int) time.Duration { return all[(len(all)-1)*p/100].Round(10 * time.Microsecond) }
 }
 
-// take fetches a message of a queue and keeps it.
-func (l *lab) take(queue string) amqp091.Delivery {
+// getMessage gets a message of a queue and keeps it unacked.
+func (l *fixture) getMessage(queue string) amqp091.Delivery {
 	l.Helper()
 	d, ok, err := l.raw.Get(queue, false)
 	if err != nil || !ok {
@@ -462,8 +461,8 @@ func (l *lab) take(queue string) amqp091.Delivery {
 	return d
 }
 
-// craft writes a message to a queue of ours as redeliver would.
-func (l *lab) craft(suffix, exchange, key string, st redeliver.State) {
+// craft writes a message to a redeliver queue as redeliver would.
+func (l *fixture) craft(suffix, exchange, key string, st redeliver.State) {
 	l.Helper()
 	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
 	for name, value := range st.Headers() {
@@ -474,8 +473,8 @@ func (l *lab) craft(suffix, exchange, key string, st redeliver.State) {
 	}
 }
 
-// wantFinding fails the test when headers were not reported for that.
-func (l *lab) wantFinding(header, problem string) {
+// wantFinding fails the test if headers were not reported with this problem.
+func (l *fixture) wantFinding(header, problem string) {
 	l.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -493,14 +492,14 @@ func (l *lab) wantFinding(header, problem string) {
 	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
 }
 
-// declareQueue declares the queue of the test, durable, as its user would.
-func (l *lab) declareQueue(args amqp091.Table) {
+// declareQueue declares the test's queue, durable, as its user would.
+func (l *fixture) declareQueue(args amqp091.Table) {
 	l.Helper()
 	l.declare(l.queue, args)
 }
 
 // declare declares a queue, durable.
-func (l *lab) declare(queue string, args amqp091.Table) {
+func (l *fixture) declare(queue string, args amqp091.Table) {
 	l.Helper()
 	err := l.wire.do(l, func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, args)
@@ -511,9 +510,9 @@ func (l *lab) declare(queue string, args amqp091.Table) {
 	}
 }
 
-// inTime has something done again, up to 5 times, while it is late by more than may be and nothing else is wrong: on a
-// machine that stands still for seconds anything is late, but not each time.
-func inTime(t *testing.T, most time.Duration, try func() (late time.Duration)) {
+// retryWhileLate calls try up to 5 times while it is too late, because anything may be late once on a machine that
+// stalls for seconds.
+func retryWhileLate(t *testing.T, most time.Duration, try func() (late time.Duration)) {
 	t.Helper()
 	for tries := 5; ; tries-- {
 		late := try()

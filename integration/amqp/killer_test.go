@@ -18,20 +18,20 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A message that kills its process keeps its place, is charged there and nobody
-// beside it, and ends in the DLQ; those behind it wait until then.
+// An ordered message that kills its process is charged in its place, alone, and goes to the DLQ. Those behind it wait
+// until then.
 func TestAKillerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	for i, kind := range slices.Sorted(maps.Keys(singles)) {
+	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
 		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
 			for _, attempt := range []int{1, 2} {
 				if attempt > 1 && kind != "ours" {
-					continue // what differs is not the broker's
+					continue // differences that do not concern the broker
 				}
 				for version, r := range inTurn(t, i+j+attempt) {
 					t.Run(fmt.Sprintf("%s on %s, %s, in attempt %d", order, version, kind, attempt), func(t *testing.T) {
 						t.Parallel()
-						killsInItsPlace(t, r, singles[kind], order, attempt)
+						killsInItsPlace(t, r, singleConsumerArgs[kind], order, attempt)
 					})
 				}
 			}
@@ -40,22 +40,22 @@ func TestAKillerKeepsItsPlace(t *testing.T) {
 }
 
 func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redeliver.Order, attempt int) {
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy.Order, l.cfg.Key = order, lastDigit
 		if args != nil {
 			l.declareQueue(args)
 		}
 	})
 	l.declared()
-	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message is no step forward
-	all := ids(before + 10)          // the last ones, of each key one, come when the others have ended
+	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message makes no progress
+	all := ids(before + 10)          // the last one of each key is published when the others have ended
 	killer := all[10]
-	l.put(all[:before]...)
-	w := newWard(l)
-	var ended []string // in the order in which they did
-	hear := func(s said) {
+	l.publishMessages(all[:before]...)
+	w := newCrashLog(l)
+	var ended []string // in order of their ends
+	hear := func(s childEvent) {
 		w.hear(s)
-		w.note(func() {
+		w.update(func() {
 			if s.What == "commit" || s.What == "dead" {
 				ended = append(ended, s.ID)
 			}
@@ -71,15 +71,15 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		dead := false
 		go func() {
 			<-p.over
-			w.note(func() { dead = true })
+			w.update(func() { dead = true })
 		}()
 		w.await("death or end", func() bool {
 			over = len(w.commits) == before-1 && len(w.dlq) > 0
 			return over || dead
 		})
 		if over {
-			// Messages that a process had not acked when it died come back, and may not have run yet. They are before these.
-			l.put(all[before:]...)
+			// Unacked messages of a dead process come back, and may not have run yet. They come before these.
+			l.publishMessages(all[before:]...)
 			w.await("the last ones", func() bool { return len(w.commits) == len(all)-1 })
 			p.stop(t)
 		}
@@ -112,16 +112,15 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	}
 }
 
-// A suspect in its place is charged neither for lost connections, nor for subscribers
-// that close, however often.
+// An ordered suspect is charged neither for lost connections nor for closed subscribers, however often.
 func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
 		name string
-		lose func(*lab, *line)
+		lose func(*fixture, *cuttableDialer)
 	}{
-		{"lost connections", func(_ *lab, line *line) { line.drop() }},
-		{"closed subscribers", func(l *lab, _ *line) {
+		{"lost connections", func(_ *fixture, line *cuttableDialer) { line.drop() }},
+		{"closed subscribers", func(l *fixture, _ *cuttableDialer) {
 			if err := l.client.Close(context.Background()); err != nil {
 				l.Error(err)
 			}
@@ -139,16 +138,16 @@ func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
 	}
 }
 
-func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), waits bool) {
+func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*fixture, *cuttableDialer), waits bool) {
 	const times = 5 // more than MaxCrashes
-	line := &line{refused: new(sync.Map)}
-	l := newLab(t, r, func(l *lab) {
+	line := &cuttableDialer{refused: new(sync.Map)}
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
 		l.cfg.DrainTimeout, l.cfg.AMQP.Dial = 100*time.Millisecond, line.dial
 	})
 	l.declared()
-	l.put("m", "behind")
-	l.suspected()
+	l.publishMessages("m", "behind")
+	l.makeSuspects()
 	handle := func(msg *message.Message, _ run) error {
 		l.mu.Lock()
 		runs := len(l.runs["m"])
@@ -157,7 +156,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 			return nil
 		}
 		if waits {
-			return errDeclined
+			return errHandler
 		}
 		<-msg.Context().Done()
 		return msg.Context().Err()
@@ -168,7 +167,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 		lose(l, line)
 	}
 	l.consume(handle)
-	l.finished([]string{"m", "behind"})
+	l.awaitEnds([]string{"m", "behind"})
 	l.awaitReady(l.queue+".retry.place", 0)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,8 +176,8 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 	}
 }
 
-// suspected has others take what is in the queue, and die: it is suspect then.
-func (l *lab) suspected() {
+// makeSuspects delivers all messages of the queue to processes that die, so that they are suspects.
+func (l *fixture) makeSuspects() {
 	l.Helper()
 	for range 5 {
 		conn, err := amqp091.Dial(l.rabbit.URL())

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Retries and the DLQ work beside every kind of queue that users have.
+// Retries and the DLQ work beside every kind of queue.
 func TestKindsOfQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -32,7 +32,7 @@ func TestKindsOfQueues(t *testing.T) {
 func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	theirs := unique(t) + "-theirs"
 	_, dead := args["x-dead-letter-exchange"]
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		if dead {
 			args["x-dead-letter-routing-key"] = theirs
 		}
@@ -48,20 +48,20 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	l.consume(func(msg *message.Message, r run) error {
 		switch {
 		case msg.UUID == "bad":
-			return redeliver.Permanent(errDeclined)
+			return redeliver.Permanent(errHandler)
 		case r.attempt == 1:
 			running <- struct{}{}
 			<-full
-			return errDeclined
+			return errHandler
 		case r.attempt < 3:
-			return errDeclined
+			return errHandler
 		default:
 			return nil
 		}
 	})
-	l.put("m")
+	l.publishMessages("m")
 	<-running
-	l.put("bad") // with a length limit the queue is full now, and the retry must not mind
+	l.publishMessages("bad") // a queue with a length limit is full now, and the retry must still work
 	if _, limited := args["x-max-length"]; limited {
 		var refused error
 		for range 3 { // the limit is soft
@@ -71,7 +71,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 			t.Errorf("publishing to the full queue says: %v", refused)
 		}
 	}
-	go func() { // what was not refused fails once too
+	go func() { // messages that were not refused fail once too
 		for {
 			select {
 			case <-running:
@@ -81,12 +81,12 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 		}
 	}()
 	close(full)
-	l.finished([]string{"m", "bad"})
+	l.awaitEnds([]string{"m", "bad"})
 	l.awaitReady(l.queue+".dlq", 1)
 	if n := l.ready(theirs); n > 0 {
 		t.Errorf("the user's own dead-letter queue has %d messages; a retry is no death", n)
 	}
-	l.nothingEarly()
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if got := len(l.runs["m"]); got != 3 {
@@ -97,11 +97,11 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	}
 }
 
-// A queue that cannot work is refused by Subscribe.
+// Subscribe refuses an unsuitable queue.
 func TestRefusedQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
-	refused := func(t *testing.T, l *lab, wants ...string) {
+	refused := func(t *testing.T, l *fixture, wants ...string) {
 		t.Helper()
 		_, err := l.client.Subscriber().Subscribe(t.Context(), l.queue)
 		bad, ok := errors.AsType[*redeliver.ConfigError](err)
@@ -118,7 +118,7 @@ func TestRefusedQueues(t *testing.T) {
 		}
 	}
 	t.Run("exclusive", func(t *testing.T) {
-		l := newLab(t, r, nil)
+		l := newFixture(t, r, nil)
 		if _, err := l.raw.QueueDeclare(l.queue, false, false, true, false, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestRefusedQueues(t *testing.T) {
 	})
 	t.Run("declared otherwise", func(t *testing.T) {
 		for _, suffix := range []string{".retry", ".dlq", ".retry.suspects", ".retry.200ms"} {
-			l := newLab(t, r, nil)
+			l := newFixture(t, r, nil)
 			if _, err := l.raw.QueueDeclare(l.queue+suffix, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-expires": int32(3_600_000)}); err != nil {
 				t.Fatal(err)
 			}
@@ -135,27 +135,27 @@ func TestRefusedQueues(t *testing.T) {
 		}
 	})
 	t.Run("missing", func(t *testing.T) {
-		l := newLab(t, r, func(l *lab) { l.cfg.Topology = amqp.ExistingQueue() })
+		l := newFixture(t, r, func(l *fixture) { l.cfg.Topology = amqp.ExistingQueue() })
 		refused(t, l, "queue "+l.queue, "must exist")
 	})
 }
 
-// With a second of jitter, 500 failing messages a second: what waits for the end
-// of its jitter holds up nobody.
+// With a second of jitter and 500 failing messages a second, messages that wait for the end of their jitter delay no
+// others.
 func TestJitterIsInTime(t *testing.T) {
-	inTime(t, time.Second, func() time.Duration { return jitters(t) })
+	retryWhileLate(t, time.Second, func() time.Duration { return jitters(t) })
 }
 
-// jitters is by how much one of a hundred is late.
+// jitters returns by how much the latest percent of messages is late.
 func jitters(t *testing.T) time.Duration {
 	t.Helper()
 	const rate, seconds = 500, 6
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()}
 	})
 	l.consume(func(_ *message.Message, r run) error {
 		if r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -164,10 +164,10 @@ func jitters(t *testing.T) time.Duration {
 	defer tick.Stop()
 	for left := all; len(left) > 0; left = left[rate/10:] {
 		<-tick.C
-		l.put(left[:rate/10]...)
+		l.publishMessages(left[:rate/10]...)
 	}
-	l.finished(all)
-	l.nothingEarly()
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lateness := make([]time.Duration, 0, len(all))

@@ -17,15 +17,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A suspect runs for so long that what is ready beside it is handed back, and
-// comes back by another queue. The slot that was kept for it is free again: it
-// was not, and with one slot no retry ran any more.
+// A suspect runs so long that ready messages beside it are returned, and come back through another queue. Their slot
+// was never freed, and with one slot no retry ran any more.
 func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.MaxRetriesInFlight = 1
-		l.cfg.ConsumerTimeout = 24 * time.Second   // handed back after half of that: then the level's TTL is over
-		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count what it was handed back
+		l.cfg.ConsumerTimeout = 24 * time.Second   // returned after half of that, when the level's TTL is over
+		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count the returned messages
 	})
 	l.declared()
 	slow := make(chan struct{})
@@ -48,7 +47,7 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.putTo(l.queue+".retry.200ms", "m")
 	l.awaitUnackedIn(l.queue+".retry", 1)
 	release()
-	l.finished([]string{"suspect", "m"})
+	l.awaitEnds([]string{"suspect", "m"})
 }
 
 // A level is deleted and declared again, by somebody else, before its reader knows.
@@ -56,12 +55,12 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 // to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ4(t), func(l *lab) { l.cfg.Policy = steps(3, time.Second) })
+	l := newFixture(t, brokers.RequireRabbitMQ4(t), func(l *fixture) { l.cfg.Policy = steps(3, time.Second) })
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)
 	before := ids(20)
-	l.put(before...)
-	l.finished(before)
+	l.publishMessages(before...)
+	l.awaitEnds(before)
 	args := amqp091.Table{
 		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueMessageTTLArg: int64(11_000), amqp091.QueueOverflowArg: "reject-publish",
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue + ".retry", "x-dead-letter-strategy": "at-least-once",
@@ -73,17 +72,16 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	if _, err := l.raw.QueueDeclare(level, true, false, false, false, args); err != nil {
 		t.Fatal(err)
 	}
-	l.put("a", "b", "c")
-	l.finished([]string{"a", "b", "c"})
-	l.nothingEarly()
+	l.publishMessages("a", "b", "c")
+	l.awaitEnds([]string{"a", "b", "c"})
+	l.checkNothingEarly()
 }
 
-// A level is deleted, and we are the first to know: we declare it again when the
-// broker has told its readers. RabbitMQ 3.10 sent them nothing otherwise, most
-// times.
+// A level is deleted, and redeliver notices it first. It declares the level again when the broker has notified its
+// readers. Otherwise RabbitMQ 3.10 mostly sent them nothing.
 func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	publish := func(id string) error {
 		msg := message.NewMessage(id, nil)
 		delay.Message(msg, delay.For(300*time.Millisecond))
@@ -97,19 +95,19 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	for i := range 5 {
 		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		// The first is refused, where nobody was faster, and so is what meets the new queue while it has no leader
-		// yet, or loses the connection because the broker has had enough of that.
+		// The first publish is refused, unless another was faster. Later ones may be too, while the new queue has no
+		// leader, or lose the connection.
 		over, tick := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 		for n := 0; ; n++ {
 			id := fmt.Sprintf("after-%d-%d", i, n)
 			err := publish(id)
 			if err == nil {
-				l.finished([]string{id})
+				l.awaitEnds([]string{id})
 				break
 			}
 			select {
@@ -127,7 +125,7 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 // more than the connection has is refused; it was tried again forever.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.AMQP.ChannelMax = 20
 	})
 	var ends []context.CancelFunc
@@ -143,7 +141,7 @@ func TestMoreQueuesThanChannels(t *testing.T) {
 	if len(ends) != 4 || last == nil || !strings.Contains(last.Error(), "takes 4 channels") {
 		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
 	}
-	ends[0]() // its channels are free when it is over
+	ends[0]() // its channels are free afterwards
 	for over := time.After(maxWait); last != nil; {
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -17,14 +17,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// ackConn tells of every write that acks something. The client's buffer is
-// larger than anything that these tests send.
+// ackConn calls acks before every write that contains an ack. The client's buffer is larger than anything in these
+// tests.
 type ackConn struct {
 	net.Conn
 	acks func(net.Conn)
 }
 
-// ack begins a basic.ack.
+// ack is the start of a basic.ack.
 var ack = []byte{0, 60, 0, 80}
 
 func (c *ackConn) Write(b []byte) (int, error) {
@@ -34,8 +34,8 @@ func (c *ackConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// watchAcks has every connection of a lab call acks before it writes one.
-func (l *lab) watchAcks(acks func(net.Conn)) {
+// watchAcks makes every connection of a fixture call acks before it writes one.
+func (l *fixture) watchAcks(acks func(net.Conn)) {
 	l.cfg.AMQP.Dial = func(network, address string) (net.Conn, error) {
 		conn, err := net.DialTimeout(network, address, 10*time.Second)
 		if err != nil {
@@ -45,15 +45,15 @@ func (l *lab) watchAcks(acks func(net.Conn)) {
 	}
 }
 
-// A suspect is settled, and its ack is still on the way: nothing else begins. If
-// that killed the process, the ack would be lost with it, and the suspect charged.
+// While the ack of a settled suspect is on its way, nothing else begins. If that killed the process, the ack would be
+// lost and the suspect charged.
 func TestASuspectsAckComesFirst(t *testing.T) {
 	t.Parallel()
 	var armed, arrived atomic.Bool
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.watchAcks(func(net.Conn) {
 			if armed.Load() {
-				shortly(300 * time.Millisecond) // for others to begin
+				waitFor(300 * time.Millisecond) // time in which others could begin
 				arrived.Store(true)
 			}
 		})
@@ -70,20 +70,20 @@ func TestASuspectsAckComesFirst(t *testing.T) {
 	})
 	l.putTo(l.queue+".retry.suspects", "suspect")
 	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
-	l.put("next")
-	l.awaitReady(l.queue, 0) // it is on its way to us
+	l.publishMessages("next")
+	l.awaitReady(l.queue, 0) // it is on its way to the client
 	armed.Store(true)
 	close(finish)
-	l.finished([]string{"suspect", "next"})
+	l.awaitEnds([]string{"suspect", "next"})
 }
 
-// The connection is lost with a suspect's ack, again and again, while the process
-// lives: it is not charged for that. It was, for the ack counted as sent.
+// The connection is lost several times with a suspect's ack while the process lives. The suspect was charged, because
+// the ack counted as sent.
 func TestALostAckChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const drops = 5 // more than MaxCrashes
 	var acks atomic.Int32
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.watchAcks(func(conn net.Conn) {
 			if acks.Add(1) <= drops {
 				_ = conn.Close()
@@ -101,9 +101,8 @@ func TestALostAckChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// When a subscriber closes, many acks are due at once, each behind a message that
-// still waits. A quorum queue's channel keeps what exceeds 32 of them for later,
-// and there was none: what was acked came back.
+// When a subscriber closes, many acks are due at once, each behind a message that still waits. The channel to a
+// quorum queue keeps those beyond 32 for later, so acked messages came back when it closed.
 func TestClosingLosesNoAck(t *testing.T) {
 	t.Parallel()
 	for _, r := range brokers.RequireRabbitMQs(t) {
@@ -113,10 +112,10 @@ func TestClosingLosesNoAck(t *testing.T) {
 
 func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = steps(3, 30*time.Second)
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = n, 2*n
-		l.cfg.DrainTimeout = time.Minute // a broker may stand still for longer than the default of ten seconds
+		l.cfg.DrainTimeout = time.Minute // a broker may stall for longer than the default of ten seconds
 	})
 	l.declared()
 	level := l.queue + ".retry.30s"
@@ -146,15 +145,15 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	l.await("runs", func() bool { return len(l.runs) == n })
 	closed := make(chan error)
 	go func() { closed <- l.client.Close(context.Background()) }()
-	shortly(200 * time.Millisecond) // the acks are due at the end, not before
+	waitFor(200 * time.Millisecond) // the acks are due at the end, not before
 	close(finish)
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished(ids(2 * n))
-	l.nothingEarly()
+	l.awaitEnds(ids(2 * n))
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if again := l.duplicates(); again > 0 {

@@ -17,12 +17,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Of a queue whose leader does not answer it in time the broker says that it is empty and that nobody reads it. Nothing
-// may be done for that reason: a replay ended at once, with nothing replayed, and called itself done.
+// If a queue's leader does not answer in time, the broker reports the queue as empty and without consumers. A replay
+// ended at once as done, with nothing replayed.
 func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	d := newFailingService(t, r, nil)
 	dead := []string{"a", "b", "c"}
-	d.die(dead...)
+	d.makeDeadLetters(dead...)
 	q, _ := d.openDead()
 	defer func() { _ = q.Close() }()
 
@@ -42,23 +42,23 @@ func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	if got := lie(t, q); !slices.Equal(slices.Sorted(slices.Values(got)), dead) {
+	if got := idsInDLQ(t, q); !slices.Equal(slices.Sorted(slices.Values(got)), dead) {
 		t.Errorf("%q lie there, want %q", got, dead)
 	}
 }
 
-// far is a connection to a broker that is that far away.
-type far struct {
+// slowConn is a connection to a distant broker.
+type slowConn struct {
 	net.Conn
 	way time.Duration
 }
 
-func (c far) Write(b []byte) (int, error) {
+func (c slowConn) Write(b []byte) (int, error) {
 	<-time.After(c.way)
 	return c.Conn.Write(b)
 }
 
-// That an answer takes long says nothing of a leader where every answer does.
+// A slow answer does not mean a missing leader if every answer is slow.
 func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
@@ -67,7 +67,7 @@ func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 		URLs: []string{d.rabbit.URL()}, Topology: amqp.Topology{Queue: func(string) string { return d.queue }},
 		AMQP: amqp091.Config{Dial: func(network, addr string) (net.Conn, error) {
 			conn, err := net.Dial(network, addr)
-			return far{conn, 300 * time.Millisecond}, err
+			return slowConn{conn, 300 * time.Millisecond}, err
 		}},
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 	if n, _, err := q.Count(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
-	if got := lie(t, q); len(got) > 0 {
+	if got := idsInDLQ(t, q); len(got) > 0 {
 		t.Errorf("%q lie in a DLQ that is empty", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// limited is a queue as many have it that existed before redeliver: RabbitMQ drops a message of it that comes back
-// for the 21st time. RabbitMQ 4 has that limit by default.
+// limited returns the arguments of a queue from which RabbitMQ drops a message at its 21st delivery. RabbitMQ 4 has
+// that limit by default.
 func limited(version string) amqp091.Table {
 	args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}
 	if version == "3.10" {
@@ -25,14 +25,14 @@ func limited(version string) amqp091.Table {
 	return args
 }
 
-// While a message can be written nowhere, its neighbours go back to the broker once, and wait there.
+// While a message cannot be written, its neighbours return to the broker once and wait there.
 func TestAPausedIntakeDropsNothing(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			line := &line{refused: new(sync.Map)}
-			l := newLab(t, r, func(l *lab) {
+			line := &cuttableDialer{refused: new(sync.Map)}
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.AMQP.Dial, l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = line.dial, time.Second, time.Second
 				l.declareQueue(limited(version))
 			})
@@ -40,16 +40,16 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			line.refused.Store(l.queue+".", true) // levels, retry and DLQ
 			l.consume(func(msg *message.Message, r run) error {
 				if msg.UUID == "failing" && r.attempt == 1 {
-					return errDeclined
+					return errHandler
 				}
 				return nil
 			})
-			l.put("failing")
+			l.publishMessages("failing")
 			l.awaitChange("intake paused", 1)
 			all := ids(50)
-			l.put(all...)
-			// Thirty hand-backs, if it were still handed back every half of ConsumerTimeout.
-			shortly(12 * time.Second)
+			l.publishMessages(all...)
+			// Thirty returns, if messages were still returned every half of ConsumerTimeout.
+			waitFor(12 * time.Second)
 			l.mu.Lock()
 			for _, id := range all {
 				if len(l.runs[id]) > 0 {
@@ -59,7 +59,7 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			l.mu.Unlock()
 			line.refused.Clear()
 			all = append(all, "failing")
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
@@ -69,13 +69,13 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 	}
 }
 
-// While the policy holds messages back because of an outage, they stay with the broker.
+// While the policy holds messages back in an outage, they stay with the broker.
 func TestAnOutageDropsNothing(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) {
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = time.Second, time.Second
 				l.cfg.Policy.Outage = redeliver.DefaultOutage()
 				l.cfg.Policy.Outage.MaxPause = 2 * time.Second
@@ -88,15 +88,15 @@ func TestAnOutageDropsNothing(t *testing.T) {
 				case <-over:
 					return nil
 				default:
-					return errDeclined
+					return errHandler
 				}
 			})
 			all := ids(200)
-			l.put(all...)
+			l.publishMessages(all...)
 			l.awaitChange(string(redeliver.ChangeOutage), 1)
-			shortly(12 * time.Second) // as above
+			waitFor(12 * time.Second) // as above
 			close(over)
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
@@ -114,12 +114,12 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) {
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.MaxInFlight, l.cfg.DrainTimeout = 1, maxWait
 				l.declareQueue(limited(version))
 			})
 			l.declared()
-			l.put(ids(consumers)...)
+			l.publishMessages(ids(consumers)...)
 			var subs []*amqp.Subscriber
 			var running []*message.Message
 			for range consumers {
@@ -130,7 +130,7 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 				}
 				subs, running = append(subs, sub), append(running, <-messages)
 			}
-			l.put("last")
+			l.publishMessages("last")
 			closed := make(chan error, consumers)
 			for _, sub := range subs {
 				go func() { closed <- sub.Close() }()
@@ -145,13 +145,13 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 				})
 			}
 			l.consume(func(*message.Message, run) error { return nil })
-			l.finished([]string{"last"})
+			l.awaitEnds([]string{"last"})
 		})
 	}
 }
 
 // awaitQueues returns when ok, which asks the broker, reports true.
-func (l *lab) awaitQueues(what string, ok func() bool) {
+func (l *fixture) awaitQueues(what string, ok func() bool) {
 	l.Helper()
 	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()

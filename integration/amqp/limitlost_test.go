@@ -12,25 +12,25 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A handler runs, and its connection is lost, more often than the broker's limit allows.
+// A handler runs, and its connection is lost more often than the broker's limit allows.
 func TestLostConnectionsDropNothing(t *testing.T) {
 	t.Parallel()
 	const drops = 23
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			line := &line{refused: new(sync.Map)}
-			l := newLab(t, r, func(l *lab) {
+			line := &cuttableDialer{refused: new(sync.Map)}
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.AMQP.Dial = line.dial
 				l.declareQueue(limited(version))
 			})
 			l.declared()
 			all := ids(5)
-			l.put(all...)
+			l.publishMessages(all...)
 			over := make(chan struct{})
 			runs := 0 // guarded by l.mu
 			l.consume(func(msg *message.Message, _ run) error {
-				l.note(func() { runs++ })
+				l.update(func() { runs++ })
 				select {
 				case <-msg.Context().Done():
 					return msg.Context().Err()
@@ -41,12 +41,12 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 			before := 0
 			for i := range drops {
 				l.await("a run on a new connection", func() bool { return runs > before && l.count("consuming") > i })
-				l.note(func() { before = runs })
+				l.update(func() { before = runs })
 				line.drop()
 				l.awaitChange("disconnected", i+1)
 			}
 			close(over)
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
@@ -56,9 +56,9 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 	}
 }
 
-// consumeStuck consumes with handlers that do not heed their context, and returns when so many of them run. Each that begins
-// later is in began. They end when over is closed.
-func (l *lab) consumeStuck(slots int) (began, over chan struct{}) {
+// consumeStuck consumes with handlers that ignore their context, and returns when all slots are in use. Later
+// handlers are counted in began. They end when over is closed.
+func (l *fixture) consumeStuck(slots int) (began, over chan struct{}) {
 	l.Helper()
 	began, over = make(chan struct{}, 1000), make(chan struct{})
 	l.consume(func(*message.Message, run) error {
@@ -72,17 +72,17 @@ func (l *lab) consumeStuck(slots int) (began, over chan struct{}) {
 	return began, over
 }
 
-// Handlers that do not heed their context keep their slots when their channel is lost. Their messages come back, and run when a
-// slot is free: no more handlers run than MaxInFlight says.
+// Handlers that ignore their context keep their slots when their channel ends. Their messages come back and wait for
+// a free slot, so that no more than MaxInFlight handlers run.
 func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	t.Parallel()
 	const slots = 3
-	line := &line{refused: new(sync.Map)}
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	line := &cuttableDialer{refused: new(sync.Map)}
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.AMQP.Dial, l.cfg.MaxInFlight = line.dial, slots
 	})
 	l.declared()
-	l.put(ids(slots)...)
+	l.publishMessages(ids(slots)...)
 	began, over := l.consumeStuck(slots)
 	defer close(over)
 	line.drop()
@@ -93,25 +93,25 @@ func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	}
 }
 
-// The same while handlers that do not heed their context have all slots: what comes back often is written anew without one.
+// The same while such handlers use all slots: a message that comes back often is rewritten without a slot.
 func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 	t.Parallel()
 	const drops, slots = 50, 2
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			line := &line{refused: new(sync.Map)}
-			l := newLab(t, r, func(l *lab) {
+			line := &cuttableDialer{refused: new(sync.Map)}
+			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.AMQP.Dial, l.cfg.MaxInFlight, l.cfg.MaxRetriesInFlight = line.dial, slots, slots
 				l.declareQueue(limited(version))
 			})
 			l.declared()
 			all := ids(5)
-			l.put(all...)
+			l.publishMessages(all...)
 			began, over := l.consumeStuck(slots)
 			for i := range drops {
 				l.await("consuming", func() bool { return l.count("consuming") > i })
-				shortly(100 * time.Millisecond) // in which the broker delivers what it has
+				waitFor(100 * time.Millisecond) // time in which the broker delivers its messages
 				line.drop()
 				l.awaitChange("disconnected", i+1)
 			}
@@ -119,7 +119,7 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 				t.Errorf("%d handlers more than there are slots", n-slots)
 			}
 			close(over)
-			l.finished(all)
+			l.awaitEnds(all)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {

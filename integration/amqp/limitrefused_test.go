@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A delivery limit at which the broker would drop messages is refused at start, without the management API, too:
-// ordered messages are never written anew, and others not before they have come back five times.
+// A delivery limit at which the broker would drop messages is refused at the start, even without the management API:
+// ordered messages are never rewritten, and others only after five returns.
 func TestALowDeliveryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	const drops = "drops a message that comes back more often, because the queue has no dead-letter exchange"
@@ -32,7 +32,7 @@ func TestALowDeliveryLimitIsRefused(t *testing.T) {
 	type row struct {
 		order redeliver.Order
 		args  amqp091.Table
-		want  string // "" for taken
+		want  string // "" if it is accepted
 	}
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		rows := map[string]row{
@@ -54,7 +54,7 @@ func TestALowDeliveryLimitIsRefused(t *testing.T) {
 			for _, asked := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", name, version, asked), func(t *testing.T) {
 					t.Parallel()
-					l := newLab(t, r, func(l *lab) {
+					l := newFixture(t, r, func(l *fixture) {
 						l.cfg.Policy, l.cfg.Key = redeliver.Policy{Order: row.order}, amqp.KeyHeader(keyHeader)
 						l.declareQueue(row.args)
 						if asked {

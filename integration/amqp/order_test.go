@@ -21,8 +21,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// inTurn gives the n-th variant of a test one RabbitMQ or the other, so that the variants meet both; with
-// REDELIVER_SOAK each meets both.
+// inTurn assigns the n-th variant of a test to one of the RabbitMQs. With REDELIVER_SOAK each variant runs on both.
 func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 	t.Helper()
 	all := brokers.RequireRabbitMQs(t)
@@ -32,44 +31,43 @@ func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 	return all
 }
 
-// singles are the arguments of queues that have one consumer at a time.
-var singles = map[string]amqp091.Table{
+// singleConsumerArgs are the arguments of queues with a single active consumer.
+var singleConsumerArgs = map[string]amqp091.Table{
 	"ours":    nil, // as redeliver declares it
 	"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(1000)},
 	"classic": {amqp091.SingleActiveConsumerArg: true},
 }
 
-// troop is several services of one queue, of which some die and some end, and what
-// they made of its messages.
-type troop struct {
-	*lab
-	takes time.Duration // a handler, at most
+// serviceGroup is several services of one queue, of which some die and some close, and the results of their messages.
+type serviceGroup struct {
+	*fixture
+	takes time.Duration // maximum time of a handler
 	seed  uint64
 	key   func(id string) string
 	all   []string
 
-	settled map[string]bool // guarded by lab.mu, like all here
+	settled map[string]bool // guarded by fixture.mu, like all fields
 	random  *rand.Rand
-	live    *soldier // that ran a handler last
+	live    *groupService // the service that ran a handler last
 	repeats int
 	wrong   []string
 }
 
-// soldier is one service.
-type soldier struct {
-	*troop
+// groupService is one service.
+type groupService struct {
+	*serviceGroup
 	client *amqp.Client
-	line   *line
-	over   chan struct{} // closed when Consume has returned, where it is called
+	line   *cuttableDialer
+	over   chan struct{} // closed when Consume has returned, if it is used
 	stop   context.CancelFunc
 	dead   bool
-	cut    chan struct{} // closed when nothing of it gets through any more
+	cut    chan struct{} // closed when its connections are cut for good
 }
 
-// enlist starts a service, with Consume where native is set.
-func (tr *troop) enlist(native bool) *soldier {
+// startService starts a service, with Consume if native is set.
+func (tr *serviceGroup) startService(native bool) *groupService {
 	tr.Helper()
-	s := &soldier{troop: tr, line: &line{refused: new(sync.Map)}, over: make(chan struct{}), cut: make(chan struct{})}
+	s := &groupService{serviceGroup: tr, line: &cuttableDialer{refused: new(sync.Map)}, over: make(chan struct{}), cut: make(chan struct{})}
 	cfg := tr.cfg
 	cfg.AMQP.Dial = s.line.dial
 	cfg.Sink = redeliver.SinkFunc(s.event)
@@ -89,7 +87,7 @@ func (tr *troop) enlist(native bool) *soldier {
 	return s
 }
 
-func (s *soldier) subscribe(cfg amqp.Config) {
+func (s *groupService) subscribe(cfg amqp.Config) {
 	client, err := amqp.Open(context.Background(), cfg)
 	if err != nil {
 		s.Fatal(err)
@@ -114,10 +112,10 @@ func (s *soldier) subscribe(cfg amqp.Config) {
 	}()
 }
 
-// event takes note of dead letters: they are settled.
-func (s *soldier) event(e redeliver.Event) {
+// event records dead letters as settled.
+func (s *groupService) event(e redeliver.Event) {
 	if e, ok := e.(redeliver.DeadLettered); ok {
-		s.note(func() {
+		s.update(func() {
 			if !s.dead {
 				s.settled[e.State.ID] = true
 			}
@@ -126,9 +124,9 @@ func (s *soldier) event(e redeliver.Event) {
 }
 
 // run is the handler. It fails now and then.
-func (s *soldier) run(id string) error {
+func (s *groupService) run(id string) error {
 	fails, takes, dead := false, time.Duration(0), false
-	s.note(func() {
+	s.update(func() {
 		if dead = s.dead; dead {
 			return
 		}
@@ -144,32 +142,32 @@ func (s *soldier) run(id string) error {
 			}
 		}
 	})
-	shortly(takes)
-	s.note(func() {
+	waitFor(takes)
+	s.update(func() {
 		if dead = dead || s.dead; !dead && !fails {
 			s.settled[id] = true
 		}
 	})
 	switch {
-	case dead: // it answers nothing that anybody hears
+	case dead: // its answer has no effect
 		<-s.cut
 		return nil
 	case fails:
-		return errDeclined
+		return errHandler
 	default:
 		return nil
 	}
 }
 
-// kill cuts its connections; what its handlers answer from now on counts for nothing.
-func (s *soldier) kill() {
-	s.note(func() { s.dead = true })
+// kill cuts its connections. Later answers of its handlers do not count.
+func (s *groupService) kill() {
+	s.update(func() { s.dead = true })
 	s.line.cut()
 	close(s.cut)
 }
 
-// end ends it in order, if it is still there.
-func (s *soldier) end() {
+// end closes it, if it still runs.
+func (s *groupService) end() {
 	s.stop()
 	if s.client != nil {
 		_ = s.client.Close(context.Background())
@@ -181,12 +179,12 @@ func (s *soldier) end() {
 // are settled. That is so on each kind of queue, because the end of a channel hands back what it had in order.
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
-	for i, kind := range slices.Sorted(maps.Keys(singles)) {
+	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
 		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
 			for version, r := range inTurn(t, i+j) {
 				t.Run(fmt.Sprintf("%s on %s, %s", order, version, kind), func(t *testing.T) {
 					t.Parallel()
-					keepsOrder(t, r, singles[kind], order, order == redeliver.PerKey) // the other way around there is no difference
+					keepsOrder(t, r, singleConsumerArgs[kind], order, order == redeliver.PerKey) // the other combinations do not differ
 				})
 			}
 		}
@@ -195,14 +193,14 @@ func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 
 func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redeliver.Order, native bool) {
 	const n, keys, every = 240, 6, 20
-	tr := &troop{takes: 3 * time.Millisecond, all: ids(n), settled: make(map[string]bool), seed: rand.Uint64()}
+	tr := &serviceGroup{takes: 3 * time.Millisecond, all: ids(n), settled: make(map[string]bool), seed: rand.Uint64()}
 	tr.random = rand.New(rand.NewPCG(tr.seed, 0))
 	tr.key = func(string) string { return "" }
 	if order == redeliver.PerKey {
 		tr.takes *= keys
 		tr.key = func(id string) string { return fmt.Sprint(slices.Index(tr.all, id) % keys) }
 	}
-	tr.lab = newLab(t, r, func(l *lab) {
+	tr.fixture = newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: 2, Backoff: redeliver.Fixed(20 * time.Millisecond)}
 		l.cfg.Key = func(d amqp091.Delivery) string { return tr.key(d.MessageId) }
 		l.cfg.MaxInFlight, l.cfg.Prefetch = 10, 50
@@ -211,8 +209,8 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 		}
 	})
 	tr.declared()
-	tr.put(tr.all...)
-	services := []*soldier{tr.enlist(native), tr.enlist(native)}
+	tr.publishMessages(tr.all...)
+	services := []*groupService{tr.startService(native), tr.startService(native)}
 	kills, ends := 0, 0
 	for at := every; at < n; at += every {
 		tr.await("progress", func() bool { return len(tr.settled) >= at })
@@ -229,7 +227,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 			ends++
 			victim.end()
 		}
-		services = append(slices.DeleteFunc(services, func(s *soldier) bool { return s == victim }), tr.enlist(native))
+		services = append(slices.DeleteFunc(services, func(s *groupService) bool { return s == victim }), tr.startService(native))
 	}
 	tr.await("the end", func() bool { return len(tr.settled) == n })
 	for _, s := range services {
@@ -253,7 +251,7 @@ func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
 				const fails = 18
-				l := newLab(t, r, func(l *lab) {
+				l := newFixture(t, r, func(l *fixture) {
 					l.cfg.ConsumerTimeout = 2 * time.Second
 					l.cfg.Policy = redeliver.Policy{Order: order, Timeout: time.Second, MaxRetries: fails, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 					l.cfg.Key = func(amqp091.Delivery) string { return "one" }
@@ -262,18 +260,18 @@ func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 				var ran []string
 				redelivered := false
 				l.consume(func(msg *message.Message, r run) error {
-					l.note(func() {
+					l.update(func() {
 						ran = append(ran, msg.UUID)
 						redelivered = redelivered || r.redelivered
 					})
 					if msg.UUID == "failing" && r.attempt <= fails {
-						return errDeclined
+						return errHandler
 					}
 					return nil
 				})
-				l.put("failing", "behind", "last")
-				l.finished([]string{"failing", "behind", "last"})
-				l.nothingEarly()
+				l.publishMessages("failing", "behind", "last")
+				l.awaitEnds([]string{"failing", "behind", "last"})
+				l.checkNothingEarly()
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				if got := slices.Compact(slices.Clone(ran)); !slices.Equal(got, []string{"failing", "behind", "last"}) {

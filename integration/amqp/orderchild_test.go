@@ -21,11 +21,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// A consumer of a queue that keeps its order, in a process of its own, which is
-// killed: this binary, started again with orderEnv set.
+// A consumer of an ordered queue runs in its own process, which is killed: this binary, started again with orderEnv
+// set.
 const orderEnv = "REDELIVER_TEST_AMQP_ORDER"
 
-// orderConfig is what the parent tells its children, by that variable.
+// orderConfig is the configuration of the children, in orderEnv.
 type orderConfig struct {
 	URL     string          `json:"url"`
 	Queue   string          `json:"queue"`
@@ -43,17 +43,17 @@ const (
 // orderID is the id of a message: its key, and its place among those of the key.
 func orderID(key, n int) string { return fmt.Sprintf("key-%d/%d", key, n) }
 
-// keyOf is the key of a message.
+// keyOf returns the key of a message.
 func keyOf(d amqp091.Delivery) string {
 	key, _, _ := strings.Cut(d.MessageId, "/")
 	return key
 }
 
-// fails reports whether an attempt fails: in every process the same. Some messages fail
-// for good, some once or a few times.
+// fails reports whether an attempt fails, the same in every process. Some messages always fail, some once or a few
+// times.
 func (c orderConfig) fails(id string, attempt int) bool {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(id)) // a hash takes everything
+	_, _ = h.Write([]byte(id)) // a hash never fails
 	r := mathrand.New(mathrand.NewPCG(c.Seed, h.Sum64()))
 	switch n := r.IntN(100); {
 	case n < 5:
@@ -65,8 +65,8 @@ func (c orderConfig) fails(id string, attempt int) bool {
 	}
 }
 
-// orderChild consumes until it gets SIGTERM, or is killed. All processes append to one
-// journal, each line with one write, so its order is that of what happened.
+// orderChild consumes until it gets SIGTERM or is killed. All processes append to one journal, each line with one
+// write, so the lines are in order.
 func orderChild(raw string) error {
 	var cfg orderConfig
 	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
@@ -94,9 +94,9 @@ func orderChild(raw string) error {
 	}, []string{cfg.Queue}, func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)
 		note("begin", d.MessageId, st.Attempt())
-		shortly(time.Duration(mathrand.IntN(6)) * time.Millisecond)
+		waitFor(time.Duration(mathrand.IntN(6)) * time.Millisecond)
 		if cfg.fails(d.MessageId, st.Attempt()) {
-			return errDeclined
+			return errHandler
 		}
 		note("settled", d.MessageId, st.Attempt())
 		return nil
@@ -127,7 +127,7 @@ func startOrder(t *testing.T, cfg orderConfig, number int) *orderProcess {
 	go func() {
 		defer close(p.ended)
 		defer log.Close()
-		_ = p.cmd.Wait() // how is the parent's doing
+		_ = p.cmd.Wait() // the parent ends it
 	}()
 	t.Cleanup(func() { p.end(syscall.SIGKILL) })
 	return p

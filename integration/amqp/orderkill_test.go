@@ -18,21 +18,20 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// orderJournal is what the journal says so far.
+// orderJournal is the content of the journal so far.
 type orderJournal struct {
 	file    *os.File
-	rest    string       // of a line
+	rest    string       // incomplete line
 	keys    int          // lines that are kept apart
 	settled map[int]bool // by the place of a message in the queue
 	wrong   []string
 	repeats int
 	runs    int
-	pid     int // that began a message last
+	pid     int // the process that began a message last
 }
 
-// read judges what was written since the last look: no attempt begins before all
-// earlier messages of its key were settled. One that was settled before may run again,
-// its process was killed.
+// read checks the new lines: no attempt begins before all earlier messages of its key are settled. A settled message
+// may run again, because its process was killed.
 func (j *orderJournal) read(t *testing.T) {
 	t.Helper()
 	news, err := io.ReadAll(j.file)
@@ -69,8 +68,8 @@ func (j *orderJournal) read(t *testing.T) {
 // orderAt is the id of the message at that place of the queue.
 func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 
-// With any failures, and kills in any state: the messages of a queue, or of a key, begin and are settled one
-// after another, and are dead-lettered in their order. Those that were in hand may run again.
+// With failures and kills at any time, the messages of a queue or key run and are settled one after another, and go
+// to the DLQ in order. Unacked ones may run again.
 func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	for i, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
@@ -85,7 +84,7 @@ func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 
 func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 	const processes, kills, n = 2, 8, orderKeys * orderEach
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
 		l.cfg.Key = keyOf
 	})
@@ -122,10 +121,10 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 				round = append(round, orderAt(written))
 				written++
 			}
-			l.put(round...)
+			l.publishMessages(round...)
 		}
 		if killed < kills && len(j.settled) >= (killed+1)*n/(kills+2) {
-			for range random.IntN(5) { // in whatever state
+			for range random.IntN(5) { // at any time
 				wait()
 			}
 			victim := slices.IndexFunc(all, func(p *orderProcess) bool { return p.cmd.Process.Pid == j.pid })
@@ -158,13 +157,13 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 
 // deadInOrder reads the DLQ: the letters of a key are in the order of the queue. A
 // kill may have written one twice. It returns how many there are.
-func (l *lab) deadInOrder(keys int) int {
+func (l *fixture) deadInOrder(keys int) int {
 	l.Helper()
-	letters := make(map[int][]int) // by key, the first of each
+	letters := make(map[int][]int) // by key, the first copy of each
 	n := l.ready(l.queue + ".dlq")
 	for range n {
 		var key, m int
-		id := l.take(l.queue + ".dlq").MessageId
+		id := l.getMessage(l.queue + ".dlq").MessageId
 		if _, err := fmt.Sscanf(id, "key-%d/%d", &key, &m); err != nil {
 			l.Fatalf("%q: %v", id, err)
 		}

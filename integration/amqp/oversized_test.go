@@ -20,14 +20,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// maxMessage is the largest message that the brokers of these tests take from then on.
+// maxMessage is the lowered size limit of the broker in these tests.
 const maxMessage = 1 << 20
 
-// lowerLimit has a node take no message above maxMessage on channels that are opened from now on, until the test's end.
+// lowerLimit limits messages to maxMessage on new channels of a node, until the test ends.
 func lowerLimit(t testing.TB, r *brokers.Rabbit) {
 	t.Helper()
 	set := func(ctx context.Context, n string) {
-		// 3.10 reads the one, 4.0 the other.
+		// 3.10 reads the first, 4.0 the second.
 		if _, err := r.Eval(ctx, fmt.Sprintf("application:set_env(rabbit, max_message_size, %[1]s), persistent_term:put(max_message_size, %[1]s), ok.", n)); err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +40,9 @@ func lowerLimit(t testing.TB, r *brokers.Rabbit) {
 	set(t.Context(), fmt.Sprint(maxMessage))
 }
 
-// The kit's hostile messages, and one that has become too large for the DLQ: as after an upgrade, because RabbitMQ 3.13 took
-// 128 MiB and 4.0 takes 16. The limit is the whole node's, and in 4.0 also of channels that are open: the kit cannot
-// publish there what is too large afterwards.
+// The kit's hostile messages, and one that has become too large for the DLQ, as after an upgrade: RabbitMQ 3.13
+// accepted 128 MiB, 4.0 accepts 16. The limit concerns the whole node, and in 4.0 open channels too, so the kit
+// cannot publish larger messages there afterwards.
 func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
 	node := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{})
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
 	h, kit := newHarnesses(t, r.VirtualHost(t))
 	kit.TwoParts = true
 	kit.Oversized[adaptertest.DLQ] = func(t testing.TB, origin, _ string) adaptertest.Message {
-		h.unlimited.Store(origin, h.uses.channel(t)) // it takes as much as before
+		h.unlimited.Store(origin, h.uses.channel(t)) // it has the old limit
 		lowerLimit(t, r)
 		return adaptertest.Message{
 			Body: bytes.Repeat([]byte("oversized "), maxMessage/8), Headers: []adaptertest.Header{{Name: "theirs", Value: []byte("1")}},
@@ -59,21 +59,21 @@ func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
 	adaptertest.RunHostile(t, kit)
 }
 
-// A message that is larger than the broker takes fails alone in a Publish. In a queue that does not dead-letter it holds up
-// nobody and is not lost: it is in the DLQ in parts, which say so.
+// A message that is too large for the broker fails alone in a Publish. In a queue without a dead-letter exchange it
+// blocks nothing and is not lost: it goes to the DLQ in parts, which are marked as such.
 func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	own := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
 	t.Parallel()
 	node := own()
-	l := newLab(t, node, func(l *lab) {
+	l := newFixture(t, node, func(l *fixture) {
 		l.declareQueue(amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}) // it does not dead-letter
 	})
 	l.declared()
 	l.write(l.queue, amqp091.Publishing{MessageId: "large", DeliveryMode: amqp091.Persistent, Body: make([]byte, 2*maxMessage+1)}) // two parts are equal
 	neighbours := ids(20)
-	l.put(neighbours...)
+	l.publishMessages(neighbours...)
 	lowerLimit(t, node)
-	l.open() // its channels know the limit
+	l.open() // its channels have the new limit
 	err := l.client.Publisher().Publish(l.queue,
 		message.NewMessage("before", nil), message.NewMessage("refused", make([]byte, maxMessage+1)), message.NewMessage("behind", nil))
 	if text := fmt.Sprint(err); !strings.Contains(text, "message 2 of 3: ") || strings.Contains(text, "message 1 of") || strings.Contains(text, "message 3 of") {
@@ -81,11 +81,11 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	}
 	l.consume(func(msg *message.Message, r run) error {
 		if msg.UUID == "large" || r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	l.finished(append([]string{"large", "before", "behind"}, neighbours...))
+	l.awaitEnds(append([]string{"large", "before", "behind"}, neighbours...))
 	l.mu.Lock()
 	if n := l.count("intake paused"); n > 0 || len(l.dead) != 1 || len(l.dead["large"]) != 1 {
 		t.Errorf("paused %d times, dead letters %v, want none and the large one", n, l.deadIDs())

@@ -9,12 +9,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Tests that disturb all others share one node of their own, because each start of one takes some twenty seconds and
-// half of that in CPU. First come tests of the whole node, then those that close every connection of a virtual host,
-// which have one each, then those with a short consumer timeout.
+// Tests that disturb all others share one node, because starting one takes some twenty seconds. First come tests of
+// the whole node, then those that close all connections of a virtual host, with one each, then those with a short
+// consumer timeout.
 //
-// Nothing in this package takes as long. So the node starts before its turn to run in parallel comes, and what is side by
-// side here waits for no other turn: each was a minute behind the tests that run beside it.
+// Nothing else in this package takes as long, so the node starts before its turn to run in parallel, and its subtests
+// do not wait for another turn.
 func TestOnANodeOfItsOwn(t *testing.T) {
 	node := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{})
 	t.Parallel()
@@ -48,9 +48,9 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 		"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
 		"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
 	}))
-	isImpatient(t, r) // with all of its virtual hosts
+	setConsumerTimeout(t, r) // with all its virtual hosts
 	t.Run("with a short consumer timeout", beside(map[string]func(*testing.T, *brokers.Rabbit){
-		"timeout behind slow handlers": liesBehind,
+		"timeout behind slow handlers": staysBehindSlowHandler,
 		"held for a long delay":        heldLong, "a handler that runs longer": runsLonger,
 	}))
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// RabbitMQ 4 gives every quorum queue a delivery limit of 20, and drops what
-// passes it.
+// RabbitMQ 4 gives every quorum queue a delivery limit of 20 and drops messages that exceed it.
 func TestPlanOnRabbitMQ4(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)
-	p := newPlanned(t, r, "orders")
+	p := newPlannedQueue(t, r, "orders")
 	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
 	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often")
 	p.policy(t, "ours", "^orders$", fields{"dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"})

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// One virtual host for all: what they put there is for queues of their own names.
+// The tests share a virtual host, because each uses its own queue names.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t).VirtualHost(t)
@@ -32,43 +32,43 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A fault of the broker's side is refused by Plan and by Subscribe in the same words, and nothing is created.
+// Plan and Subscribe refuse a fault of the broker with the same text, and create nothing.
 func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
-		arrange func(t *testing.T, p *planned)
+		arrange func(t *testing.T, p *plannedQueue)
 		want    []string
 	}{
 		"limit-by-argument": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5})
 			},
 			[]string{"queue limit-by-argument is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange"},
 		},
 		"limit-by-policy": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum"})
 				p.policy(t, "limit", "^limit-by-policy$", fields{"delivery-limit": 5})
 			},
 			[]string{`queue limit-by-policy is delivery-limit=5 by policy "limit": drops`},
 		},
 		"limit-to-nowhere": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere"})
 			},
 			[]string{"queue limit-to-nowhere is delivery-limit=5 by argument: drops a message that comes back more often: its dead letters go to queue nowhere, which does not exist"},
 		},
 		"stream": {
-			func(t *testing.T, p *planned) { p.declareQueue(t, p.queue, fields{"x-queue-type": "stream"}) },
+			func(t *testing.T, p *plannedQueue) { p.declareQueue(t, p.queue, fields{"x-queue-type": "stream"}) },
 			[]string{"queue stream is stream: must be a quorum or a classic queue"},
 		},
 		"auto-delete": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.put(t, fields{"durable": true, "auto_delete": true, "arguments": fields{}}, "queues", p.r.VHost(), p.queue)
 			},
 			[]string{"queue auto-delete is auto-delete: must not be deleted with its last consumer"},
 		},
 		"exclusive": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				conn, err := amqp091.Dial(r.URL())
 				if err != nil {
 					t.Fatal(err)
@@ -84,10 +84,9 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 			[]string{"queue exclusive is exclusive: must not"},
 		},
-		// RabbitMQ compares TTLs when a queue is declared, but not the strategy:
-		// that one would lose what waits without a word.
+		// RabbitMQ compares TTLs at a declaration, but not the strategy, which would silently lose waiting messages.
 		"other-arguments": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.declareQueue(t, p.queue+".retry.1s", fields{
 					"x-queue-type": "quorum", "x-message-ttl": 5000, "x-overflow": "reject-publish", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": p.queue + ".retry",
 				})
@@ -99,7 +98,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"policies": {
-			func(t *testing.T, p *planned) {
+			func(t *testing.T, p *plannedQueue) {
 				p.policy(t, "bound", `^policies\.dlq$`, fields{"max-length": 10})
 				p.policy(t, "life", `^policies\.retry$`, fields{"message-ttl": 1000, "expires": 60_000})
 				p.policy(t, "spill", `^policies\.retry\.1s$`, fields{"overflow": "drop-head"})
@@ -114,7 +113,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"missing": {
-			func(_ *testing.T, p *planned) {
+			func(_ *testing.T, p *plannedQueue) {
 				p.config.Topology, p.config.NoProvisioning = amqp.ExistingQueue(), true
 			},
 			[]string{
@@ -123,14 +122,14 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 		},
 		"long": {
-			func(_ *testing.T, p *planned) {
+			func(_ *testing.T, p *plannedQueue) {
 				p.config.Policy.Timeout, p.config.ConsumerTimeout = time.Minute, 30*time.Second
 			},
 			[]string{"Policy.Timeout is 1m0s: must be at most ConsumerTimeout, which is 30s"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			row.arrange(t, p)
 			before := p.queues(t, p.queue)
 			c := p.open(t)
@@ -158,7 +157,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Settings by which the broker itself drops or moves messages, and that are not refused, are reported.
+// Settings by which the broker drops or moves messages, and that are not refused, are reported.
 func planNotes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		arguments fields
@@ -170,12 +169,12 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 		"ttl":       {fields{"x-queue-type": "quorum", "x-message-ttl": 60_000}, nil, "ttl has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker"},
 		"ttl-less":  {fields{"x-message-ttl": 60_000}, fields{"message-ttl": 5000}, `ttl-less has message-ttl=5000 by policy "ttl-less": messages that wait there for 5s are dropped`},
 		"length":    {fields{"x-queue-type": "quorum"}, fields{"max-length": 10}, `length has max-length=10 by policy "length": when it is full, its oldest messages are dropped`},
-		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": when nobody has read it for 10m0s`},
+		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": after 10m0s without a consumer`},
 		"elsewhere": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "amq.fanout"}, `are dead-lettered by the broker to exchange "amq.fanout", not to elsewhere.dlq`},
 		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "are moved by the broker to into-ours.dlq before redeliver decides"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			p.declareQueue(t, name, row.arguments)
 			if row.policy != nil {
 				p.policy(t, name, "^"+name+"$", row.policy)
@@ -186,9 +185,9 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Messages whose way back is missing are in the queue and not among the ready ones.
+// Messages whose target is missing are in the queue but not ready.
 func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "stuck")
+	p := newPlannedQueue(t, r, "stuck")
 	p.declare(t)
 	p.delete(t, "queues", p.r.VHost(), "stuck.retry")
 	p.publish(t, "stuck.retry.1s")
@@ -203,9 +202,9 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Levels and shards that the policy no longer has are reported, with the number of waiting messages.
+// Levels and shards that the policy no longer has are reported with their number of messages.
 func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "changed")
+	p := newPlannedQueue(t, r, "changed")
 	now := p.config
 	p.config.Policy, p.config.Shards = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}, 2
 	p.declare(t)
@@ -233,10 +232,10 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A policy that dead-letters every queue elsewhere is not refused, because the
-// argument of ours comes first: what waits comes back all the same.
+// A policy that dead-letters every queue elsewhere is not refused, because redeliver's argument takes precedence and
+// waiting messages come back.
 func ourDeadLetteringComesFirst(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "argument")
+	p := newPlannedQueue(t, r, "argument")
 	p.policy(t, "all", "^argument", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
 	p.declare(t)
 	p.publish(t, "argument.retry.1s")

@@ -14,18 +14,17 @@ import (
 
 type fields = map[string]any
 
-// planned is a queue on a broker whose policies a test may change, and the
-// configuration that reads it.
-type planned struct {
+// plannedQueue is a queue on a broker whose policies a test may change, with the configuration that reads it.
+type plannedQueue struct {
 	*admin
 	queue  string
 	config amqp.Config
 	events chan redeliver.Event
-	users  map[string]bool // that it has made
+	users  map[string]bool // users that it has made
 }
 
-func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
-	p := &planned{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000), users: make(map[string]bool)}
+func newPlannedQueue(t *testing.T, r *brokers.Rabbit, name string) *plannedQueue {
+	p := &plannedQueue{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000), users: make(map[string]bool)}
 	p.config = amqp.Config{
 		URLs: []string{r.URL()}, ManagementURL: r.Management(),
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}},
@@ -39,7 +38,7 @@ func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
 	return p
 }
 
-func (p *planned) open(t *testing.T) *amqp.Client {
+func (p *plannedQueue) open(t *testing.T) *amqp.Client {
 	t.Helper()
 	c, err := amqp.Open(context.Background(), p.config)
 	if err != nil {
@@ -53,23 +52,22 @@ func (p *planned) open(t *testing.T) *amqp.Client {
 	return c
 }
 
-// declare makes the queues that a subscription needs, and reads nothing.
-func (p *planned) declare(t *testing.T) {
+// declare declares the queues of a subscription and reads nothing.
+func (p *plannedQueue) declare(t *testing.T) {
 	t.Helper()
 	if err := p.open(t).Subscriber().SubscribeInitialize(p.queue); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// eventually plans until the plan has a note: the broker counts its queues every
-// few seconds.
-func (p *planned) eventually(t *testing.T, want string) *amqp.Plan {
+// eventually calls Plan until it has a note, because the broker counts its queues every few seconds.
+func (p *plannedQueue) eventually(t *testing.T, want string) *amqp.Plan {
 	t.Helper()
 	return p.until(t, "it has a note "+want, func(plan *amqp.Plan) bool { return has(plan.Notes, want) })
 }
 
-// until plans until the plan is as it should be.
-func (p *planned) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
+// until calls Plan until ok accepts it.
+func (p *plannedQueue) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
 	t.Helper()
 	c, deadline := p.open(t), time.After(maxWait)
 	for {

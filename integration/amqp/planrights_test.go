@@ -10,11 +10,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Without a management API nothing is said to be right that was not looked at,
-// and what AMQP tells is still refused.
+// Without a management API nothing unchecked is reported as right, and problems that AMQP shows are still refused.
 func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	t.Parallel()
-	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-alone")
+	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-alone")
 	p.config.ManagementURL = ""
 	before := p.queues(t, p.queue)
 	plan, err := p.open(t).Plan(context.Background(), p.queue)
@@ -41,7 +40,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	}
 }
 
-// Plan needs the API that it is given; Subscribe only says that it could not ask.
+// Plan needs the configured API; Subscribe only reports that it does not answer.
 func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -50,7 +49,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 		"plan-stranger": strings.Replace(r.Management(), "guest:guest", "guest:s3cret", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlanned(t, r, name)
+			p := newPlannedQueue(t, r, name)
 			p.config.ManagementURL = url
 			c := p.open(t)
 			_, err := c.Plan(context.Background(), name)
@@ -70,7 +69,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 
 // The tag monitoring shows queues and policies, but no feature flags.
 func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "watched")
+	p := newPlannedQueue(t, r, "watched")
 	p.user(t, "monitor", "monitoring")
 	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", p.r.VHost(), "monitor")
 	p.policy(t, "watched", "^watched$", fields{"message-ttl": 60_000})

@@ -19,14 +19,13 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Two consumers of a queue with different policies: both say so, and when the other one
-// has gone, that all agree.
+// Two consumers of a queue with different policies both report it, and report when the other one has gone.
 func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.ManagementURL = r.Management() })
 			l.consume(func(*message.Message, run) error { return nil })
 			told := make(chan redeliver.SubscriptionChanged, 100)
 			cfg := l.cfg
@@ -62,13 +61,13 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	}
 }
 
-// Only a level on which nothing waits, of a policy that no consumer runs, is removed.
+// Only an empty level of a policy that no consumer runs is removed.
 func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.ManagementURL = r.Management() })
 			was := l.cfg
 			was.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{200 * time.Millisecond, 10 * time.Minute, time.Hour}}
 			older, err := amqp.Open(t.Context(), was)
@@ -85,7 +84,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 			if err := l.raw.PublishWithContext(t.Context(), "", left[1], false, false, amqp091.Publishing{Body: []byte("waits")}); err != nil {
 				t.Fatal(err)
 			}
-			// what is kept of them, once the broker has counted
+			// the levels that are kept, once the broker has counted
 			keeps := func(begin ...string) {
 				t.Helper()
 				tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)

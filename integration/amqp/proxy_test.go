@@ -19,11 +19,11 @@ import (
 type proxy struct {
 	to     string
 	listen net.Listener
-	wrap   func(net.Conn) net.Conn // around what comes from the client
+	wrap   func(net.Conn) net.Conn // wraps connections of clients
 
 	mu     sync.Mutex
 	conns  []net.Conn
-	frozen chan struct{} // closed when what is connected by now is passed on no more
+	frozen chan struct{} // closed to stop traffic of the existing connections
 }
 
 func newProxy(t *testing.T, to string, wrap func(net.Conn) net.Conn) *proxy {
@@ -72,8 +72,8 @@ func (p *proxy) serve(all *sync.WaitGroup) {
 	}
 }
 
-// pass copies until an end is gone. Once it is frozen it takes no more, and leaves
-// both ends open: as when a host is gone, or a network.
+// pass copies until one end closes. Once frozen is closed, it copies nothing and leaves both ends open, as when a
+// host or network is gone.
 func pass(from, to net.Conn, frozen <-chan struct{}) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -99,9 +99,8 @@ func (p *proxy) freeze() {
 	p.frozen = make(chan struct{})
 }
 
-// The broker is gone without a word, while the client publishes more than a
-// socket takes: that is noticed, on a new connection all goes on, and what was
-// written into the void comes to nobody's harm.
+// The broker is silently gone while the client publishes more than a socket buffers. The client notices it and
+// continues on a new connection, and the lost writes do no harm.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -110,7 +109,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newProxy(t, to.Host, nil)
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		at := *to
 		at.Host = p.address()
 		l.cfg.URLs = []string{at.String()}
@@ -120,8 +119,8 @@ func TestHalfOpenConnections(t *testing.T) {
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)
 	before := ids(20)
-	l.put(before...)
-	l.finished(before)
+	l.publishMessages(before...)
+	l.awaitEnds(before)
 	p.freeze()
 	msgs := make([]*message.Message, 200)
 	for i := range msgs {
@@ -132,7 +131,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 	l.awaitChange("disconnected", 1)
 	l.awaitChange("consuming", 2)
-	l.put("after")
-	l.finished([]string{"after"})
-	l.nothingEarly()
+	l.publishMessages("after")
+	l.awaitEnds([]string{"after"})
+	l.checkNothingEarly()
 }

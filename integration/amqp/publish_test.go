@@ -17,11 +17,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A publish that no queue takes is an error, also when another publish of the same identity, which a queue
-// takes, is on its way at the same time.
+// An unroutable publish is an error, even if a routable publish with the same identity is in flight.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	p := l.client.Publisher()
 	missing := l.queue + "-missing"
@@ -46,11 +45,11 @@ func TestUnroutable(t *testing.T) {
 	l.awaitReady(l.queue, 50)
 }
 
-// Two publishes of one identity to one place, of which one is returned: neither
-// counts as written, because nobody knows which it was.
+// Of two publishes with one identity to one place, one is returned. Neither counts as written, because it is unknown
+// which one it was.
 func TestSameIdentityOneReturned(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	p := l.client.Publisher()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -63,7 +62,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 				mu.Unlock()
 			}
 		})
-		wg.Go(func() { // meanwhile the queue comes
+		wg.Go(func() { // meanwhile the queue is declared
 			if _, err := l.raw.QueueDeclare(l.queue, true, false, false, false, nil); err != nil {
 				t.Error(err)
 			}
@@ -78,7 +77,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 // A full queue refuses, and the error says so.
 func TestFullQueueRefuses(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.declareQueue(amqp091.Table{"x-max-length": int32(5), "x-overflow": "reject-publish"})
 	})
 	var errs []error
@@ -95,11 +94,11 @@ func TestFullQueueRefuses(t *testing.T) {
 	}
 }
 
-// More messages than the window of 1,024 in one call, in many calls at once. Each
-// held a part of the window and waited for the rest.
+// More messages than the 1,024 slots in one call, in many concurrent calls. Each call held a part of the slots and
+// waited for the rest.
 func TestPublishMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	const calls, each = 8, 3000
 	var wg sync.WaitGroup
@@ -118,15 +117,15 @@ func TestPublishMoreThanTheWindow(t *testing.T) {
 	l.awaitReady(l.queue, calls*each)
 }
 
-// A delayed publish goes through the exchange when it is due, to all its groups.
+// A due delayed publish goes through the exchange to all its groups.
 func TestDelayedPublishReachesAllGroups(t *testing.T) {
 	t.Parallel()
 	const wait = 1500 * time.Millisecond
 	r := brokers.RequireRabbitMQ(t)
 	topic := unique(t)
-	var groups []*lab
+	var groups []*fixture
 	for _, group := range []string{"billing", "shipping"} {
-		groups = append(groups, newLab(t, r, func(l *lab) {
+		groups = append(groups, newFixture(t, r, func(l *fixture) {
 			l.queue = topic + "_" + group
 			l.cfg.Topology = amqp.PubSub(group)
 			l.cfg.Policy = steps(3, time.Second)
@@ -146,7 +145,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 			}
 		}()
 	}
-	inTime(t, 5*time.Second, func() (late time.Duration) {
+	retryWhileLate(t, 5*time.Second, func() (late time.Duration) {
 		msg := message.NewMessage(rand.Text(), []byte("x"))
 		delay.Message(msg, delay.For(wait))
 		begun := time.Now()

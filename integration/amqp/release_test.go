@@ -17,28 +17,29 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages that wait for an hour come back at once when their level is released, with the state that they had. Another level
-// stays.
+// Messages that wait for an hour come back at once when their level is released, with their state. Another level is
+// unchanged.
 func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const n = 600 // more than a window
-			l := newLab(t, b, func(l *lab) {
-				// Half an hour above the levels, for a copy that is written late: a level that is longer than the rest of the wait takes none.
+			l := newFixture(t, b, func(l *fixture) {
+				// Half an hour above the levels, for a copy that is written late: a level above the remaining wait is
+				// not used.
 				l.cfg.Policy = redeliver.Policy{
 					MaxRetries: 2, Backoff: redeliver.Steps(90*time.Minute, 150*time.Minute), Levels: []time.Duration{time.Hour, 2 * time.Hour},
 				}
 			})
 			l.consume(func(_ *message.Message, r run) error {
 				if r.attempt < 3 {
-					return errDeclined
+					return errHandler
 				}
 				return nil
 			})
 			all := ids(n)
-			l.put(all...)
+			l.publishMessages(all...)
 			l.awaitReady(l.queue+".retry.1h", n)
 			if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue, Levels: []time.Duration{3 * time.Hour}}); err == nil || moved != 0 || !strings.Contains(err.Error(), ".retry.3h does not exist") {
 				t.Errorf("a level that does not exist: %d moved, %v", moved, err)
@@ -55,8 +56,8 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 			if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil || moved != n {
 				t.Fatalf("all levels: %d moved, %v; want %d", moved, err, n)
 			}
-			l.finished(all)
-			l.nothingEarly()
+			l.awaitEnds(all)
+			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			for _, id := range all {
@@ -68,15 +69,15 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	}
 }
 
-// A release that is killed in any window loses nothing. Each kill leaves at most two windows of duplicates: a quorum queue may
-// not have applied the acks of the window before.
+// A release that is killed in any window loses nothing. Each kill leaves at most two windows of duplicates, because a
+// quorum queue may not have applied the previous window's acks.
 func TestAKilledReleaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const n, kills, window = 4000, 5, 500
-			l := newLab(t, b, func(l *lab) {
+			l := newFixture(t, b, func(l *fixture) {
 				l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			})
 			l.declared()
@@ -122,10 +123,10 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 	}
 }
 
-// killedRelease cuts the connections of a release when it has moved a window or two: in what comes next.
-func (l *lab) killedRelease(kill int) (int64, error) {
+// killedRelease cuts the connections of a release after one or two windows, during the next step.
+func (l *fixture) killedRelease(kill int) (int64, error) {
 	l.Helper()
-	line := &line{refused: &sync.Map{}}
+	line := &cuttableDialer{refused: &sync.Map{}}
 	cfg := l.cfg
 	cfg.AMQP.Dial, cfg.Sink = line.dial, redeliver.SinkFunc(func(redeliver.Event) {})
 	c, err := amqp.Open(l.Context(), cfg)
@@ -136,8 +137,8 @@ func (l *lab) killedRelease(kill int) (int64, error) {
 	before, stop := l.ready(l.queue+".retry"), make(chan struct{})
 	var killer sync.WaitGroup
 	killer.Go(func() {
-		// The copies of a window are there before it is acked: the cut comes between the two, or among the acks.
-		for wire := (&wire{url: l.rabbit.URL()}); ; {
+		// The copies of a window exist before it is acked: the cut comes between the two, or among the acks.
+		for wire := (&reconnectingConn{url: l.rabbit.URL()}); ; {
 			select {
 			case <-stop:
 				wire.close()
@@ -163,8 +164,8 @@ func (l *lab) killedRelease(kill int) (int64, error) {
 	return moved, err
 }
 
-// drained takes all messages out of a queue.
-func (l *lab) drained(queue string) iter.Seq[amqp091.Delivery] {
+// drained gets all messages of a queue.
+func (l *fixture) drained(queue string) iter.Seq[amqp091.Delivery] {
 	return func(yield func(amqp091.Delivery) bool) {
 		for {
 			d, ok, err := l.raw.Get(queue, true)

@@ -32,14 +32,13 @@ func nodeIsKilled(t *testing.T, r *brokers.Rabbit) {
 	})
 }
 
-// The broker stops, or is killed, while messages are published, run and retried:
-// what was published is handled.
+// The broker stops, or is killed, while messages are published, run and retried. Every published message is handled.
 func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.Context) error) {
-	l := newLab(t, r, func(l *lab) { l.cfg.Policy = steps(5, 300*time.Millisecond) })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.Policy = steps(5, 300*time.Millisecond) })
 	l.consume(func(msg *message.Message, r run) error {
-		shortly(2 * time.Millisecond)
+		waitFor(2 * time.Millisecond)
 		if strings.HasSuffix(msg.UUID, "3") && r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
@@ -48,7 +47,7 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 		t.Fatal(err)
 	}
 	all := ids(3000)
-	const publishers = 8 // one alone takes a confirm's way for each message
+	const publishers = 8 // a single one would wait for each confirm
 	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	var publishing sync.WaitGroup
@@ -71,8 +70,8 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 	}
 	away := time.Since(begun)
 	publishing.Wait()
-	l.finished(all)
-	l.nothingEarly()
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	for _, q := range []string{"", ".retry", ".retry.suspects", ".dlq"} {
 		l.redial()
 		l.awaitReady(l.queue+q, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// as has the client be a user of its own, with the rights that patterns give.
-func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read string) {
+// useRights makes the client use a new user with the given permissions.
+func (p *plannedQueue) useRights(t *testing.T, r *brokers.Rabbit, configure, write, read string) {
 	t.Helper()
 	user := "user-" + p.queue
 	p.user(t, user, "")
@@ -29,8 +29,8 @@ func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read str
 	p.config.URLs, p.config.ManagementURL = []string{u.String()}, ""
 }
 
-// user makes a user, until the test's end: it is the node's, not the virtual host's.
-func (p *planned) user(t *testing.T, name, tags string) {
+// user makes a user of the node, until the test ends.
+func (p *plannedQueue) user(t *testing.T, name, tags string) {
 	t.Helper()
 	p.put(t, fields{"password": "s3cret", "tags": tags}, "users", name)
 	if !p.users[name] {
@@ -39,8 +39,8 @@ func (p *planned) user(t *testing.T, name, tags string) {
 	}
 }
 
-// says fails the test unless err is a refusal with these problems and no other.
-func says(t *testing.T, what string, err error, want ...string) {
+// wantProblems fails the test unless err is a refusal with exactly these problems.
+func wantProblems(t *testing.T, what string, err error, want ...string) {
 	t.Helper()
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok {
@@ -55,26 +55,26 @@ func says(t *testing.T, what string, err error, want ...string) {
 	}
 }
 
-// Each missing right of the user is one problem, whether the queues are there or not. Subscribe reported it once
-// for every queue, or not at all.
+// Each missing right is one problem, whether or not the queues exist. Subscribe reported it once for every queue, or
+// not at all.
 func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "rights")
+	p := newPlannedQueue(t, r, "rights")
 	before := p.queues(t, p.queue)
 	const all = "rights.dlq, rights.retry, rights.retry.suspects, rights.retry.1s"
-	p.as(t, r, "^$", "^$", "^$")
+	p.useRights(t, r, "^$", "^$", "^$")
 	_, err := p.open(t).Plan(context.Background(), p.queue)
-	says(t, "Plan", err,
+	wantProblems(t, "Plan", err,
 		"right to configure is missing: must be given to the user for "+all+", rights (rabbitmqctl set_permissions); the broker says: ACCESS_REFUSED",
 		"right to read is missing: must be given to the user for rights.retry, rights.retry.suspects, rights.retry.1s, rights (",
 		"right to write is missing: must be given to the user for exchange amq.default")
-	p.as(t, r, "^$", ".*", ".*")
-	says(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to configure is missing: must be given to the user for "+all+", rights (")
-	p.as(t, r, ".*", "^$", ".*")
-	says(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to write is missing: must be given to the user for exchange amq.default")
+	p.useRights(t, r, "^$", ".*", ".*")
+	wantProblems(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to configure is missing: must be given to the user for "+all+", rights (")
+	p.useRights(t, r, ".*", "^$", ".*")
+	wantProblems(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to write is missing: must be given to the user for exchange amq.default")
 	if now := p.queues(t, p.queue); !slices.Equal(before, now) {
 		t.Errorf("there are now %q", now)
 	}
-	p.as(t, r, ".*", ".*", ".*")
+	p.useRights(t, r, ".*", ".*", ".*")
 	if _, err := p.open(t).Plan(context.Background(), p.queue); err != nil {
 		t.Error(err)
 	}
@@ -84,41 +84,39 @@ func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Delay queues are read since short. Without the right to read them Subscribe fails, and retries do not come
-// late in silence.
+// Without the right to read the delay queues Subscribe fails. Retries were silently late.
 func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "readable")
+	p := newPlannedQueue(t, r, "readable")
 	p.declare(t)
 	p.publish(t, p.queue)
-	p.as(t, r, ".*", ".*", `^readable(\.retry)?$`)
+	p.useRights(t, r, ".*", ".*", `^readable(\.retry)?$`)
 	_, err := p.open(t).Plan(context.Background(), p.queue)
-	says(t, "Plan", err, "right to read is missing: must be given to the user for readable.retry.suspects, readable.retry.1s (")
+	wantProblems(t, "Plan", err, "right to read is missing: must be given to the user for readable.retry.suspects, readable.retry.1s (")
 	_, err = p.open(t).Subscriber().Subscribe(context.Background(), p.queue)
-	says(t, "Subscribe", err, "right to read is missing: must be given to the user for readable.retry.1s (")
+	wantProblems(t, "Subscribe", err, "right to read is missing: must be given to the user for readable.retry.1s (")
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
 		t.Errorf("%+v %t %v: what waits was fetched by a subscriber that may not run", d, ok, err)
 	}
 }
 
-// The same for several queues at once: none is read where one may not be.
+// The same for several queues: if one may not be read, none is.
 func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
-	p := newPlanned(t, r, "several")
-	second := newPlanned(t, r, "several-more")
+	p := newPlannedQueue(t, r, "several")
+	second := newPlannedQueue(t, r, "several-more")
 	p.declare(t)
 	second.declare(t)
 	p.publish(t, p.queue)
-	p.as(t, r, ".*", ".*", `^several(-more\.|\.|$)`)
+	p.useRights(t, r, ".*", ".*", `^several(-more\.|\.|$)`)
 	err := amqp.Consume(t.Context(), p.config, []string{p.queue, second.queue}, func(context.Context, amqp091.Delivery) error { return nil })
-	says(t, "Consume", err, "right to read is missing: must be given to the user for several-more (")
+	wantProblems(t, "Consume", err, "right to read is missing: must be given to the user for several-more (")
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
 		t.Errorf("%+v %t %v: what waits was fetched by a consumer that may not run", d, ok, err)
 	}
 }
 
-// Without a management API AMQP tells the type, and who was deleted with its last
-// consumer, without a consumer.
+// Without a management API, AMQP shows the type, and whether a queue is auto-delete, without a consumer.
 func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		queue fields
@@ -130,15 +128,15 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 		"type-quorum":    {fields{"durable": true, "arguments": fields{"x-queue-type": "quorum", "x-expires": 3_600_000}}, ""},
 		"type-classic":   {fields{"durable": false}, ""},
 	} {
-		p := newPlanned(t, r, name)
+		p := newPlannedQueue(t, r, name)
 		p.put(t, row.queue, "queues", r.VHost(), name)
 		p.config.ManagementURL = ""
 		c := p.open(t)
 		plan, err := c.Plan(context.Background(), name)
 		initialized := c.Subscriber().SubscribeInitialize(name)
 		if row.want != "" {
-			says(t, "Plan", err, row.want)
-			says(t, "Subscribe", initialized, row.want)
+			wantProblems(t, "Plan", err, row.want)
+			wantProblems(t, "Subscribe", initialized, row.want)
 		} else if err != nil || initialized != nil || has(plan.NotChecked, "the type of") || has(plan.NotChecked, "auto-delete") {
 			t.Errorf("%s: %v, %v\n%s", name, err, initialized, plan)
 		}
@@ -148,11 +146,10 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Where nothing may be created, the plan says what is to be created, beside the
-// error that says it is missing.
+// If nothing may be created, Plan returns the missing queues beside the error.
 func TestThePlanStandsBesideWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-missing")
+	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-missing")
 	p.config.NoProvisioning = true
 	plan, err := p.open(t).Plan(context.Background(), p.queue)
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)

@@ -15,9 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Without a single active consumer there is no order: a queue that has none is
-// refused, by Plan and by Subscribe alike, whether the management API is asked or
-// not, and nothing is created.
+// There is no order without a single active consumer. Plan and Subscribe refuse a queue without one, with and without
+// the management API, and create nothing.
 func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -31,7 +30,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 			for _, asked := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", kind, version, asked), func(t *testing.T) {
 					t.Parallel()
-					l := newLab(t, r, func(l *lab) {
+					l := newFixture(t, r, func(l *fixture) {
 						l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 						if asked {
 							l.cfg.ManagementURL = r.Management()
@@ -58,7 +57,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	}
 }
 
-// And one that has one is not, whatever else it has; the queue that is created has one.
+// A queue with one is accepted, whatever else it has. A queue that redeliver creates has one.
 func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -69,13 +68,13 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s on %s", kind, version), func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, r, func(l *lab) {
+				l := newFixture(t, r, func(l *fixture) {
 					l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 					if args != nil {
 						l.declareQueue(args)
 					}
 				})
-				for range 2 { // the second time it is there
+				for range 2 { // the second time it exists
 					plan, err := l.client.Plan(t.Context(), l.queue)
 					if err != nil {
 						t.Fatal(err)
@@ -91,7 +90,7 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 				}
 				l.cfg.Policy.Order = redeliver.KeyOrder
 				l.cfg.ManagementURL = r.Management()
-				p := &planned{queue: l.queue, config: l.cfg}
+				p := &plannedQueue{queue: l.queue, config: l.cfg}
 				p.eventually(t, l.queue+" has a single active consumer")
 			})
 		}

@@ -21,18 +21,18 @@ import (
 // A client that closes gives up waiting for it after two drain timeouts.
 const stall = 4 * time.Second
 
-// A quorum queue on a busy disk takes 32 acks of a channel, and the channel keeps the others until those are written. It was
-// closed before, and what it kept was lost: up to 117 of 150 acked messages came back.
+// A quorum queue on a busy disk accepts 32 acks of a channel. The channel keeps the others until those are written.
+// If it closed before, up to 117 of 150 acked messages came back.
 func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
-	l := newLab(t, r, func(l *lab) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, 3*time.Second })
+	l := newFixture(t, r, func(l *fixture) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, 3*time.Second })
 	l.declared()
 	all := ids(n)
-	slow := make(map[string]bool) // every second one, so the others are acked one by one
+	slow := make(map[string]bool) // every second one, so that the others are acked one by one
 	for i := 0; i < n; i += 2 {
 		slow[all[i]] = true
 	}
-	l.put(all...)
+	l.publishMessages(all...)
 	finish := make(chan struct{})
 	l.consume(func(msg *message.Message, _ run) error {
 		<-finish
@@ -44,7 +44,7 @@ func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	l.await("runs", func() bool { return len(l.runs) == n })
 	closed := make(chan error)
 	go func() { closed <- l.client.Close(context.Background()) }()
-	shortly(200 * time.Millisecond) // for the consumer's end, which a busy disk would hold up
+	waitFor(200 * time.Millisecond) // for the consumer's end, which a busy disk would delay
 	stallLog(t, r)
 	close(finish)
 	if err := <-closed; err != nil {
@@ -52,7 +52,7 @@ func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	}
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
-	l.finished(all)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	again := 0
@@ -72,13 +72,13 @@ func stallLog(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// The same of a release that moves all of a level, and of one that leaves every second message there: it acks the others one by
-// one.
+// The same for a release that moves a whole level, and for one that leaves every second message there and acks the
+// others one by one.
 func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	for _, stays := range []int{0, 2} {
 		const n = 600
 		var once sync.Once
-		l := newLab(t, r, func(l *lab) {
+		l := newFixture(t, r, func(l *fixture) {
 			l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			l.watchAcks(func(net.Conn) { once.Do(func() { stallLog(t, r) }) })
 		})
@@ -97,7 +97,7 @@ func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 		if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil || moved != int64(n-stay) {
 			t.Fatalf("%d moved, %v; want %d", moved, err, n-stay)
 		}
-		l.write(level, amqp091.Publishing{DeliveryMode: amqp091.Persistent}) // behind all that the release gave back
+		l.write(level, amqp091.Publishing{DeliveryMode: amqp091.Persistent}) // after everything that the release returned
 		if left := l.ready(level) - 1; left != stay {
 			t.Errorf("%d messages lie on the level, want %d", left, stay)
 		}

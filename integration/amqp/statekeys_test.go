@@ -13,11 +13,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Anyone who may write to the default exchange may write to .retry and .dlq. Without keys the state of such a message is
-// believed. With keys it is a new message, and what redeliver has signed keeps its state through levels, DLQ and replay.
+// Anyone who may write to the default exchange may write to .retry and .dlq. Without keys the state of such a message
+// is trusted. With keys it is a new message, and messages signed by redeliver keep their state through levels, DLQ
+// and replay.
 func TestStateKeys(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.StateKeys = [][]byte{[]byte("sixteen bytes and more")} })
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) { l.cfg.StateKeys = [][]byte{[]byte("sixteen bytes and more")} })
 	type attempt struct {
 		id               string
 		attempt, replays int
@@ -51,7 +52,7 @@ func TestStateKeys(t *testing.T) {
 	next(attempt{"forged", 1, 0})
 	l.wantFinding(redeliver.HeaderAttempt, "is not signed")
 
-	l.put("honest")
+	l.publishMessages("honest")
 	next(attempt{"honest", 1, 0})
 	next(attempt{"honest", 2, 0})
 	l.await("the DLQ has it", func() bool { return len(l.dead["honest"]) == 1 })

@@ -15,12 +15,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumerTimeout is how long the broker of these tests lets a message be kept.
+// consumerTimeout is the broker's consumer_timeout in these tests.
 const consumerTimeout = 20 * time.Second
 
-func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
+func newTimeoutFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture {
 	t.Helper()
-	return newLab(t, r, func(l *lab) {
+	return newFixture(t, r, func(l *fixture) {
 		l.cfg.ConsumerTimeout = consumerTimeout
 		l.cfg.Policy.Timeout = consumerTimeout
 		l.cfg.MaxInFlight, l.cfg.Prefetch = 1, 2
@@ -28,9 +28,9 @@ func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	})
 }
 
-// isImpatient has a broker close the channel of who keeps a message too long, until the test's end. A channel knows what
-// held when it was opened.
-func isImpatient(t *testing.T, r *brokers.Rabbit) {
+// setConsumerTimeout makes a broker close channels that keep a message too long, until the test ends. A channel has
+// the setting from when it was opened.
+func setConsumerTimeout(t *testing.T, r *brokers.Rabbit) {
 	t.Helper()
 	set := func(what, value string) {
 		if _, err := r.Eval(context.Background(), fmt.Sprintf("application:set_env(rabbit, %s, %s).", what, value)); err != nil {
@@ -43,21 +43,21 @@ func isImpatient(t *testing.T, r *brokers.Rabbit) {
 	}
 	t.Cleanup(func() { set("consumer_timeout", was) })
 	set("consumer_timeout", fmt.Sprint(consumerTimeout.Milliseconds()))
-	set("channel_tick_interval", "1000") // it looks once a minute otherwise
+	set("channel_tick_interval", "1000") // the default is once a minute
 }
 
-// liesBehind has handlers run one after another of which two take longer than the
+// staysBehindSlowHandler has handlers run one after another of which two take longer than the
 // broker waits: messages behind one are handed back before, and comes again.
-func liesBehind(t *testing.T, r *brokers.Rabbit) {
-	l := newTimeoutLab(t, r, func(*lab) {})
+func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
+	l := newTimeoutFixture(t, r, func(*fixture) {})
 	l.declared()
 	all := ids(3)
-	l.put(all...)
+	l.publishMessages(all...)
 	l.consume(func(*message.Message, run) error {
-		shortly(consumerTimeout * 3 / 5)
+		waitFor(consumerTimeout * 3 / 5)
 		return nil
 	})
-	l.finished(all)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	again := 0
@@ -72,12 +72,11 @@ func liesBehind(t *testing.T, r *brokers.Rabbit) {
 	if again == 0 {
 		t.Error("none was handed back")
 	}
-	l.undisturbed()
+	l.checkUndisturbed()
 }
 
-// undisturbed fails the test when a channel was lost or a message became a
-// suspect. The caller holds mu.
-func (l *lab) undisturbed() {
+// checkUndisturbed fails the test if a channel ended or a message became a suspect. The caller holds mu.
+func (l *fixture) checkUndisturbed() {
 	l.Helper()
 	if c := l.changes(); len(c) != 1 || c[0] != "consuming" {
 		l.Errorf("changes are %v, want only consuming", c)
@@ -89,24 +88,23 @@ func (l *lab) undisturbed() {
 	}
 }
 
-// heldLong has a wait that is below the smallest level, and longer than the
-// broker lets a message be kept.
+// heldLong has a wait below the smallest level that exceeds the broker's timeout.
 func heldLong(t *testing.T, r *brokers.Rabbit) {
-	l := newTimeoutLab(t, r, func(l *lab) {
+	l := newTimeoutFixture(t, r, func(l *fixture) {
 		l.cfg.Policy.Levels = []time.Duration{time.Minute}
 		l.cfg.Policy.Backoff = redeliver.Fixed(consumerTimeout + 4*time.Second)
 	})
 	l.consume(func(_ *message.Message, r run) error {
 		if r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		return nil
 	})
-	inTime(t, 2*time.Second, func() time.Duration {
+	retryWhileLate(t, 2*time.Second, func() time.Duration {
 		id := rand.Text()
-		l.put(id)
-		l.finished([]string{id})
-		l.nothingEarly()
+		l.publishMessages(id)
+		l.awaitEnds([]string{id})
+		l.checkNothingEarly()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if c := l.changes(); len(c) != 1 {
@@ -120,12 +118,12 @@ func heldLong(t *testing.T, r *brokers.Rabbit) {
 	})
 }
 
-// runsLonger has a handler that keeps its message too long: it loses its channel,
-// the message comes back, and its neighbours lose nothing.
+// runsLonger has a handler that exceeds the timeout. It loses its channel, the message comes back, and its neighbours
+// lose nothing.
 func runsLonger(t *testing.T, r *brokers.Rabbit) {
-	l := newTimeoutLab(t, r, func(l *lab) {
+	l := newTimeoutFixture(t, r, func(l *fixture) {
 		l.cfg.MaxInFlight = 2
-		l.cfg.Policy.Timeout, l.cfg.ConsumerTimeout = time.Minute, time.Minute // it does not know its broker
+		l.cfg.Policy.Timeout, l.cfg.ConsumerTimeout = time.Minute, time.Minute // unlike its broker's
 	})
 	l.declared()
 	lost := make(chan struct{})
@@ -138,10 +136,10 @@ func runsLonger(t *testing.T, r *brokers.Rabbit) {
 		return nil
 	})
 	all := append(ids(20), "slow")
-	l.put("slow")
-	l.put(all[:20]...)
+	l.publishMessages("slow")
+	l.publishMessages(all[:20]...)
 	<-lost
-	l.finished(all)
+	l.awaitEnds(all)
 	l.awaitChange("consuming", 2)
 	l.mu.Lock()
 	defer l.mu.Unlock()

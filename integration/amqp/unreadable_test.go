@@ -43,9 +43,8 @@ func unreadables() map[string]amqp091.Table {
 	}
 }
 
-// lifted are headers that can be read once: what the broker adds at the next
-// delivery is too much.
-func lifted() map[string]amqp091.Table {
+// almostUnreadable returns headers that can be read once: the broker's additions at the next delivery are too much.
+func almostUnreadable() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8192 {
 		many[strconv.Itoa(i)] = nil
@@ -60,21 +59,21 @@ func lifted() map[string]amqp091.Table {
 	return map[string]amqp091.Table{"lifted fields": many, name: {header: make([]byte, frame)}}
 }
 
-// Headers that the client cannot read end in the DLQ, and nobody else notices.
+// Messages with headers that the client cannot read go to the DLQ and disturb nothing else.
 func TestHeadersThatTheClientCannotRead(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
 		for _, suffix := range []string{"", ".retry", ".retry.200ms", ".retry.suspects"} {
-			t.Run("on the queue"+suffix, func(t *testing.T) { unreadable(t, newLab(t, r, nil), suffix, unreadables(), false) })
+			t.Run("on the queue"+suffix, func(t *testing.T) { unreadable(t, newFixture(t, r, nil), suffix, unreadables(), false) })
 		}
-		for name, headers := range lifted() {
+		for name, headers := range almostUnreadable() {
 			t.Run(name, func(t *testing.T) {
-				unreadable(t, newLab(t, r, nil), "", map[string]amqp091.Table{name: headers}, true)
+				unreadable(t, newFixture(t, r, nil), "", map[string]amqp091.Table{name: headers}, true)
 			})
 		}
 		t.Run("through TLS", func(t *testing.T) {
 			address, certificate := throughTLS(t, r)
-			unreadable(t, newLab(t, r, func(l *lab) {
+			unreadable(t, newFixture(t, r, func(l *fixture) {
 				u, err := url.Parse(r.URL())
 				if err != nil {
 					t.Fatal(err)
@@ -86,7 +85,7 @@ func TestHeadersThatTheClientCannotRead(t *testing.T) {
 	})
 }
 
-func unreadable(t *testing.T, l *lab, suffix string, bad map[string]amqp091.Table, read bool) {
+func unreadable(t *testing.T, l *fixture, suffix string, bad map[string]amqp091.Table, read bool) {
 	l.declared()
 	for name, headers := range bad {
 		l.publish(suffix, name, headers)
@@ -103,8 +102,8 @@ func unreadable(t *testing.T, l *lab, suffix string, bad map[string]amqp091.Tabl
 	}
 	l.consume(failsOnce)
 	all := ids(50)
-	l.put(all...)
-	l.finished(all)
+	l.publishMessages(all...)
+	l.awaitEnds(all)
 	l.await("dead letters", func() bool { return len(l.dead) >= len(bad) })
 	l.mu.Lock()
 	for id, d := range l.dead {
@@ -118,7 +117,7 @@ func unreadable(t *testing.T, l *lab, suffix string, bad map[string]amqp091.Tabl
 	if n := l.duplicates(); n > 0 {
 		t.Errorf("%d neighbours ran twice", n)
 	}
-	l.noSuspects()
+	l.checkNoSuspects()
 	l.mu.Unlock()
 	l.awaitReady(l.queue+".dlq", len(bad))
 	for range bad {
@@ -130,7 +129,7 @@ func unreadable(t *testing.T, l *lab, suffix string, bad map[string]amqp091.Tabl
 	}
 }
 
-func (l *lab) publish(suffix, name string, headers amqp091.Table) {
+func (l *fixture) publish(suffix, name string, headers amqp091.Table) {
 	l.Helper()
 	l.write(l.queue+suffix, amqp091.Publishing{
 		MessageId: name, CorrelationId: "c-" + name, Type: "a type", ContentType: "text/plain", DeliveryMode: amqp091.Persistent,
@@ -138,8 +137,8 @@ func (l *lab) publish(suffix, name string, headers amqp091.Table) {
 	})
 }
 
-// wantWhole fails the test when a dead letter is not what was published.
-func (l *lab) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
+// wantWhole fails the test if a dead letter differs from the published message.
+func (l *fixture) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 	l.Helper()
 	name := d.MessageId
 	if d.CorrelationId != "c-"+name || d.Type != "a type" || d.ContentType != "text/plain" || d.Timestamp.Unix() != 1700000000 {
@@ -170,7 +169,7 @@ func (l *lab) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 	}
 }
 
-// throughTLS is the broker behind TLS.
+// throughTLS starts a TLS proxy of the broker.
 func throughTLS(t *testing.T, r *brokers.Rabbit) (address, certificate string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

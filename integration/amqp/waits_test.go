@@ -33,22 +33,21 @@ func onBoth(t *testing.T, test func(*testing.T, *brokers.Rabbit)) {
 // failsOnce is a handler whose first attempts fail.
 func failsOnce(_ *message.Message, r run) error {
 	if r.attempt == 1 {
-		return errDeclined
+		return errHandler
 	}
 	return nil
 }
 
-// close ends the client of the lab; open makes another one, as in another process.
-func (l *lab) close() {
+// close closes the fixture's client; open makes another one, as in another process.
+func (l *fixture) close() {
 	l.Helper()
 	if err := l.client.Close(context.Background()); err != nil {
 		l.Fatal(err)
 	}
 }
 
-// planned returns when each of so many messages waits for its retry, and when they are
-// due, ascending.
-func (l *lab) planned(n int) []time.Time {
+// planned waits until n messages wait for their retry, and returns their sorted due times.
+func (l *fixture) planned(n int) []time.Time {
 	l.Helper()
 	waiting := make(map[string]time.Time)
 	l.await("retries", func() bool {
@@ -62,9 +61,9 @@ func (l *lab) planned(n int) []time.Time {
 	return slices.SortedFunc(maps.Values(waiting), time.Time.Compare)
 }
 
-// takes has somebody take the messages of a queue and die, again and again. A
+// deliverAndDie has somebody take the messages of a queue and die, again and again. A
 // broker that counts up to a limit moves them on.
-func (l *lab) takes(queue string, n, times int) {
+func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.Helper()
 	for range times {
 		l.redial()
@@ -80,21 +79,20 @@ func (l *lab) takes(queue string, n, times int) {
 	l.redial()
 }
 
-// Deploys while messages wait: those that read them come and go, and each time
-// the broker counts a delivery. RabbitMQ 4 has enough of that after 20. Nobody is
-// a suspect for it, and nothing is early: the messages that had waited through
-// two restarts ran one by one, and on RabbitMQ 4 some ran before their time.
+// Readers of waiting messages restart, and each time the broker counts a delivery. RabbitMQ 4 allows 20. No message
+// becomes a suspect or is early: those that had waited through two restarts ran one by one, and on RabbitMQ 4 some
+// ran early.
 func TestRestartsWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
-		for name, c := range map[string]restarts{
+		for name, c := range map[string]restartTest{
 			"to the end":        {3 * time.Second, 5, true},
 			"until long before": {5 * time.Second, 5, false},
 			"25 times":          {8 * time.Second, 25, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for !c.try(t, r) { // the machine is slow: what came back when it was due counts
+				for !c.try(t, r) { // the machine was too slow: messages that were returned after they were due count
 					t.Logf("report: %d restarts took longer than %s, once more with twice that", c.times, c.level)
 					if c.level *= 2; c.level > 5*time.Minute {
 						t.Fatalf("%d restarts take longer than messages wait", c.times)
@@ -105,24 +103,24 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 	})
 }
 
-// Deploys beside a backlog of retries that are due, with the default prefetch: no subscriber has more in hand than its slots
-// need, and nobody is a suspect for what each of them hands back.
+// Subscribers with the default prefetch restart beside a backlog of due retries. None holds more messages than its
+// slots need, and the returned ones become no suspects.
 func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 	t.Parallel()
 	const restarts, each = 20, 15
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy, l.cfg.MaxRetriesInFlight = redeliver.Policy{}, 5
 	})
 	l.declared()
 	handle := func(_ *message.Message, r run) error {
 		if r.attempt == 1 {
-			return errDeclined
+			return errHandler
 		}
 		<-time.After(20 * time.Millisecond)
 		return nil
 	}
 	all := ids(2 * restarts * each)
-	l.put(all...)
+	l.publishMessages(all...)
 	l.consume(handle)
 	due := l.planned(len(all))
 	for i := range restarts {
@@ -134,38 +132,38 @@ func TestRestartsBesideABacklogOfRetries(t *testing.T) {
 		l.open()
 		l.consume(handle)
 	}
-	l.finished(all)
+	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.noSuspects()
+	l.checkNoSuspects()
 }
 
-// restarts are those while messages wait on a level.
-type restarts struct {
+// restartTest restarts subscribers while messages wait on a level.
+type restartTest struct {
 	level time.Duration
 	times int
-	due   bool // it is when they are read again
+	due   bool // the messages are due when they are read again
 }
 
-// try is false where the restarts took longer than the messages waited.
-func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
+// try returns false if the restarts took longer than the wait.
+func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	t.Helper()
-	l := newLab(t, r, func(l *lab) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(c.level), Levels: []time.Duration{c.level, c.level + time.Second}}
 	})
 	l.consume(failsOnce)
 	all := ids(20)
-	l.put(all...)
+	l.publishMessages(all...)
 	due := l.planned(len(all))
 	l.close()
 	waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(c.level))
-	last := due[0] // by then it is over
+	last := due[0] // by then the wait is over
 	if !c.due {
 		last = last.Add(-c.level / 3) // long before
 	}
 	over := func() bool { return !time.Now().Before(last) }
 	for l.ready(waits) != len(all) && !over() {
-		shortly(20 * time.Millisecond) // until the broker has back what the client had
+		waitFor(20 * time.Millisecond) // until the broker has the client's messages back
 	}
 	if over() {
 		if c.level > 30*time.Second {
@@ -173,7 +171,7 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 		}
 		return false
 	}
-	if l.takes(waits, len(all), c.times); over() {
+	if l.deliverAndDie(waits, len(all), c.times); over() {
 		return false
 	}
 	if c.due {
@@ -181,8 +179,8 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 	}
 	l.open()
 	l.consume(failsOnce)
-	l.finished(all)
-	l.nothingEarly()
+	l.awaitEnds(all)
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range all {
@@ -190,12 +188,12 @@ func (c restarts) try(t *testing.T, r *brokers.Rabbit) bool {
 			t.Errorf("%s: runs are %+v, want two", id, runs)
 		}
 	}
-	l.noSuspects()
+	l.checkNoSuspects()
 	return true
 }
 
-// noSuspects fails the test when a message became one. The caller holds mu.
-func (l *lab) noSuspects() {
+// checkNoSuspects fails the test if a message became a suspect. The caller holds mu.
+func (l *fixture) checkNoSuspects() {
 	l.Helper()
 	for _, e := range l.events {
 		if h, ok := e.(redeliver.Hopped); ok && strings.HasSuffix(h.To, ".suspects") {
@@ -204,12 +202,11 @@ func (l *lab) noSuspects() {
 	}
 }
 
-// A subscriber closes, and a handler of it takes its time: what waits there for
-// its retry, and what was prefetched, goes to the others at once. It lay there
-// until the handler was done.
+// A subscriber closes while a handler runs long. Its waiting and prefetched messages go to others at once. They
+// stayed until the handler ended.
 func TestClosingGivesBackAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = steps(3, time.Second)
 		l.cfg.DrainTimeout = 10 * time.Minute
 		l.cfg.MaxInFlight, l.cfg.Prefetch, l.cfg.MaxRetriesInFlight = 1, 2, 10
@@ -221,15 +218,15 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 			<-slow
 			return msg.Context().Err()
 		case r.attempt == 1 && msg.UUID != "prefetched":
-			return errDeclined
+			return errHandler
 		default:
 			return nil
 		}
 	}
 	l.consume(handler)
-	l.put("retried")
+	l.publishMessages("retried")
 	l.await("second run", func() bool { return len(l.runs["retried"]) == 2 })
-	l.put("waits", "new", "prefetched")
+	l.publishMessages("waits", "new", "prefetched")
 	l.await("run", func() bool { return len(l.runs["new"]) == 1 })
 	l.planned(2)
 	first := l.client
@@ -243,8 +240,8 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 	})
 	t.Cleanup(func() { close(slow) })
 	l.consume(handler)
-	l.finished([]string{"waits", "prefetched"})
-	l.nothingEarly()
+	l.awaitEnds([]string{"waits", "prefetched"})
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.done) != 2 || l.duplicates() > 0 {
@@ -259,14 +256,14 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 func TestMixedWaits(t *testing.T) {
 	t.Parallel()
 	const level, longer = 6 * time.Second, 11500 * time.Millisecond
-	// Behind the others it was their due time, at least.
-	inTime(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
+	// Behind the others they were late by at least that.
+	retryWhileLate(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
 }
 
-// mixedWaits is by how much those are late, at most, that are due at the level's end.
+// mixedWaits returns the largest lateness of the messages that are due at the level's end.
 func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration) {
 	t.Helper()
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{2 * time.Second, level}}
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 4, 4
 	})
@@ -275,20 +272,20 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 			return nil
 		}
 		if strings.HasPrefix(msg.UUID, "longer") {
-			return redeliver.RetryAfter(errDeclined, longer)
+			return redeliver.RetryAfter(errHandler, longer)
 		}
-		return errDeclined
+		return errHandler
 	})
 	var all, usual []string
 	for i := range 16 {
 		all = append(all, fmt.Sprintf("longer-%d", i))
 		usual = append(usual, fmt.Sprintf("usual-%d", i))
 	}
-	l.put(all...)
+	l.publishMessages(all...)
 	l.planned(len(all))
-	l.put(usual...)
-	l.finished(append(all, usual...))
-	l.nothingEarly()
+	l.publishMessages(usual...)
+	l.awaitEnds(append(all, usual...))
+	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range usual {
@@ -301,11 +298,11 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 	return latest
 }
 
-// A writer's clock is ahead: its retries are late by that, not early.
+// If a writer's clock is ahead, its retries are late by that, not early.
 func TestAClockThatIsAhead(t *testing.T) {
 	t.Parallel()
 	const level, ahead = 2 * time.Second, 5 * time.Second
-	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
 	})
 	l.declared()
@@ -317,9 +314,9 @@ func TestAClockThatIsAhead(t *testing.T) {
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
 	l.craft(".retry.2s", "", l.queue, st)
-	l.finished([]string{"ahead"})
+	l.awaitEnds([]string{"ahead"})
 	if waited := time.Since(now); waited < level+ahead {
 		t.Errorf("it ran after %v, want %v at least", waited, level+ahead)
 	}
-	l.nothingEarly()
+	l.checkNothingEarly()
 }

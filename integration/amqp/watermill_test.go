@@ -16,11 +16,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Watermill's own suite on a queue for each topic and on a fanout exchange with a queue
-// for each group. make test has the short form with many messages in flight, which has the same tests with fewer
-// messages. make prove has the second one unabridged, and with REDELIVER_SOAK all are. The suite deletes nothing, so
-// that its hundreds of queues go with a virtual host. The variants run side by side,
-// and before the tests that are parallel: among those theirs would get their turn last.
+// Watermill's own suite runs on a queue for each topic, and on a fanout exchange with a queue for each group. make
+// test has the short form with many messages in flight. make prove has the second one unabridged, and REDELIVER_SOAK
+// all. The suite deletes nothing, so its queues have their own virtual host. The variants run in parallel, before the
+// parallel tests.
 func TestWatermillSuite(t *testing.T) {
 	url := brokers.RequireRabbitMQ(t).VirtualHost(t).URL()
 	var variants sync.WaitGroup
@@ -60,9 +59,9 @@ func TestWatermillSuite(t *testing.T) {
 				}
 				tests.TestPubSub(t, tests.Features{
 					ConsumerGroups: name == "pubsub", ExactlyOnceDelivery: false, Persistent: true,
-					// Consumers of one queue compete; one alone keeps its order.
+					// Consumers of one queue compete; a single one keeps its order.
 					GuaranteedOrder: inFlight == 1, GuaranteedOrderWithSingleSubscriber: true,
-					// make prove has one of the four unabridged: many at once, and every test of the suite.
+					// make prove runs one of the four unabridged: many at once.
 					ForceShort: !brokers.Soak() && (!brokers.Proving || name != "pubsub" || inFlight == 1),
 				}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 					return pubsub(t, "watermill")

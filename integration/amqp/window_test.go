@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages on a level are read before they are due, and held: of large messages a few, of small ones as many as
-// RetryPrefetch says. It was as many of any size.
+// Messages on a level are read and held before they are due: a few large ones, or as many small ones as RetryPrefetch
+// allows. Their number did not depend on their size.
 func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -28,7 +28,7 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, row.rabbit, func(l *lab) {
+			l := newFixture(t, row.rabbit, func(l *fixture) {
 				l.cfg.Policy = steps(3, time.Minute)
 				l.cfg.RetryPrefetch, l.cfg.RetryBytes = 200, 1<<20
 			})
@@ -37,7 +37,7 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 			all, later := ids(300), time.Now().Add(45*time.Second) // when all are there and the first have run
 			for i, id := range all {
 				due := time.Now()
-				if i >= 32 { // the first say how large they are
+				if i >= 32 { // the first show their size
 					due = later
 				}
 				p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}, Body: make([]byte, row.size)}
@@ -55,8 +55,8 @@ func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
 			if held := l.awaitUnackedIn(level, row.least); held > row.most {
 				t.Errorf("%d are held, want %d at most", held, row.most)
 			}
-			l.finished(all)
-			l.nothingEarly()
+			l.awaitEnds(all)
+			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := l.duplicates(); n > 0 {

@@ -122,7 +122,7 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		}
 	}
 	if err == nil { // what was written before the last commit
-		err = reader.ToEnd(maxWait, found.take)
+		err = reader.ReadToEnd(maxWait, found.take)
 	}
 	if ctx.Err() != nil {
 		return found, ctx.Err()

@@ -115,7 +115,7 @@ func (s *stall) create(call []string) {
 // there waits until the broker knows a topic that its controller has made.
 func (s *stall) there(topic string) {
 	s.t.Helper()
-	if err := kafkatest.Listed(s.t.Context(), s.g.adm, topic); err != nil {
+	if err := kafkatest.AwaitTopics(s.t.Context(), s.g.adm, topic); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -109,7 +109,7 @@ func firstRecords(t *testing.T, broker, topic string, n int) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	recs, err := kafkatest.First(ctx, strings.Split(strings.TrimPrefix(broker, "kafka://"), ","), topic, n)
+	recs, err := kafkatest.ReadFirst(ctx, strings.Split(strings.TrimPrefix(broker, "kafka://"), ","), topic, n)
 	if err != nil {
 		t.Fatal(err)
 	}

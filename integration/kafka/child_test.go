@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a consumer in a process of its own, which does not outlive its test.
+// child is a consumer in its own process, which ends with its test.
 type child struct{ *consumer.Process }
 
 func startChild(t *testing.T, env string, cfg any, log string) child {
@@ -38,7 +38,7 @@ func (c child) end(how syscall.Signal) {
 	<-c.Ended()
 }
 
-// consume is what a child does until ctx ends: it reads a topic from the beginning, as a member that is missed soon.
+// consume reads a topic from its beginning until ctx ends. Its session is short, so that the group soon notices a kill.
 func consume(ctx context.Context, addrs []string, session time.Duration, cfg kafka.Config, topic string, handle func(context.Context, *sarama.ConsumerMessage) error) error {
 	sc := sarama.NewConfig()
 	sc.Version = sarama.V2_8_0_0

@@ -20,16 +20,16 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// ward follows children over their deaths.
-type ward struct {
+// crashRun follows a series of child processes that crash.
+type crashRun struct {
 	crashConfig
 	ids    []string
 	client *kgo.Client
 	starts int
 }
 
-// newWard writes n messages to a topic of four partitions.
-func newWard(t *testing.T, cfg crashConfig, n int) *ward {
+// newCrashRun writes n messages to a topic of four partitions.
+func newCrashRun(t *testing.T, cfg crashConfig, n int) *crashRun {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:10])
 	cfg.Addrs, cfg.Topic, cfg.Group = brokers.RequireKafka(t), "crash-"+name, "g-"+name
@@ -43,7 +43,7 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 	}
 	t.Cleanup(client.Close)
 	kafkatest.MakeTopic(t, kadm.NewClient(client), 4, nil, cfg.Topic)
-	w := &ward{crashConfig: cfg, client: client}
+	w := &crashRun{crashConfig: cfg, client: client}
 	var recs []*kgo.Record
 	for i := range n {
 		id := fmt.Sprintf("m%04d", i)
@@ -56,14 +56,14 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 	return w
 }
 
-func (w *ward) start(t *testing.T) child {
+func (w *crashRun) start(t *testing.T) child {
 	t.Helper()
 	w.starts++
-	return startChild(t, crashEnv, w.crashConfig, w.log(w.starts))
+	return startChild(t, crashEnv, w.crashConfig, w.journalPath(w.starts))
 }
 
 // explain logs what happened to the killer, and how the last processes ended.
-func (w *ward) explain(t *testing.T) {
+func (w *crashRun) explain(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(w.Journal)
 	if err != nil {
@@ -77,32 +77,32 @@ func (w *ward) explain(t *testing.T) {
 	}
 	t.Logf("%d lines are of the killer, the last: %q", len(killer), killer[max(0, len(killer)-10):])
 	for i := max(1, w.starts-2); i <= w.starts; i++ {
-		log, err := os.ReadFile(w.log(i))
+		log, err := os.ReadFile(w.journalPath(i))
 		t.Logf("process %d, %v: %s", i, err, log[max(0, len(log)-600):])
 	}
 }
 
-// log is the file in which the nth process writes.
-func (w *ward) log(n int) string {
+// journalPath returns the log file of the nth process.
+func (w *crashRun) journalPath(n int) string {
 	return filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", n))
 }
 
-// chronicle is what the journal says so far.
-type chronicle struct {
+// crashJournal is a summary of the journal.
+type crashJournal struct {
 	runs    int
 	commits map[string]int
-	charged map[string]int // the most attempts that a commit was charged
+	charged map[string]int // largest number of attempts that a commit was charged
 	dead    map[string]redeliver.Reason
 }
 
-func (w *ward) read(t *testing.T) chronicle {
+func (w *crashRun) read(t *testing.T) crashJournal {
 	t.Helper()
 	text, err := os.ReadFile(w.Journal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // one may be half written
-	c := chronicle{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
+	c := crashJournal{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
 	for line := range strings.Lines(string(text)) {
 		var what, id string
 		var n int
@@ -123,8 +123,8 @@ func (w *ward) read(t *testing.T) chronicle {
 	return c
 }
 
-// await returns when ok says so of the journal, or, with false, when p has ended.
-func (w *ward) await(t *testing.T, p child, what string, ok func(chronicle) bool) bool {
+// await returns true when ok accepts the journal, or false when p has ended.
+func (w *crashRun) await(t *testing.T, p child, what string, ok func(crashJournal) bool) bool {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -142,10 +142,9 @@ func (w *ward) await(t *testing.T, p child, what string, ok func(chronicle) bool
 	return true
 }
 
-// finish ends a process in order, once it has settled everything: what ran before and was
-// not committed runs again, and may be the last to do so. It is false when the process has
-// died before: kills leave copies, of the killer, too.
-func (w *ward) finish(t *testing.T, p child) bool {
+// finish ends a process in order when it has settled everything. Uncommitted messages run again, so earlier runs do not
+// count. It returns false if the process died before, because kills leave copies, of the killer, too.
+func (w *crashRun) finish(t *testing.T, p child) bool {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -167,8 +166,8 @@ func (w *ward) finish(t *testing.T, p child) bool {
 	return true
 }
 
-// settled checks what all of it came to, but for the killer.
-func (w *ward) settled(t *testing.T) {
+// checkSettled checks the ends of all messages but the killer.
+func (w *crashRun) checkSettled(t *testing.T) {
 	t.Helper()
 	c := w.read(t)
 	for _, id := range w.ids {
@@ -176,7 +175,7 @@ func (w *ward) settled(t *testing.T) {
 			t.Errorf("%s was committed %d times, and charged %d attempts; want at least once, and none", id, c.commits[id], c.charged[id])
 		}
 	}
-	// The last one ended in order, and has left no suspicion of anybody.
+	// The last process ended in order, and left no suspects.
 	offsets, err := kadm.NewClient(w.client).FetchOffsets(t.Context(), w.Group)
 	if err != nil {
 		t.Fatal(err)
@@ -188,16 +187,16 @@ func (w *ward) settled(t *testing.T) {
 		}
 		noted++
 		if !strings.Contains(o.Metadata, " state=left") || strings.Contains(o.Metadata, "suspects=") {
-			t.Errorf("%s/%d is left with the note %q", o.Topic, o.Partition, o.Metadata)
+			t.Errorf("%s/%d is left with the metadata %q", o.Topic, o.Partition, o.Metadata)
 		}
 	})
 	if noted < 4 {
-		t.Errorf("%d partitions have a note, want the 4 of the origin at least", noted)
+		t.Errorf("%d partitions have metadata, want at least the 4 of the origin", noted)
 	}
 }
 
-// One message kills its process, with 500 others in flight on several partitions: it
-// ends in the DLQ, alone, and nobody else is charged.
+// One message kills its process, with 500 others in flight on several partitions. Only that message ends in the DLQ,
+// and no other is charged.
 func TestAMessageThatKillsItsProcess(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]crashConfig{
@@ -206,44 +205,43 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 		"on its second attempt":  {KillsAt: 2},
 		"where keys are ordered": {Order: redeliver.PerKey},
 		"where all are ordered":  {Order: redeliver.Blocking},
-		"of a wandering member":  {Wandering: true},
+		"of a wandering member":  {DynamicMember: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg.Killer, cfg.MaxInFlight, cfg.Takes = "m0250", 500, 5*time.Millisecond
-			w := newWard(t, cfg, 600)
+			w := newCrashRun(t, cfg, 600)
 			for over := false; !over; {
-				if w.starts > 20 { // each copy of the killer takes some
+				if w.starts > 20 { // each copy of the killer needs some
 					w.explain(t)
 					t.Fatalf("%d processes died", w.starts)
 				}
 				p := w.start(t)
-				over = w.await(t, p, "all are committed, and one is dead", func(c chronicle) bool {
+				over = w.await(t, p, "all are committed, and one is dead", func(c crashJournal) bool {
 					return len(c.commits) == len(w.ids)-1 && len(c.dead) > 0
 				}) && w.finish(t, p)
 			}
-			w.settled(t)
+			w.checkSettled(t)
 			c := w.read(t)
 			t.Logf("report: a message that kills its process, %s: %d processes, %d runs of 600 messages", name, w.starts, c.runs)
 			if len(c.dead) != 1 || c.dead[cfg.Killer] != redeliver.ReasonCrashed || c.commits[cfg.Killer] > 0 {
 				t.Errorf("dead letters are %v, want %s, crashed", c.dead, cfg.Killer)
 			}
 			if w.starts < redeliver.DefaultMaxCrashes+2 {
-				t.Errorf("it was buried by process %d: it was not alone %d times", w.starts, redeliver.DefaultMaxCrashes)
+				t.Errorf("process %d dead-lettered it, although it was alone fewer than %d times", w.starts, redeliver.DefaultMaxCrashes)
 			}
 		})
 	}
 }
 
-// A process that is killed without a fault of a message, again and again and under load, sends no message to the
-// DLQ.
-func TestKillsCondemnNobody(t *testing.T) {
+// A process that is killed repeatedly under load, through no fault of a message, sends no message to the DLQ.
+func TestKillsDeadLetterNothing(t *testing.T) {
 	t.Parallel()
 	const kills, messages = 5, 12_000
-	w := newWard(t, crashConfig{MaxInFlight: 100, Takes: 5 * time.Millisecond}, messages)
+	w := newCrashRun(t, crashConfig{MaxInFlight: 100, Takes: 5 * time.Millisecond}, messages)
 	for i := 1; i <= kills; i++ {
 		p := w.start(t)
-		if !w.await(t, p, "progress", func(c chronicle) bool { return len(c.commits) >= 1500*i }) {
+		if !w.await(t, p, "progress", func(c crashJournal) bool { return len(c.commits) >= 1500*i }) {
 			t.Fatal("the process has ended unexpectedly")
 		}
 		p.end(syscall.SIGKILL)
@@ -251,14 +249,14 @@ func TestKillsCondemnNobody(t *testing.T) {
 	left := messages - len(w.read(t).commits)
 	begun := time.Now()
 	p := w.start(t)
-	if !w.await(t, p, "all are committed", func(c chronicle) bool { return len(c.commits) == messages }) {
+	if !w.await(t, p, "all are committed", func(c crashJournal) bool { return len(c.commits) == messages }) {
 		t.Fatal("the process has ended unexpectedly")
 	}
 	took := time.Since(begun)
 	if !w.finish(t, p) {
 		t.Fatal("the process has ended unexpectedly")
 	}
-	w.settled(t)
+	w.checkSettled(t)
 	c := w.read(t)
 	t.Logf("report: %d kills: %d runs of %d messages; after the last, %d took %.1f s", kills, c.runs, messages, left, took.Seconds())
 	if len(c.dead) > 0 {

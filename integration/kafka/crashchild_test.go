@@ -14,33 +14,32 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A consumer in a process of its own, which a message or its parent kills: this
-// binary, started again with crashEnv set.
+// A consumer in its own process, which a message or its parent kills. It is this binary, started with crashEnv set.
 const crashEnv = "REDELIVER_TEST_KAFKA_CRASH"
 
-// crashConfig is what the parent tells its children, by that variable.
+// crashConfig is the configuration of a child, in that variable.
 type crashConfig struct {
-	Addrs       []string        `json:"addrs"`
-	Topic       string          `json:"topic"`
-	Group       string          `json:"group"`
-	Journal     string          `json:"journal"`
-	Order       redeliver.Order `json:"order"`
-	MaxInFlight int             `json:"in_flight"`
-	Takes       time.Duration   `json:"takes"`     // each handler
-	Killer      string          `json:"killer"`    // the message that kills the process
-	KillsAt     int             `json:"kills_at"`  // which attempt; before that it fails
-	Exit        bool            `json:"exit"`      // by os.Exit, not SIGKILL
-	Wandering   bool            `json:"wandering"` // no static member, so that a killed one is missed after its session
+	Addrs         []string        `json:"addrs"`
+	Topic         string          `json:"topic"`
+	Group         string          `json:"group"`
+	Journal       string          `json:"journal"`
+	Order         redeliver.Order `json:"order"`
+	MaxInFlight   int             `json:"in_flight"`
+	Takes         time.Duration   `json:"takes"`          // each handler
+	Killer        string          `json:"killer"`         // the message that kills the process
+	KillsAt       int             `json:"kills_at"`       // at which attempt; before that it fails
+	Exit          bool            `json:"exit"`           // by os.Exit, not SIGKILL
+	DynamicMember bool            `json:"dynamic_member"` // no static member, so the group notices a kill after the session
 }
 
-// crashChild consumes until it gets SIGTERM, or dies. All processes append to one
-// journal, each line with one write: what an event says outlives who told it.
+// crashChild consumes until it gets SIGTERM or dies. All processes append to one journal, each line with one write, so
+// that it survives a kill.
 func crashChild(ctx context.Context, cfg crashConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	say := func(what, id string, n int) {
+	appendJournal := func(what, id string, n int) {
 		if _, err := fmt.Fprintf(journal, "%s %s %d\n", what, id, n); err != nil {
 			panic(err)
 		}
@@ -52,20 +51,20 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:
-				say("commit", e.State.ID, e.State.Attempts)
+				appendJournal("commit", e.State.ID, e.State.Attempts)
 			case redeliver.DeadLettered:
-				say("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
+				appendJournal("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
 			default:
 			}
 		}),
 	}
-	if cfg.Wandering {
+	if cfg.DynamicMember {
 		config.InstanceID = ""
 	}
 	return consume(ctx, cfg.Addrs, 3*time.Second, config, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		id := string(rec.Value)
-		say("run", id, st.Attempt())
+		appendJournal("run", id, st.Attempt())
 		if id == cfg.Killer && st.Attempt() < cfg.KillsAt {
 			return errors.New("card declined")
 		}

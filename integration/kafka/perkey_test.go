@@ -24,7 +24,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// perKeyJournal is what the journal says so far.
+// perKeyJournal is a summary of the journal.
 type perKeyJournal struct {
 	settled map[string]map[int]bool
 	n       int // distinct messages settled
@@ -32,8 +32,8 @@ type perKeyJournal struct {
 	repeats int
 }
 
-// read judges the journal: no attempt begins before all earlier messages of its key
-// were settled. One that was settled before may run again, its process was killed.
+// read checks the journal: no attempt begins before all earlier messages of its key are settled. A settled message may
+// run again, because its process was killed.
 func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
 	t.Helper()
 	f, err := os.Open(c.Journal)
@@ -73,8 +73,8 @@ func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
 	return j
 }
 
-// With any failures, and kills in any state: the messages of a key are settled one after another, and
-// dead-lettered in their order.
+// With any failures, and kills in any state, the messages of a key settle one after another, and are dead-lettered in
+// their order.
 func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	const processes, kills = 3, 14
@@ -124,7 +124,7 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A round after another, a little ahead of the handlers, while some are killed.
+	// Round after round, a little ahead of the handlers, while some are killed.
 	deadline := time.After(5 * time.Minute)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -160,12 +160,12 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 		}
 	}
 	t.Logf("report: %d messages of %d keys, %d attempts repeated by %d kills", j.n, perKeyKeys, j.repeats, kills)
-	cfg.deadInOrder(t)
+	cfg.checkDeadLetters(t)
 }
 
-// deadInOrder reads the DLQ: the letters of a key are in the order of the origin,
-// and are those that fail for good. A kill may have written one twice.
-func (c perKeyConfig) deadInOrder(t *testing.T) {
+// checkDeadLetters reads the DLQ. The dead letters of a key are in the order of the origin, and are the permanent
+// failures. A kill may have written one twice.
+func (c perKeyConfig) checkDeadLetters(t *testing.T) {
 	t.Helper()
 	dlq := fmt.Sprintf("%s.%s.dlq", c.Topic, c.Group)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

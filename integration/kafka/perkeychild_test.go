@@ -17,11 +17,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A consumer in a process of its own, which is killed: this binary, started again
-// with perKeyEnv set.
+// A consumer in its own process, which is killed. It is this binary, started with perKeyEnv set.
 const perKeyEnv = "REDELIVER_TEST_KAFKA_PERKEY"
 
-// perKeyConfig is what the parent tells its children, by that variable.
+// perKeyConfig is the configuration of a child, in that variable.
 type perKeyConfig struct {
 	Addrs   []string `json:"addrs"`
 	Topic   string   `json:"topic"`
@@ -30,14 +29,14 @@ type perKeyConfig struct {
 	Seed    uint64   `json:"seed"`
 }
 
-// The failures of the keys: some of their messages fail for good, some once or twice.
+// Some messages of a key fail permanently, some once or twice.
 const (
 	perKeyKeys    = 60
 	perKeyEach    = 60
 	perKeyRetries = 3
 )
 
-// fails reports whether an attempt fails: in every process the same.
+// fails reports whether an attempt fails. It is the same in every process.
 func (c perKeyConfig) fails(rec *sarama.ConsumerMessage, attempt int) bool {
 	r := mathrand.New(mathrand.NewPCG(c.Seed, uint64(rec.Partition)<<32|uint64(rec.Offset)))
 	switch n := r.IntN(100); {
@@ -50,8 +49,8 @@ func (c perKeyConfig) fails(rec *sarama.ConsumerMessage, attempt int) bool {
 	}
 }
 
-// perKeyChild consumes until it gets SIGTERM, or is killed. All processes append to
-// one journal, each line with one write, so its order is that of what happened.
+// perKeyChild consumes until it gets SIGTERM or is killed. All processes append to one journal, each line with one
+// write, so that its order is the real one.
 func perKeyChild(ctx context.Context, cfg perKeyConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 	"github.com/redeliver/redeliver/simulate"
 )
 
-// scenario is a few seconds of an hour: 300 messages, some of them poison, and an
-// attempt in ten with bad luck.
+// scenario returns a few seconds of an hour: 300 messages, some of which always fail, and one random failure in ten
+// attempts.
 func scenario(outages ...simulate.Outage) simulate.Scenario {
 	return simulate.Scenario{
 		Policy: redeliver.Policy{
@@ -41,21 +41,21 @@ func scenario(outages ...simulate.Outage) simulate.Scenario {
 	}
 }
 
-// way is what becomes of one message: when each attempt begins, counted from the first
-// message, how long it waits behind each, and how it ends.
-type way struct {
+// outcome is what happens to one message: when each attempt begins, counted from the first message, how long it waits
+// after each, and how it ends.
+type outcome struct {
 	began  []time.Duration
 	waits  []time.Duration
-	places []string // on which it waits
+	places []string // where it waits
 	reason redeliver.Reason
 	ended  bool
 }
 
-// alone plays one message as package simulate does, but for itself: attempts take no
-// time, and none waits for another.
-func alone(s *simulate.Scenario, id int) (w way) {
+// playAlone simulates one message as package simulate does, but alone: attempts take no time, and none waits for
+// another.
+func playAlone(s *simulate.Scenario, id int) (w outcome) {
 	epoch := time.Unix(0, 0).UTC()
-	at := arrives(s, id)
+	at := arrival(s, id)
 	st := redeliver.State{ID: strconv.Itoa(id), Source: redeliver.Source{Known: true, Timestamp: epoch.Add(at)}}
 	for {
 		w.began = append(w.began, at)
@@ -69,19 +69,19 @@ func alone(s *simulate.Scenario, id int) (w way) {
 	}
 }
 
-func arrives(s *simulate.Scenario, id int) time.Duration {
+func arrival(s *simulate.Scenario, id int) time.Duration {
 	return time.Duration(math.Round(float64(id) / s.Rate * float64(time.Second)))
 }
 
-// sum is what all ways come to, in the words of a Result.
-type sum struct {
+// totals sums all outcomes, in the terms of a Result.
+type totals struct {
 	attempts, retries, atOnce, succeeded int
 	deadBy                               map[redeliver.Reason]int
 	recovered                            []time.Duration
 }
 
-func sumOf(s *simulate.Scenario, ways []way) sum {
-	all := sum{deadBy: make(map[redeliver.Reason]int)}
+func totalsOf(s *simulate.Scenario, ways []outcome) totals {
+	all := totals{deadBy: make(map[redeliver.Reason]int)}
 	for id, w := range ways {
 		all.attempts += len(w.began)
 		all.retries += len(w.began) - 1
@@ -93,45 +93,45 @@ func sumOf(s *simulate.Scenario, ways []way) sum {
 			all.succeeded++
 		default:
 			all.succeeded++
-			all.recovered = append(all.recovered, w.began[len(w.began)-1]-arrives(s, id))
+			all.recovered = append(all.recovered, w.began[len(w.began)-1]-arrival(s, id))
 		}
 	}
 	slices.Sort(all.recovered)
 	return all
 }
 
-func (s *sum) dead() (n int) {
+func (s *totals) dead() (n int) {
 	for _, d := range s.deadBy {
 		n += d
 	}
 	return n
 }
 
-// quantile of sorted times.
+// quantile returns a quantile of sorted times.
 func quantile(all []time.Duration, q float64) time.Duration {
 	return all[max(0, int(math.Ceil(q*float64(len(all))))-1)]
 }
 
-// rehearsal is a scenario on a real Kafka, through middleware.Retry.
-type rehearsal struct {
+// realRun is a scenario on a real Kafka, through middleware.Retry.
+type realRun struct {
 	*testing.T
 	s     simulate.Scenario
 	began time.Time
 
 	mu      sync.Mutex
 	warmed  bool
-	ways    []way
+	ways    []outcome
 	left    int
-	changes []redeliver.Event // what a run that does not end has to say
+	changes []redeliver.Event // for the report of a run that does not end
 	ended   chan struct{}
 }
 
-// rehearse runs a scenario and returns the ways of its messages.
-func rehearse(t *testing.T, s simulate.Scenario) []way {
+// runReal runs a scenario and returns the outcomes of its messages.
+func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
 	n := int(s.For.Seconds() * s.Rate)
-	r := &rehearsal{T: t, s: s, ways: make([]way, n), left: n, ended: make(chan struct{})}
+	r := &realRun{T: t, s: s, ways: make([]outcome, n), left: n, ended: make(chan struct{})}
 	topic := "simulated-" + strings.ToLower(rand.Text()[:8])
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
 	if err != nil {
@@ -167,14 +167,14 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 			}
 		})
 	}
-	r.warm(put)
+	r.warmUp(put)
 	tick := time.NewTicker(time.Second / time.Duration(s.Rate))
 	defer tick.Stop()
 	r.mu.Lock()
 	r.began = time.Now()
-	r.mu.Unlock() // nobody looks at it before the first message
+	r.mu.Unlock() // not used concurrently before the first message
 	for id := 0; id < n; {
-		for id < n && arrives(&s, id) <= time.Since(r.began) { // a tick may have been missed
+		for id < n && arrival(&s, id) <= time.Since(r.began) { // a tick may have been missed
 			put(strconv.Itoa(id))
 			id++
 		}
@@ -198,19 +198,19 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 	return r.ways
 }
 
-// warmer is the id of messages that are no part of the scenario.
-const warmer = "before"
+// warmUpID is the id of messages outside the scenario.
+const warmUpID = "before"
 
-// warm returns when the group reads, so that the first messages are not late by that.
-func (r *rehearsal) warm(put func(id string)) {
+// warmUp returns when the group reads, so that the first messages are not late.
+func (r *realRun) warmUp(put func(id string)) {
 	tick, over := time.NewTicker(100*time.Millisecond), time.After(2*time.Minute)
 	defer tick.Stop()
 	for reads := false; !reads; {
-		put(warmer)
+		put(warmUpID)
 		select {
 		case <-tick.C:
 		case <-over:
-			r.Fatal("nobody reads")
+			r.Fatal("no member reads")
 		}
 		r.mu.Lock()
 		reads = r.warmed
@@ -218,13 +218,13 @@ func (r *rehearsal) warm(put func(id string)) {
 	}
 }
 
-func (r *rehearsal) handle(msg *message.Message) error {
+func (r *realRun) handle(msg *message.Message) error {
 	now := time.Now()
 	st, _ := redeliver.FromContext(msg.Context())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id, err := strconv.Atoi(msg.UUID)
-	if err != nil { // of warm
+	if err != nil { // of warmUp
 		r.warmed = true
 		return nil
 	}
@@ -237,7 +237,7 @@ func (r *rehearsal) handle(msg *message.Message) error {
 	return r.s.Fails(uint32(id), st.Attempt(), at)
 }
 
-func (r *rehearsal) event(e redeliver.Event) {
+func (r *realRun) event(e redeliver.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := func(id string, reason redeliver.Reason) {
@@ -274,33 +274,31 @@ func (r *rehearsal) event(e redeliver.Event) {
 	}
 }
 
-// simulated is what package simulate says, which must be what its messages come to
-// when each is played alone.
-func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []way) {
+// simulated returns the result of package simulate, and checks it against playing each message alone.
+func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) {
 	t.Helper()
 	res, err := simulate.Run(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ways := make([]way, res.Messages)
+	ways := make([]outcome, res.Messages)
 	for id := range ways {
-		ways[id] = alone(&s, id)
+		ways[id] = playAlone(&s, id)
 	}
-	all := sumOf(&s, ways)
+	all := totalsOf(&s, ways)
 	if all.attempts != res.Attempts || all.retries != res.Retries || all.atOnce != res.AtOnce || all.succeeded != res.Succeeded || !maps.Equal(all.deadBy, res.DeadBy) {
 		t.Fatalf("the messages alone come to %+v, together to %+v", all, res)
 	}
 	return res, ways
 }
 
-// Where nothing depends on the time, a real run is what was simulated: every message has
-// the same attempts, the same waits to the nanosecond, on the same levels, and the same
-// end.
-func TestASimulationIsWhatARealRunDoes(t *testing.T) {
+// If nothing depends on the time, a real run matches its simulation exactly: every message has the same attempts, the
+// same waits to the nanosecond, on the same levels, and the same end.
+func TestARealRunMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	s := scenario()
 	res, want := simulated(t, s)
-	got := rehearse(t, s)
+	got := runReal(t, s)
 	for id := range want {
 		if len(got[id].began) != len(want[id].began) || !slices.Equal(got[id].waits, want[id].waits) || got[id].reason != want[id].reason {
 			t.Errorf("message %d had %d attempts, waited %v, and ended %q; simulated are %d, %v, %q",
@@ -313,16 +311,15 @@ func TestASimulationIsWhatARealRunDoes(t *testing.T) {
 		}
 	}
 	if res.Dead == 0 || res.Retries < res.Messages/10 {
-		t.Errorf("nothing to see: %d dead, %d retries", res.Dead, res.Retries)
+		t.Errorf("the scenario shows nothing: %d dead, %d retries", res.Dead, res.Retries)
 	}
-	// A message that was a moment late for its level waits on a shorter one. Their number depends on the
-	// machine.
+	// A message that was slightly too late for its level waits on a shorter one. Their number depends on the machine.
 	ladder := delayqueue.NewLadder(s.Policy)
 	passed, exactly, all := make(map[string]int), 0, 0
 	for id, w := range got {
 		for i, place := range w.places {
 			name := place[strings.LastIndexByte(place, '.')+1:]
-			level, _ := delayqueue.ParseLevel(name) // 0 of the way back
+			level, _ := delayqueue.ParseLevel(name) // 0 for the way back
 			passed[name]++
 			if i >= len(want[id].waits) {
 				continue
@@ -347,8 +344,8 @@ func TestASimulationIsWhatARealRunDoes(t *testing.T) {
 		res.Messages, res.Attempts, res.Dead, strings.Join(levels, ", "), exactly, all)
 }
 
-// lateness is by how much real attempts began behind the simulated ones, but for one of a hundred.
-func lateness(got, want []way) time.Duration {
+// lateness returns how late real attempts began compared with the simulated ones, ignoring one percent.
+func lateness(got, want []outcome) time.Duration {
 	var behind []time.Duration
 	for id, w := range got {
 		for i := range min(len(w.began), len(want[id].began)) {
@@ -359,28 +356,26 @@ func lateness(got, want []way) time.Duration {
 	return max(0, quantile(behind, 0.99))
 }
 
-// With an outage the time counts: an attempt that a broker delivers late may begin behind
-// it. So the real run must lie between what is simulated without lateness and with as
-// much as was measured, within a fiftieth of the messages.
-func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
+// An outage depends on the time: a late attempt may begin after it. So the real run must lie between a simulation
+// without lateness and one with the measured lateness, within a fiftieth of the messages.
+func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	outage := simulate.Outage{From: 2 * time.Second, To: 4 * time.Second}
 	s := scenario(outage)
 	res, want := simulated(t, s)
-	ways := rehearse(t, s)
+	ways := runReal(t, s)
 	late := lateness(ways, want)
-	// On a machine that stood still for the outage nobody met it, and there is nothing to compare.
+	// On a machine that stopped during the outage no message met it, so there is nothing to compare.
 	for again := 0; late > 500*time.Millisecond && again < 4; again++ {
 		t.Logf("rehearsed again, with a lateness of %s", late)
-		ways = rehearse(t, s)
+		ways = runReal(t, s)
 		late = lateness(ways, want)
 	}
-	got := sumOf(&s, ways)
-	// An attempt that is late meets an outage that is earlier: the beginning of it by as
-	// much as the machine was late then, and its end by as much as it was late then.
+	got := totalsOf(&s, ways)
+	// A late attempt meets an outage earlier: its beginning and its end move by how late the machine was at each.
 	const steps = 4
-	least, most := sumOf(&s, want), sumOf(&s, want)
-	quick, slow := least.recovered, least.recovered
+	minTotals, maxTotals := totalsOf(&s, want), totalsOf(&s, want)
+	quick, slow := minTotals.recovered, minTotals.recovered
 	for from := range steps + 1 {
 		for to := range steps + 1 {
 			earlier := simulate.Outage{From: max(0, outage.From-late*time.Duration(from)/steps), To: outage.To - late*time.Duration(to)/steps}
@@ -389,10 +384,10 @@ func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
 			}
 			shifted := scenario(earlier)
 			_, moved := simulated(t, shifted)
-			all := sumOf(&s, moved)
-			least.attempts, most.attempts = min(least.attempts, all.attempts), max(most.attempts, all.attempts)
-			least.succeeded, most.succeeded = min(least.succeeded, all.succeeded), max(most.succeeded, all.succeeded)
-			least.atOnce, most.atOnce = min(least.atOnce, all.atOnce), max(most.atOnce, all.atOnce)
+			all := totalsOf(&s, moved)
+			minTotals.attempts, maxTotals.attempts = min(minTotals.attempts, all.attempts), max(maxTotals.attempts, all.attempts)
+			minTotals.succeeded, maxTotals.succeeded = min(minTotals.succeeded, all.succeeded), max(maxTotals.succeeded, all.succeeded)
+			minTotals.atOnce, maxTotals.atOnce = min(minTotals.atOnce, all.atOnce), max(maxTotals.atOnce, all.atOnce)
 			if quantile(all.recovered, 0.5) < quantile(quick, 0.5) {
 				quick = all.recovered
 			}
@@ -408,11 +403,11 @@ func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
 			t.Errorf("%d %s; simulated are %d to %d, with a lateness of up to %s", n, what, low, high, late)
 		}
 	}
-	within("attempts", got.attempts, least.attempts, most.attempts)
-	within("messages succeeded", got.succeeded, least.succeeded, most.succeeded)
-	within("messages succeeded at once", got.atOnce, least.atOnce, most.atOnce)
+	within("attempts", got.attempts, minTotals.attempts, maxTotals.attempts)
+	within("messages succeeded", got.succeeded, minTotals.succeeded, maxTotals.succeeded)
+	within("messages succeeded at once", got.atOnce, minTotals.atOnce, maxTotals.atOnce)
 	if res.Dead < res.Messages/20 {
-		t.Errorf("nothing to see: %d dead", res.Dead)
+		t.Errorf("the scenario shows nothing: %d dead", res.Dead)
 	}
 	half, low, high := quantile(got.recovered, 0.5), quantile(quick, 0.5), quantile(slow, 0.5)+time.Duration(s.Policy.MaxRetries)*late // each attempt may be late
 	if slip := 100 * time.Millisecond; half < low-slip || half > high+slip {

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// byPayload keys a message by its payload. The suite's order is per payload,
-// and messages without a key have none on Kafka.
+// byPayload uses the payload as the key. The suite checks the order per payload, and Kafka does not order messages
+// without a key.
 type byPayload struct{ kafka.DefaultMarshaler }
 
 func (m byPayload) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
@@ -29,11 +29,9 @@ func (m byPayload) Marshal(topic string, msg *message.Message) (*sarama.Producer
 	return rec, err
 }
 
-// Watermill's own suite. Ordered means one message in flight: a nacked one is
-// overtaken all the same, but the suite nacks nothing where it looks at the order.
-// make test has the short form on a real Kafka with many messages in flight, which has
-// the same tests with fewer messages. make prove has that one unabridged and the other
-// variants in short, and with REDELIVER_SOAK all are unabridged.
+// Watermill's own suite. Its ordered variant has one message in flight. Later messages overtake a nacked one, but the
+// suite does not nack where it checks the order. make test runs the short form on a real Kafka with many messages in
+// flight. make prove runs that variant unabridged and the others in short form. With REDELIVER_SOAK all are unabridged.
 func TestWatermillSuite(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []string{"kfake", "kafka"} {
@@ -69,7 +67,7 @@ func TestWatermillSuite(t *testing.T) {
 				}
 				tests.TestPubSub(t, tests.Features{
 					ConsumerGroups: true, ExactlyOnceDelivery: false, GuaranteedOrder: inFlight == 1, Persistent: true,
-					// make prove has one of the four unabridged: a real Kafka, and many at once.
+					// make prove runs one of the four unabridged: a real Kafka with many messages in flight.
 					ForceShort: !brokers.Soak() && (!brokers.Proving || broker == "kfake" || inFlight == 1),
 				}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 					return pubsub(t, "watermill")
@@ -79,7 +77,7 @@ func TestWatermillSuite(t *testing.T) {
 	}
 }
 
-// addresses are those of a broker: the in-process one, or the run's real one.
+// addresses returns those of a broker: the in-process one, or the run's real one.
 func addresses(t *testing.T, broker string) []string {
 	t.Helper()
 	if broker == "kafka" {

@@ -76,7 +76,7 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 
 // dead returns all that is in the DLQ now.
 func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
-	err := k.dlq.ToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, letterOf(r)) })
+	err := k.dlq.ReadToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, letterOf(r)) })
 	return k.found, err
 }
 

@@ -62,7 +62,7 @@ func (k *onKafka) prepare(ctx context.Context, topic string) error {
 			return fmt.Errorf("creating %s: %w", name, err)
 		}
 	}
-	return kafkatest.Listed(ctx, k.admin, names...)
+	return kafkatest.AwaitTopics(ctx, k.admin, names...)
 }
 
 func (k *onKafka) write(ctx context.Context, topic string, first, end int) error {

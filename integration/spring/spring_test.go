@@ -90,7 +90,7 @@ func (w *world) lie(t *testing.T, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	if _, err := kafkatest.First(ctx, w.addrs, w.topic(topic), n); err != nil {
+	if _, err := kafkatest.ReadFirst(ctx, w.addrs, w.topic(topic), n); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// longReceives tells of every receive that was sent and is to wait for so long or longer, and whether one was answered.
+// longReceives reports receives with at least this wait, and whether one was answered.
 type longReceives struct {
 	seconds  float64
 	begins   chan struct{}
@@ -53,15 +53,15 @@ func (l *longReceives) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// An idle subscriber closes while its receive has still seconds to wait. A message that is sent then, and that the server
-// may give to nobody, is not hidden for the visibility timeout of ten minutes, and no attempt of it is counted.
+// An idle subscriber closes while its receive could still wait for seconds. The server may give a later message to
+// nobody. It is not hidden for the visibility timeout of ten minutes, and no attempt counts.
 func TestAnIdleSubscriberClosesAtOnce(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
 	h := &harness{api: awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })}
 	queue, _ := h.origin(t, 0)
 	url := h.url(t, queue)
-	const long = 8 // s; the fourth receive of a queue that is empty
+	const long = 8 // s; the fourth receive of an empty queue
 	watched := &longReceives{seconds: long, begins: make(chan struct{}, 1)}
 	cfg := sqs.Config{
 		AWS: anyAWS(), Endpoint: endpoint, VisibilityTimeout: 10 * time.Minute,
@@ -82,7 +82,7 @@ func TestAnIdleSubscriberClosesAtOnce(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("no receive is long")
 	}
-	h.url(t, queue) // so that the server has read what was sent before
+	h.url(t, queue) // so that the server has read the previous request
 	watched.answered.Store(false)
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)

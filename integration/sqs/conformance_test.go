@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The contract of every adapter, on standard queues.
+// The contract of every adapter runs on standard queues.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("report: the conformance kit on SQS, standard queues: %.1f s", time.Since(begin).Seconds())
 }
 
-// The same on FIFO queues, as far as they go.
+// The contract runs on FIFO queues too, with fewer features.
 func TestConformanceFIFO(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -29,5 +29,5 @@ func TestGuaranteeTable(t *testing.T) {
 	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "SQS FIFO", fifoFeatures)
 }
 
-// fifoFeatures are what FIFO queues can do.
-var fifoFeatures = adaptertest.Features{CountsCrashes: true, KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true}
+// fifoFeatures are those of FIFO queues.
+var fifoFeatures = adaptertest.Features{CountsCrashes: true, KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true}

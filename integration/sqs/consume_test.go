@@ -21,8 +21,8 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// Consume, the handler of SQS's own messages, on a real server: a group keeps its order, every failure has its attempts,
-// every message has one end, and nothing is left when it has ended.
+// Consume passes SQS's own messages on a real server. A group keeps its order, every failure has its attempts, every
+// message has one end, and the queue is empty in the end.
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", ".fifo"} {
@@ -52,7 +52,7 @@ func TestConsume(t *testing.T) {
 			want["1-3"], want["2-7"] = 2, 3
 			var mu sync.Mutex
 			ran := map[string][]int{} // attempts by body
-			var order []string        // of the messages that succeeded, of one group
+			var order []string        // of the messages of one group that succeeded
 			ended := make(chan string, len(want))
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)

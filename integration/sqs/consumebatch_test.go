@@ -19,9 +19,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// consumeBatch is open for a service of batches in SQS's own form.
+// consumeBatch opens a service that handles batches in SQS's own form.
 func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
@@ -35,8 +35,8 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.Batc
 	}, service{nil, w}.Kill
 }
 
-// Batches of SQS's own messages on a real server: each message has its own end, as it came, and nothing is left. In a
-// batch of a FIFO queue no two are of one group.
+// Batches of SQS's own messages run on a real server. Each message has its own result and is unchanged, and the queue
+// is empty in the end. In a batch of a FIFO queue no two messages are of one group.
 func TestConsumeBatch(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", ".fifo"} {

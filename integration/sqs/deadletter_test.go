@@ -18,11 +18,11 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The contract of a deadletter.Queue, on standard and on FIFO queues.
+// The contract of a deadletter.Queue runs on standard and on FIFO queues.
 func TestDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
-		t.Run(name, func(t *testing.T) { // one after the other: leases run out where the machine is too busy
+		t.Run(name, func(t *testing.T) { // sequentially, because leases expire on a busy machine
 			endpoint := brokers.RequireSQS(t)
 			h := newHarness(t, endpoint, fifo)
 			adaptertest.RunDeadLetters(t, h, deadLetters(endpoint))
@@ -30,11 +30,11 @@ func TestDeadLetterQueue(t *testing.T) {
 	}
 }
 
-// deadLetters opens DLQs, each as a process of its own would, whose connections are cut when it is killed.
+// deadLetters opens DLQs, each as a separate process whose connections are cut when it is killed.
 func deadLetters(endpoint string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 		t.Helper()
-		w := &wire{h: &harness{}, cut: make(chan struct{})}
+		w := &cuttableTransport{h: &harness{}, cut: make(chan struct{})}
 		own := anyAWS()
 		own.HTTPClient = &http.Client{Transport: w}
 		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
@@ -42,10 +42,10 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease := time.Minute // on a busy machine none is to run out
+		lease := time.Minute // so long that none expires on a busy machine
 		if name := t.Name(); strings.Contains(name, "Dies") || strings.Contains(name, "SecondRunner") {
-			lease = 8 * time.Second // but those, which the others wait for
-		} else if strings.Contains(name, "Killed") { // and these do so dozens of times
+			lease = 8 * time.Second // except those that others wait for
+		} else if strings.Contains(name, "Killed") { // these wait dozens of times
 			lease = 2 * time.Second
 		}
 		q, err := c.DeadLetters(context.Background(), sqs.DeadLetterConfig{Topic: origin, Lease: lease})
@@ -59,16 +59,16 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 				_, _ = api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
 			}
 		})
-		return keyed{q}, service{c, w}.Kill
+		return keyedQueue{q}, service{c, w}.Kill
 	}
 }
 
-// keyed shows the keys that the kit knows: a FIFO queue's groups have names of the harness's.
-type keyed struct{ deadletter.Queue }
+// keyedQueue shows the keys that the kit knows, because the harness gives names to a FIFO queue's groups.
+type keyedQueue struct{ deadletter.Queue }
 
-func (k keyed) Unwrap() deadletter.Queue { return k.Queue }
+func (k keyedQueue) Unwrap() deadletter.Queue { return k.Queue }
 
-func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+func (k keyedQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := k.Queue.Scan(ctx, from)
 	return keyedScan{s}, err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A DLQ that SQS itself fills, by a RedrivePolicy: a message is seen as it was sent, and its replay is that.
+// SQS itself fills a DLQ by a RedrivePolicy. Its messages are shown and replayed as they were sent.
 func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
@@ -47,7 +47,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	defer q.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), adaptertest.Timeout)
 	defer cancel()
-	for n := int64(0); n == 0; { // received once and shown again, it is moved
+	for n := int64(0); n == 0; { // received once and visible again, it is moved
 		if _, err := h.api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, VisibilityTimeout: 1, WaitTimeSeconds: 1}); err != nil {
 			t.Fatal(err)
 		}

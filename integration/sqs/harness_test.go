@@ -34,25 +34,25 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// features are what standard queues can do.
-var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true}
+// features are those of standard queues.
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true}
 
-// hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that stood
-// still for some of them.
+// hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that
+// stalled.
 const hidden = 12 * time.Second
 
-// kitKey signs redeliver's state in the kit: a producer without it forges none.
+// kitKey signs redeliver's state in the kit. A producer without it cannot forge one.
 var kitKey = []byte("the key of the kit's services")
 
-// harness is adapters/sqs on one server, as the conformance kit uses it. Its own client is the bare SDK.
+// harness is adapters/sqs on one server for the conformance kit. Its own client is the bare SDK.
 type harness struct {
 	endpoint string
 	fifo     bool
 	api      *awssqs.Client
 	seq      atomic.Int64
-	refused  sync.Map // names of queues that take nothing: a Place
-	limits   sync.Map // bytes that queues take, by name: ElasticMQ does not hold MaximumMessageSize
-	key      []byte   // signs redeliver's state; nil for none
+	refused  sync.Map // names of queues that refuse messages: a Place
+	limits   sync.Map // size limits of queues by name, because ElasticMQ ignores MaximumMessageSize
+	key      []byte   // signs redeliver's state; nil for no signature
 }
 
 func harnessOn(endpoint string, fifo bool) *harness {
@@ -113,7 +113,7 @@ func (h *harness) createQueue(t testing.TB, name string) {
 	}
 }
 
-// oversized leaves no room for redeliver's state.
+// oversized makes a message without room for redeliver's state.
 func (h *harness) oversized(t testing.TB, queue, _ string) adaptertest.Message {
 	t.Helper()
 	url := h.url(t, queue)
@@ -121,7 +121,7 @@ func (h *harness) oversized(t testing.TB, queue, _ string) adaptertest.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := 256 << 10 // of a server that has no such attribute
+	limit := 256 << 10 // for a server that does not report the attribute
 	if text, ok := out.Attributes["MaximumMessageSize"]; ok {
 		if limit, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
@@ -137,12 +137,12 @@ func (h *harness) tooLargeForDLQ(_ testing.TB, _, group string) adaptertest.Mess
 	return adaptertest.Message{Body: bytes.Repeat([]byte("x"), limit*3/2)}
 }
 
-// forged is redeliver's own attribute, without a signature.
+// forged returns redeliver's own attribute without a signature.
 func forged(st redeliver.State) []adaptertest.Header {
 	return []adaptertest.Header{{Name: sqs.StateAttribute, Value: []byte(stateText(st.AppendHeaders(nil)))}}
 }
 
-// stateText is redeliver's headers in one attribute, as adapters/sqs documents it.
+// stateText encodes redeliver's headers in one attribute, as adapters/sqs documents it.
 func stateText(headers []redeliver.Header) string {
 	fields := make(map[string]string)
 	for _, header := range headers {
@@ -150,12 +150,12 @@ func stateText(headers []redeliver.Header) string {
 	}
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		panic(err) // it is a map of strings
+		panic(err) // a map of strings never fails
 	}
 	return string(raw)
 }
 
-// sign adds the signature that belongs to a state and a body.
+// sign signs a state for a body.
 func (h *harness) sign(state, body string) string {
 	fields := strings.TrimSuffix(state, "}")
 	digest := sha256.Sum256([]byte(body))
@@ -187,30 +187,31 @@ func (h *harness) url(t testing.TB, queue string) string {
 	return *out.QueueUrl
 }
 
-// connections are those of all services and clients. http.DefaultTransport keeps two, and makes one for nearly every request of
-// tests that have a hundred under way. ElasticMQ ends them after a minute of silence: they are given up before that, because a
-// request that meets the end is one that failed.
+// connections is shared by all services and clients. http.DefaultTransport keeps two connections for each host, and
+// would dial for nearly every request of these tests. ElasticMQ closes idle connections after a minute; the timeout
+// is shorter, because a request that meets the end fails.
 var connections = &http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: 50 * time.Second}
 
-// wire is the way of one service to the server, which can be cut, and refuses what the harness says.
-type wire struct {
+// cuttableTransport is the connection of one service to the server. It can be cut, and refuses requests as the
+// harness says.
+type cuttableTransport struct {
 	h    *harness
 	cut  chan struct{}
 	once sync.Once
 
 	mu sync.Mutex
-	// inHand is the queue URLs by the receipt handles of messages that the service received and did not end. It is nil for a
-	// runner of a DLQ: others wait for the end of its leases, which are short.
-	inHand map[string]string
+	// held has the queue URLs by the receipt handles of messages that the service received and did not finish. It is
+	// nil for a runner of a DLQ, whose short leases others wait for.
+	held map[string]string
 }
 
-func newWire(h *harness) *wire {
-	return &wire{h: h, cut: make(chan struct{}), inHand: map[string]string{}}
+func newCuttableTransport(h *harness) *cuttableTransport {
+	return &cuttableTransport{h: h, cut: make(chan struct{}), held: map[string]string{}}
 }
 
 var errCut = errors.New("the connection is cut")
 
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *cuttableTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-w.cut:
 		return nil, errCut
@@ -240,7 +241,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			w.follow(req, sent, body)
 		}
 		select {
-		case <-w.cut: // nobody reads the answer
+		case <-w.cut: // the answer is not read
 			w.release()
 		default:
 		}
@@ -256,9 +257,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			return a.resp, a.err
 		}
 	case <-w.cut:
-		// A receive goes on, also when the service cancels it because of errCut: the server may still hand out messages, which
-		// release then shows again.
-		if w.inHand == nil || !isReceive(req) {
+		// A receive continues even if the service cancels it because of errCut, because the server may still deliver
+		// messages. release then makes them visible.
+		if w.held == nil || !isReceive(req) {
 			cancel(errCut)
 		}
 		return nil, errCut
@@ -269,9 +270,9 @@ func isReceive(req *http.Request) bool {
 	return strings.HasSuffix(req.Header.Get("X-Amz-Target"), ".ReceiveMessage")
 }
 
-// follow records the receipt handles of a receive, and removes those that a request deleted, gave back, or hid for longer
-// than the visibility timeout.
-func (w *wire) follow(req *http.Request, sent, answer []byte) {
+// follow records the receipt handles of a receive, and removes those of a request that deletes, gives back, or hides
+// messages for longer than the visibility timeout.
+func (w *cuttableTransport) follow(req *http.Request, sent, answer []byte) {
 	type entry struct {
 		Receipt string `json:"ReceiptHandle"`
 		Seconds int    `json:"VisibilityTimeout"`
@@ -285,7 +286,7 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 	action := req.Header.Get("X-Amz-Target")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inHand == nil {
+	if w.held == nil {
 		return
 	}
 	switch {
@@ -295,29 +296,29 @@ func (w *wire) follow(req *http.Request, sent, answer []byte) {
 		}
 		_ = json.Unmarshal(answer, &out)
 		for _, m := range out.Messages {
-			w.inHand[m.Receipt] = in.URL
+			w.held[m.Receipt] = in.URL
 		}
 	case strings.Contains(action, ".DeleteMessage"), strings.Contains(action, ".ChangeMessageVisibility"):
 		for _, e := range append(in.Entries, in.entry) {
 			if e.Seconds == 0 || e.Seconds > int(hidden/time.Second) {
-				delete(w.inHand, e.Receipt)
+				delete(w.held, e.Receipt)
 			}
 		}
 	}
 }
 
-// release ends the visibility timeout of what a killed service has in hand, as time would.
-func (w *wire) release() {
+// release ends the visibility timeout of a killed service's messages, as time would.
+func (w *cuttableTransport) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for receipt, url := range w.inHand {
-		// An error means that the message is deleted or another's.
+	for receipt, url := range w.held {
+		// An error means that the message is deleted or another process has it.
 		_, _ = w.h.api.ChangeMessageVisibility(context.Background(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &url, ReceiptHandle: &receipt})
 	}
-	clear(w.inHand)
+	clear(w.held)
 }
 
-// refuses returns SQS's answer to a request that writes to a place that takes nothing, or a message that is too large.
+// refuses returns SQS's error for a request that writes to a refused place, or a message that is too large.
 func (h *harness) refuses(req *http.Request) (status int, text string) {
 	action := req.Header.Get("X-Amz-Target")
 	sends := strings.HasSuffix(action, ".SendMessageBatch")
@@ -355,7 +356,7 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
@@ -363,7 +364,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},
 		StateKeys: h.keys(),
-		WaitTime:  time.Second, // a receive that is under way at the end is waited for
+		WaitTime:  time.Second, // Close waits for a receive that is under way
 	})
 	if err != nil {
 		return nil, err
@@ -380,13 +381,13 @@ func (h *harness) keys() [][]byte {
 
 type service struct {
 	*sqs.Client
-	wire *wire
+	wire *cuttableTransport
 }
 
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
-// Kill cuts the connections. The server shows at once what the service had in hand, so that no test waits for the
+// Kill cuts the connections. The server makes the service's messages visible at once, so that no test waits for the
 // visibility timeout.
 func (s service) Kill() {
 	s.wire.once.Do(func() {
@@ -395,7 +396,7 @@ func (s service) Kill() {
 	})
 }
 
-// marshaler refuses what the kit says no decoder takes.
+// marshaler refuses the body that the kit defines as undecodable.
 type marshaler struct{ sqs.DefaultMarshaler }
 
 func (m marshaler) Unmarshal(in *types.Message) (*message.Message, error) {
@@ -416,7 +417,7 @@ func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Mes
 	h.write(t, group, msgs)
 }
 
-// encoded is what SQS does not take as it is, as adapters/sqs documents it.
+// encoded has the parts that SQS does not accept, as adapters/sqs documents it.
 type encoded struct {
 	Body     string            `json:"body,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -503,7 +504,7 @@ func legal(s string) bool {
 
 func ascii(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool { return r > '~' }) }
 
-// decode is a message as the kit knows it.
+// decode converts a message for the kit.
 func (h *harness) decode(m *types.Message) adaptertest.Message {
 	var e encoded
 	out := adaptertest.Message{Body: []byte(aws.ToString(m.Body))}
@@ -570,8 +571,7 @@ func (h *harness) seen(msg *message.Message) adaptertest.Message {
 	return h.decode(sqs.MessageFromContext(msg.Context()))
 }
 
-// dead looks at the DLQ: what it receives it gives back. Messages whose receive was not answered come when they are visible
-// again, long before the look has to end.
+// dead reads the DLQ and gives back all messages. Those of a lost answer become visible again in time.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
 	url := h.url(t, h.beside(group, "-dlq"))
@@ -601,7 +601,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 			_ = json.Unmarshal([]byte(aws.ToString(m.MessageAttributes[sqs.StateAttribute].StringValue)), &state)
 			found[*m.MessageId] = dead{h.decode(&m), state.Part, m.ReceiptHandle}
 		}
-		if len(found) == before && len(found) >= n { // only messages that it knows, or none
+		if len(found) == before && len(found) >= n { // only known messages, or none
 			break
 		}
 	}
@@ -621,8 +621,8 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	return msgs
 }
 
-// refuse has the server answer that it is not available: to copies that wait, or, of FIFO queues, to what hides a message
-// for longer, and to copies for the DLQ.
+// refuse makes the server unavailable for copies that wait, or on FIFO queues for longer hiding, and for copies to
+// the DLQ.
 func (h *harness) refuse(_ testing.TB, _, group string, what adaptertest.Place) func() {
 	queue := group
 	if what == adaptertest.DLQ {

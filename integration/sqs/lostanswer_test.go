@@ -30,8 +30,8 @@ func (l *losesAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A look at the DLQ whose answer is lost finds everything all the same: the SDK asks again while the messages of the lost answer
-// are hidden.
+// A scan of the DLQ with a lost answer still finds everything: the SDK repeats the request while the messages of the
+// lost answer are hidden.
 func TestALostAnswerHidesNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
@@ -42,21 +42,21 @@ func TestALostAnswerHidesNoDeadLetter(t *testing.T) {
 	origin, _ := h.origin(t, 0)
 	h.createQueue(t, h.beside(origin, "-dlq"))
 	h.write(t, h.beside(origin, "-dlq"), []adaptertest.Message{{ID: "a", Body: []byte("a")}, {ID: "b", Body: []byte("b")}, {ID: "c", Body: []byte("c")}})
-	for range 2 { // it gives back what it has seen
+	for range 2 { // it gives back what it has read
 		if found := h.dead(t, origin, origin, 3); len(found) != 3 {
 			t.Errorf("%d messages are in the DLQ, want 3", len(found))
 		}
 	}
 }
 
-// A message that the server gives to a receive of a service which is killed meanwhile is visible again at once.
+// A message that the server gives to a receive of a killed service is visible again at once.
 func TestAKilledServiceHidesNothing(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
 	h := harnessOn(endpoint, false)
 	origin, _ := h.origin(t, 0)
 	url := h.url(t, origin)
-	w := newWire(h)
+	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
@@ -69,7 +69,7 @@ func TestAKilledServiceHidesNothing(t *testing.T) {
 		received <- err
 	}()
 	<-sent
-	h.url(t, origin) // so that the server has read what was sent before
+	h.url(t, origin) // so that the server has read the previous request
 	service{nil, w}.Kill()
 	if err := <-received; !errors.Is(err, errCut) {
 		t.Errorf("the receive of the killed service says %v", err)

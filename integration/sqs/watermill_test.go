@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// Watermill's own suite on standard queues, unabridged in make prove, and on FIFO queues with one message group.
+// Watermill's own suite runs on standard queues, unabridged in make prove, and on FIFO queues with one message group.
 // It skips tests of what SQS does not promise: a queue has no consumer groups, a standard queue no order, and no
 // queue delivers exactly once.
 func TestWatermillSuite(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWatermillSuite(t *testing.T) {
 			pubsub := func(t *testing.T, _ string) (message.Publisher, message.Subscriber) {
 				client, err := sqs.Open(context.Background(), sqs.Config{
 					AWS: anyAWS(), Endpoint: endpoint, VisibilityTimeout: visibility(t), WaitTime: time.Second,
-					// Fewer than the 1,000 receives that SQS's own limit allows at most.
+					// Fewer than the 1,000 receives of SQS's own limit.
 					Policy:    redeliver.Policy{MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
 					NackDelay: time.Millisecond, DrainTimeout: 2 * time.Second, // longer than a receive
 					Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
@@ -47,13 +47,13 @@ func TestWatermillSuite(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				return ending{client.Publisher(), end}, endingSubscriber{client.Subscriber(), end}
+				return suffixPublisher{client.Publisher(), end}, suffixSubscriber{client.Subscriber(), end}
 			}
 			tests.TestPubSub(t, tests.Features{
 				ConsumerGroups: false, ExactlyOnceDelivery: false, Persistent: true,
 				GuaranteedOrder: end == ".fifo", GuaranteedOrderWithSingleSubscriber: end == ".fifo",
-				// A FIFO queue is one group here, of which ElasticMQ hands out ten messages at a time: 10,000 of them, and
-				// fifty consumers, kept it busy for minutes.
+				// A FIFO queue is one group here, of which ElasticMQ delivers ten messages at a time. 10,000 of them
+				// and fifty consumers kept it busy for minutes.
 				ForceShort: end == ".fifo" || !brokers.Proving,
 			}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 				return pubsub(t, "")
@@ -62,9 +62,9 @@ func TestWatermillSuite(t *testing.T) {
 	}
 }
 
-// visibility is that of the kit, but for the one test that has 5,000 messages in hand until the last of its fifty subscribers
-// is there. Each heartbeat has ElasticMQ sort all messages of a queue where a receive waits: when it was that late with 12 s,
-// it did nothing else for minutes. That test loses no message that would have to come back.
+// visibility returns the kit's visibility timeout, except for the one test that holds 5,000 messages until its last
+// subscriber starts. Each heartbeat makes ElasticMQ sort all messages of a queue with a waiting receive. With 12 s
+// heartbeats kept it busy for minutes. No message has to come back in that test.
 func visibility(t *testing.T) time.Duration {
 	t.Helper()
 	if strings.Contains(t.Name(), "/TestConcurrentSubscribe/") {
@@ -73,32 +73,31 @@ func visibility(t *testing.T) time.Duration {
 	return hidden
 }
 
-// ending is a publisher for topics that are the beginnings of queues' names: the suite puts more behind those that it is
-// given, and a FIFO queue's must end as it does.
-type ending struct {
+// suffixPublisher appends the FIFO suffix to topics, because the suite appends to the names that it gets.
+type suffixPublisher struct {
 	*sqs.Publisher
 	end string
 }
 
-func (e ending) Publish(topic string, messages ...*message.Message) error {
+func (e suffixPublisher) Publish(topic string, messages ...*message.Message) error {
 	return e.Publisher.Publish(topic+e.end, messages...)
 }
 
-// endingSubscriber is the same for a subscriber.
-type endingSubscriber struct {
+// suffixSubscriber does the same for a subscriber.
+type suffixSubscriber struct {
 	*sqs.Subscriber
 	end string
 }
 
-func (e endingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (e suffixSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return e.Subscriber.Subscribe(ctx, topic+e.end)
 }
 
-func (e endingSubscriber) SubscribeInitialize(topic string) error {
+func (e suffixSubscriber) SubscribeInitialize(topic string) error {
 	return e.Subscriber.SubscribeInitialize(topic + e.end)
 }
 
-// anyAWS is a client's configuration for servers that take any credentials.
+// anyAWS returns a client configuration for servers that accept any credentials.
 func anyAWS() *aws.Config {
 	return &aws.Config{
 		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", "secret", ""),

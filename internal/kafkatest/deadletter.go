@@ -13,15 +13,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DeadLetters opens DLQs of the Kafka at addrs, each over connections of its own.
-// lease is how long a killed runner keeps the next one out.
+// DeadLetters opens DLQs of the Kafka at addrs, each with its own connections. lease is how long a killed runner keeps
+// others out.
 func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 	return func(tb testing.TB, origin, group string) (deadletter.Queue, func()) {
 		tb.Helper()
-		line := newLine(&guard{})
+		dialer := newKillableDialer(&produceGuard{})
 		sc := sarama.NewConfig()
-		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
-		sc.Metadata.Retry.Max, sc.Producer.Retry.Max = 1, 1 // the dead need not wait
+		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, dialer
+		sc.Metadata.Retry.Max, sc.Producer.Retry.Max = 1, 1 // after a kill, do not wait for retries
 		c, err := kafka.Open(context.Background(), kafka.Config{
 			Brokers: addrs, Group: group, Sarama: sc, SendTimeout: 20 * time.Second,
 			Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
@@ -34,6 +34,6 @@ func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		return q, line.cut
+		return q, dialer.cut
 	}
 }

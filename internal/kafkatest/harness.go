@@ -1,5 +1,5 @@
-// Package kafkatest is what tests on a Kafka share, in the process and a real one, from all
-// modules: adapters/kafka as a harness of the conformance kit, and a [Reader].
+// Package kafkatest helps tests of all modules on an in-process Kafka and a real one. It has the harness of the
+// conformance kit for adapters/kafka, and a [Reader].
 package kafkatest
 
 import (
@@ -25,31 +25,31 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Features are what Kafka can do.
+// Features are the optional features that Kafka supports.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 }
 
-// partitions is small: a run of the kit has some hundred topics.
+// Few, because a run of the kit has hundreds of topics.
 const partitions = 2
 
-// session is longer than a machine that runs many tests at once keeps a heartbeat
-// waiting: a member that lives must not be thrown out. Nobody waits for it, see bury.
-const session = 30 * time.Second
+// sessionTimeout is longer than a machine with many tests delays a heartbeat, so that the group does not remove live
+// members. Tests do not wait for it, see killMember.
+const sessionTimeout = 30 * time.Second
 
-// dial is longer than such a machine keeps a broker from an answer that a service wants when it opens. A
-// connection that was cut fails at once.
-const dial = time.Minute
+// dialTimeout is longer than such a machine delays the first answer of a broker. Dialing a cut connection fails at
+// once.
+const dialTimeout = time.Minute
 
-// Refuse makes the broker refuse records for the topics whose names begin so,
-// until restore is called. Where it is nil, who writes them loses its connection.
+// Refuse makes the broker refuse records for topics whose names begin with prefix, until restore is called. If it is
+// nil, writers to such topics lose their connections.
 type Refuse func(prefix string) (restore func())
 
-// New is the harness for the Kafka at addrs. It must not outlive tb.
+// New returns the harness for the Kafka at addrs. It must not outlive tb.
 func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}}
+	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	if refuse == nil {
 		refuse = k.guard.refuse
 	}
@@ -68,15 +68,15 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 			if what == adaptertest.DLQ {
 				return refuse(origin + "." + group + ".dlq")
 			}
-			return refuse(origin + "." + group + ".retry") // and the levels behind it
+			return refuse(origin + "." + group + ".retry") // and for the levels
 		},
 	}
 }
 
 type harness struct {
 	addrs  []string
-	guard  *guard
-	client *kgo.Client // knows nothing of redeliver
+	guard  *produceGuard
+	client *kgo.Client // without redeliver
 	admin  *kadm.Client
 }
 
@@ -99,17 +99,17 @@ func (k *harness) origin(tb testing.TB, n int) (string, []string) {
 }
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	line := newLine(k.guard)
+	dialer := newKillableDialer(k.guard)
 	config := k.config(cfg)
-	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, through(line)
+	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, clientConfig(dialer)
 	c, err := kafka.Open(context.Background(), config)
 	if err != nil {
 		return nil, err
 	}
-	return service{c, func() { k.bury(cfg.Group, line) }}, nil
+	return service{c, func() { k.killMember(cfg.Group, dialer) }}, nil
 }
 
-// config is what a service has of the kit's configuration in any form.
+// config returns the part of the kit's configuration that all forms of a service share.
 func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 	return kafka.Config{
 		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
@@ -117,21 +117,21 @@ func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 	}
 }
 
-// through is a client that reaches the broker by a line.
-func through(line *line) *sarama.Config {
+// clientConfig returns a configuration with the dialer's connections.
+func clientConfig(dialer *killableDialer) *sarama.Config {
 	sc := sarama.NewConfig()
-	sc.ClientID = line.name
+	sc.ClientID = dialer.name
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, 500*time.Millisecond
-	sc.Net.DialTimeout = dial
-	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = sessionTimeout, 500*time.Millisecond
+	sc.Net.DialTimeout = dialTimeout
+	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, dialer
 	return sc
 }
 
 func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	line := newLine(k.guard)
+	dialer := newKillableDialer(k.guard)
 	return func(ctx context.Context) error {
-		client, err := sarama.NewClient(k.addrs, through(line))
+		client, err := sarama.NewClient(k.addrs, clientConfig(dialer))
 		if err != nil {
 			return err
 		}
@@ -139,10 +139,10 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.Ba
 		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
-	}, func() { k.bury(cfg.Group, line) }
+	}, func() { k.killMember(cfg.Group, dialer) }
 }
 
-// marshaler refuses what the kit says no decoder takes.
+// marshaler refuses the kit's undecodable messages.
 type marshaler struct{ kafka.DefaultMarshaler }
 
 func (m marshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
@@ -152,19 +152,18 @@ func (m marshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, err
 	return m.DefaultMarshaler.Unmarshal(rec)
 }
 
-// oversized lowers the limit of our topics whose names continue so, and returns a message
-// that is larger and cannot be compressed.
+// oversized lowers the limit of our topics with these suffixes, and returns a larger message that cannot be compressed.
 func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, group string) adaptertest.Message {
 	return func(tb testing.TB, origin, group string) adaptertest.Message {
 		tb.Helper()
 		const setting, small = "max.message.bytes", "65536"
-		// Not kadm's ListTopics: it may answer as of 5 s ago, when the subscriber had not made all topics.
-		there, err := kmsg.NewPtrMetadataRequest().RequestWith(tb.Context(), k.client)
+		// kadm's ListTopics may return an answer of 5 s ago, from before the subscriber created all topics.
+		metadata, err := kmsg.NewPtrMetadataRequest().RequestWith(tb.Context(), k.client)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		var topics []string
-		for _, t := range there.Topics {
+		for _, t := range metadata.Topics {
 			ours := func(s string) bool { return strings.HasPrefix(*t.Topic, origin+"."+group+"."+s) }
 			if slices.ContainsFunc(suffixes, ours) {
 				topics = append(topics, *t.Topic)
@@ -192,7 +191,7 @@ type service struct {
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
-// Kill cuts all connections, and the broker need not wait until it misses the member.
+// Kill cuts all connections, and removes the member from its group.
 func (s service) Kill() { s.kill() }
 
 func (k *harness) put(tb testing.TB, origin string, msgs ...adaptertest.Message) {
@@ -238,7 +237,7 @@ func record(m adaptertest.Message) *kgo.Record {
 	return rec
 }
 
-// dead reads the DLQ from its start, again and again.
+// dead reads the DLQ until it has n messages.
 func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	dlq, err := NewReader(k.addrs, origin+"."+group+".dlq")
@@ -251,7 +250,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := dlq.ToEnd(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
+		err := dlq.ReadToEnd(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
 		if err != nil && ctx.Err() == nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			tb.Fatal(err)
 		}
@@ -266,8 +265,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 	}
 }
 
-// unpack parts a dead letter's headers: redeliver's begin at the last
-// redeliver-attempt.
+// unpack separates a dead letter's headers: redeliver's begin at the last redeliver-attempt.
 func unpack(rec *kgo.Record) adaptertest.Message {
 	m := adaptertest.Message{Key: rec.Key, Body: rec.Value}
 	begin := len(rec.Headers)

@@ -7,13 +7,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// KillableConfig is a configuration of a client, for a member of group, whose connections kill cuts
-// for good: as the broker sees it, its process is dead.
+// KillableConfig returns a client's configuration for a member of group. kill cuts its connections for good: for the
+// broker, its process is dead.
 func KillableConfig(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
 	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}}
+	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
-	line := newLine(k.guard)
-	return through(line), func() { k.bury(group, line) }
+	dialer := newKillableDialer(k.guard)
+	return clientConfig(dialer), func() { k.killMember(group, dialer) }
 }

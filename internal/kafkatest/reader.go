@@ -10,40 +10,37 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Reader reads topics as who reads only committed records sees them, with a client that is
-// not the adapter's. Marks of transactions and what was aborted have offsets, too: they
-// count where an end is reached, and are handed to nobody. It is one goroutine's.
+// Reader reads the committed records of topics with a client other than the adapter's. Markers of transactions and
+// aborted records count for the end, because they have offsets, but handlers do not get them. Use it from one
+// goroutine.
 type Reader struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	topics []string
-	next   kadm.Offsets // behind the last that was seen
-	failed error        // of the last fetch that did; it is tried again
+	next   kadm.Offsets // behind the last record, marker or aborted record
+	failed error        // error of the last failed fetch, which is tried again
 }
 
-// NewReader makes a reader of topics from their start, which may come later than it. It is
-// to be closed.
+// NewReader makes a reader of topics from their start. The topics may be created later. Close the reader after use.
 func NewReader(addrs []string, topics ...string) (*Reader, error) {
 	client, err := kgo.NewClient(kgo.ConsumeTopics(topics...), kgo.SeedBrokers(addrs...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.MetadataMinAge(100*time.Millisecond)) // so often it looks for a topic that is not there yet
+		kgo.MetadataMinAge(100*time.Millisecond)) // how often it looks for a missing topic
 	if err != nil {
 		return nil, err
 	}
 	return &Reader{client: client, admin: kadm.NewClient(client), topics: topics, next: make(kadm.Offsets)}, nil
 }
 
-// Close ends it.
 func (r *Reader) Close() { r.client.Close() }
 
-// Poll waits until something comes and hands it on. An error says that ctx has ended, and
-// what went wrong until then.
-func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
+// Poll waits for records and handles them. It returns an error when ctx ends, with the last error before that.
+func (r *Reader) Poll(ctx context.Context, handle func(*kgo.Record)) error {
 	fetches := r.client.PollFetches(ctx)
 	fetches.EachRecord(func(rec *kgo.Record) {
 		r.next.AddOffset(rec.Topic, rec.Partition, rec.Offset+1, -1)
 		if !rec.Attrs.IsControl() {
-			take(rec)
+			handle(rec)
 		}
 	})
 	if err := ctx.Err(); err != nil {
@@ -55,9 +52,8 @@ func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
 	return nil
 }
 
-// ToEnd hands on what has come since the last time, up to all that is written now. It waits for the end of open
-// transactions.
-func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
+// ReadToEnd handles new records up to the present end of the topics. It waits for the end of open transactions.
+func (r *Reader) ReadToEnd(ctx context.Context, handle func(*kgo.Record)) error {
 	ends, err := r.admin.ListEndOffsets(ctx, r.topics...)
 	if err = errors.Join(err, ends.Error()); err != nil {
 		return fmt.Errorf("asking for the end of %v: %w", r.topics, err)
@@ -67,7 +63,7 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 		return fmt.Errorf("asking for the start of %v: %w", r.topics, err)
 	}
 	upTo := ends.Offsets()
-	upTo.KeepFunc(func(end kadm.Offset) bool { // all of it may have been deleted
+	upTo.KeepFunc(func(end kadm.Offset) bool { // all of it may be deleted
 		start, _ := starts.Lookup(end.Topic, end.Partition)
 		return start.Offset < end.At
 	})
@@ -78,7 +74,7 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 				if next.At >= end.At {
 					break
 				}
-				if err := r.Poll(ctx, take); err != nil {
+				if err := r.Poll(ctx, handle); err != nil {
 					return fmt.Errorf("%s/%d was read up to %d of %d: %w", topic, partition, next.At, end.At, err)
 				}
 			}
@@ -87,18 +83,18 @@ func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
 	return nil
 }
 
-// Read hands on all that is in topics now, as [Reader.ToEnd] does.
-func Read(ctx context.Context, addrs []string, take func(*kgo.Record), topics ...string) error {
+// Read handles all present records of topics, as [Reader.ReadToEnd] does.
+func Read(ctx context.Context, addrs []string, handle func(*kgo.Record), topics ...string) error {
 	r, err := NewReader(addrs, topics...)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return r.ToEnd(ctx, take)
+	return r.ReadToEnd(ctx, handle)
 }
 
-// First returns the beginning of a topic as soon as it has n records, or more.
-func First(ctx context.Context, addrs []string, topic string, n int) ([]*kgo.Record, error) {
+// ReadFirst returns the beginning of a topic as soon as it has at least n records.
+func ReadFirst(ctx context.Context, addrs []string, topic string, n int) ([]*kgo.Record, error) {
 	r, err := NewReader(addrs, topic)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// log is a topic of one partition, which a plain producer and a transactional one write.
-type log struct {
+// topicLog is a topic of one partition with a plain and a transactional producer.
+type topicLog struct {
 	*testing.T
 	cluster   *kfake.Cluster
 	plain, tx *kgo.Client
@@ -26,7 +26,7 @@ type log struct {
 
 const topic = "orders"
 
-func newLog(t *testing.T) *log {
+func newLog(t *testing.T) *topicLog {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
 	if err != nil {
@@ -35,13 +35,13 @@ func newLog(t *testing.T) *log {
 	t.Cleanup(cluster.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	l := &log{T: t, cluster: cluster, ctx: ctx}
+	l := &topicLog{T: t, cluster: cluster, ctx: ctx}
 	l.plain = l.client()
 	l.tx = l.client(kgo.TransactionalID("tx"))
 	return l
 }
 
-func (l *log) client(opts ...kgo.Opt) *kgo.Client {
+func (l *topicLog) client(opts ...kgo.Opt) *kgo.Client {
 	l.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(l.cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)}, opts...)...)
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *log) client(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-func (l *log) write(by *kgo.Client, values ...string) {
+func (l *topicLog) write(by *kgo.Client, values ...string) {
 	l.Helper()
 	for _, v := range values {
 		if err := by.ProduceSync(l.ctx, kgo.StringRecord(v)).FirstErr(); err != nil {
@@ -60,7 +60,7 @@ func (l *log) write(by *kgo.Client, values ...string) {
 	}
 }
 
-func (l *log) begin(values ...string) {
+func (l *topicLog) begin(values ...string) {
 	l.Helper()
 	if err := l.tx.BeginTransaction(); err != nil {
 		l.Fatal(err)
@@ -68,14 +68,14 @@ func (l *log) begin(values ...string) {
 	l.write(l.tx, values...)
 }
 
-func (l *log) end(how kgo.TransactionEndTry) {
+func (l *topicLog) end(how kgo.TransactionEndTry) {
 	l.Helper()
 	if err := l.tx.EndTransaction(l.ctx, how); err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l *log) reader() *kafkatest.Reader {
+func (l *topicLog) reader() *kafkatest.Reader {
 	l.Helper()
 	r, err := kafkatest.NewReader(l.cluster.ListenAddrs(), topic)
 	if err != nil {
@@ -85,18 +85,18 @@ func (l *log) reader() *kafkatest.Reader {
 	return r
 }
 
-func (l *log) take(rec *kgo.Record) { l.read = append(l.read, string(rec.Value)) }
+func (l *topicLog) take(rec *kgo.Record) { l.read = append(l.read, string(rec.Value)) }
 
-func (l *log) want(err error, values ...string) {
+func (l *topicLog) want(err error, values ...string) {
 	l.Helper()
 	if err != nil || !slices.Equal(l.read, values) {
-		l.Fatalf("read were %q, want %q: %v", l.read, values, err)
+		l.Fatalf("read %q, want %q: %v", l.read, values, err)
 	}
 	l.read = nil
 }
 
-// Aborted records and transaction markers count for the end and are handed to nobody.
-func TestAReaderReachesTheEndOfWhatWasCommitted(t *testing.T) {
+// Aborted records and markers of transactions count for the end, but are not handled.
+func TestAReaderReachesTheLastCommittedRecord(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	l.write(l.plain, "a")
@@ -105,21 +105,21 @@ func TestAReaderReachesTheEndOfWhatWasCommitted(t *testing.T) {
 	l.begin("not")
 	l.end(kgo.TryAbort)
 	r := l.reader()
-	l.want(r.ToEnd(l.ctx, l.take), "a", "b")
-	l.want(r.ToEnd(l.ctx, l.take))
+	l.want(r.ReadToEnd(l.ctx, l.take), "a", "b")
+	l.want(r.ReadToEnd(l.ctx, l.take))
 	l.write(l.plain, "c")
-	l.want(r.ToEnd(l.ctx, l.take), "c")
+	l.want(r.ReadToEnd(l.ctx, l.take), "c")
 }
 
-// The end of what is written is behind a transaction that is open.
-func TestAReaderWaitsForATransactionThatIsOpen(t *testing.T) {
+// The end is behind an open transaction.
+func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	l.write(l.plain, "a")
 	l.begin("b")
 	l.write(l.plain, "c")
 	r := l.reader()
-	// The end is known when the start is asked for, too.
+	// When the start is asked for, the end is known.
 	var asked atomic.Int32
 	known := make(chan struct{})
 	l.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -130,14 +130,14 @@ func TestAReaderWaitsForATransactionThatIsOpen(t *testing.T) {
 		return nil, nil, false
 	})
 	read := make(chan error, 1)
-	go func() { read <- r.ToEnd(l.ctx, l.take) }()
+	go func() { read <- r.ReadToEnd(l.ctx, l.take) }()
 	<-known
 	l.end(kgo.TryCommit)
 	l.want(<-read, "a", "b", "c")
 }
 
-// All of a topic may have been deleted: there is nothing to wait for.
-func TestAReaderPassesWhatWasDeleted(t *testing.T) {
+// If all of a topic is deleted, there is nothing to wait for.
+func TestAReaderSkipsDeletedRecords(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	l.write(l.plain, "a", "b")
@@ -150,13 +150,13 @@ func TestAReaderPassesWhatWasDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := l.reader()
-	l.want(r.ToEnd(l.ctx, l.take))
+	l.want(r.ReadToEnd(l.ctx, l.take))
 	l.write(l.plain, "c")
-	l.want(r.ToEnd(l.ctx, l.take), "c")
+	l.want(r.ReadToEnd(l.ctx, l.take), "c")
 }
 
-// A reader may be there before its topic.
-func TestAReaderFindsATopicThatComesLater(t *testing.T) {
+// A reader may begin before its topic exists.
+func TestAReaderFindsATopicCreatedLater(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	looked := make(chan struct{})
@@ -174,7 +174,7 @@ func TestAReaderFindsATopicThatComesLater(t *testing.T) {
 	var recs []*kgo.Record
 	go func() {
 		var err error
-		recs, err = kafkatest.First(l.ctx, l.cluster.ListenAddrs(), "later", 2)
+		recs, err = kafkatest.ReadFirst(l.ctx, l.cluster.ListenAddrs(), "later", 2)
 		read <- err
 	}()
 	<-looked

@@ -14,11 +14,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/adaptertest"
 )
 
-// MakeTopic creates a topic, whose name nobody else takes, and returns when it can be used. On a
-// machine that stands still for seconds the broker says that it had no time, and makes it all the same.
+// MakeTopic creates a topic with a unique name, and returns when it can be used. On a slow machine the broker may
+// report a timeout and still create it.
 func MakeTopic(tb testing.TB, adm *kadm.Client, partitions int32, configs map[string]*string, topic string) {
 	tb.Helper()
-	err := until(tb.Context(), func(ctx context.Context) (bool, error) {
+	err := retryUntil(tb.Context(), func(ctx context.Context) (bool, error) {
 		_, err := adm.CreateTopic(ctx, partitions, -1, configs, topic)
 		if errors.Is(err, kerr.TopicAlreadyExists) {
 			err = nil
@@ -28,30 +28,30 @@ func MakeTopic(tb testing.TB, adm *kadm.Client, partitions int32, configs map[st
 	if err != nil {
 		tb.Fatalf("creating topic %s: %v", topic, err)
 	}
-	if err := Listed(tb.Context(), adm, topic); err != nil {
+	if err := AwaitTopics(tb.Context(), adm, topic); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// Listed waits until topics that the controller has created can be used: on a machine that runs many tests at
-// once the broker lists them seconds later, and leads them later still. A subscription gets the error meanwhile
-// that there is no such topic.
-func Listed(ctx context.Context, adm *kadm.Client, topics ...string) error {
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+// AwaitTopics waits until new topics can be used. On a machine with many tests the brokers list them, and elect their
+// leaders, seconds after the controller has created them. Meanwhile a subscription fails because the topic does not
+// exist.
+func AwaitTopics(ctx context.Context, adm *kadm.Client, topics ...string) error {
+	err := retryUntil(ctx, func(ctx context.Context) (bool, error) {
 		ends, err := adm.ListEndOffsets(ctx, topics...)
 		err = errors.Join(err, ends.Error())
 		return err == nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("topics %q were created, and cannot be used: %w", topics, err)
+		return fmt.Errorf("topics %q were created but cannot be used: %w", topics, err)
 	}
 	return nil
 }
 
-// DropTopic deletes a topic, which may have gone already: a broker lists for a while what is gone.
+// DropTopic deletes a topic, which may be deleted already: a broker lists it for a while.
 func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	tb.Helper()
-	err := until(context.Background(), func(ctx context.Context) (bool, error) { // the test's has ended
+	err := retryUntil(context.Background(), func(ctx context.Context) (bool, error) { // the test's has ended
 		_, err := adm.DeleteTopic(ctx, topic)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			err = nil
@@ -63,8 +63,8 @@ func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	}
 }
 
-// until asks again until it is done, within the kit's time, and returns the last error.
-func until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
+// retryUntil calls ask until it is done or the kit's timeout is over, and returns the last error.
+func retryUntil(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, adaptertest.Timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -82,10 +82,10 @@ func until(ctx context.Context, ask func(context.Context) (done bool, err error)
 	}
 }
 
-// AwaitSetting waits until the broker reports a setting of topics that was altered.
+// AwaitSetting waits until the broker reports an altered setting of topics.
 func AwaitSetting(tb testing.TB, adm *kadm.Client, setting, value string, topics ...string) {
 	tb.Helper()
-	err := until(tb.Context(), func(ctx context.Context) (bool, error) {
+	err := retryUntil(tb.Context(), func(ctx context.Context) (bool, error) {
 		all, err := adm.DescribeTopicConfigs(ctx, topics...)
 		for _, topic := range all {
 			set := slices.ContainsFunc(topic.Configs, func(c kadm.Config) bool { return c.Key == setting && c.MaybeValue() == value })

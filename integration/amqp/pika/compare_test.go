@@ -15,18 +15,17 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// sight is what a handler saw at one attempt.
-type sight struct {
+// observation is what a handler saw at one attempt.
+type observation struct {
 	wire
 	id, uuid string
 	attempt  int
 }
 
-// sights takes what the handler saw of n messages, by attempt of each; key tells
-// messages apart.
-func (b *bench) sights(messages, attempts int, key func(wire) string) map[string][]sight {
+// observations returns what the handler saw of n messages, for each attempt. key identifies messages.
+func (b *fixture) observations(messages, attempts int, key func(wire) string) map[string][]observation {
 	b.Helper()
-	found := make(map[string][]sight)
+	found := make(map[string][]observation)
 	for _, m := range b.peer.Take(b.T, b.queue+".seen", messages*attempts) {
 		s := seen(b.T, m)
 		k := key(s.wire)
@@ -42,15 +41,15 @@ func (b *bench) sights(messages, attempts int, key func(wire) string) map[string
 	return found
 }
 
-func seen(t *testing.T, m wire) sight {
+func seen(t *testing.T, m wire) observation {
 	t.Helper()
-	s := sight{wire: wire{Props: m.Props, Headers: headers{}, Body: m.Body}}
+	s := observation{wire: wire{Props: m.Props, Headers: headers{}, Body: m.Body}}
 	for name, v := range m.Headers {
 		switch rest, ours := strings.CutPrefix(name, "seen-"); {
 		case !ours:
 			s.Headers[name] = v
 		case rest == "attempt":
-			s.attempt, _ = strconv.Atoi(v.text()) // 0 is no attempt, and is noticed
+			s.attempt, _ = strconv.Atoi(v.text()) // 0 is not an attempt, and fails the test
 		case rest == "id":
 			s.id = v.text()
 		case rest == "uuid":
@@ -72,11 +71,11 @@ func seen(t *testing.T, m wire) sight {
 	return s
 }
 
-// byBody tells messages apart whose bodies differ.
+// byBody identifies messages by their bodies.
 func byBody(m wire) string { return string(m.Body) }
 
-// letters takes n dead letters.
-func (b *bench) letters(n int, key func(wire) string) map[string]wire {
+// deadLetters gets n dead letters.
+func (b *fixture) deadLetters(n int, key func(wire) string) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
 	for _, m := range b.peer.Take(b.T, b.queue+".dlq", n) {
@@ -85,21 +84,21 @@ func (b *bench) letters(n int, key func(wire) string) map[string]wire {
 	return found
 }
 
-// same compares all that is on the wire.
-func same(t *testing.T, what string, got, want wire) {
+// wantSame compares everything on the wire.
+func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Exchange != want.Exchange || got.Key != want.Key {
 		t.Errorf("%s is of exchange %q and routing key %q, want %q and %q", what, got.Exchange, got.Key, want.Exchange, want.Key)
 	}
-	differ(t, what, got.Props, want.Props)
-	differ(t, what, got.Headers, want.Headers)
+	reportDifferences(t, what, got.Props, want.Props)
+	reportDifferences(t, what, got.Headers, want.Headers)
 	if !bytes.Equal(got.Body, want.Body) {
 		t.Errorf("%s has a body of %d bytes, %.40q, want %d bytes, %.40q", what, len(got.Body), got.Body, len(want.Body), want.Body)
 	}
 }
 
-// differ reports entries that are not the same.
-func differ[M ~map[string]V, V any](t *testing.T, what string, got, want M) {
+// reportDifferences reports entries that differ.
+func reportDifferences[M ~map[string]V, V any](t *testing.T, what string, got, want M) {
 	t.Helper()
 	show := func(m M, name string) string {
 		v, ok := m[name]
@@ -124,8 +123,8 @@ func differ[M ~map[string]V, V any](t *testing.T, what string, got, want M) {
 	}
 }
 
-// buried is what the DLQ must have of a message, but for redeliver's state.
-func (b *bench) buried(m wire) wire {
+// wantDeadLetter returns the expected dead letter of a message, without redeliver's state.
+func (b *fixture) wantDeadLetter(m wire) wire {
 	w := wire{Key: b.queue + ".dlq", Props: maps.Clone(m.Props), Headers: headers{}, Body: m.Body}
 	if w.Props == nil {
 		w.Props = props{}
@@ -160,8 +159,7 @@ func (b *bench) buried(m wire) wire {
 	return w
 }
 
-// state takes redeliver's own headers, but for what stands for the original's,
-// off a dead letter.
+// state removes redeliver's own headers from a dead letter, except those that replace the original's.
 func state(m *wire) map[string]string {
 	ours := make(map[string]string)
 	for name, v := range m.Headers {

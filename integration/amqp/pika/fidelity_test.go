@@ -20,8 +20,7 @@ import (
 
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// kinds has a header of every kind of value that AMQP and RabbitMQ know, with
-// its bounds.
+// kinds has a header of every type of AMQP and RabbitMQ, with its limits.
 func kinds() headers {
 	h := headers{
 		"true": raw("t", 1), "false": raw("t", 0), "null": raw("V"),
@@ -50,9 +49,9 @@ func kinds() headers {
 	return h
 }
 
-// The handler sees at every attempt, and pika reads in the DLQ, what pika published.
+// The handler at every attempt, and pika in the DLQ, see what pika published.
 func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		names := map[string]string{}
 		for _, kind := range []string{amqp091.ExchangeTopic, amqp091.ExchangeFanout, amqp091.ExchangeDirect, amqp091.ExchangeHeaders} {
@@ -100,20 +99,19 @@ func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 		}
 		b.peer.put(t, msgs...)
 		b.unchanged(msgs)
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// unchanged compares messages with what the handler saw at each of three
-// attempts and with what is in the DLQ.
-func (b *bench) unchanged(msgs []wire) (map[string][]sight, map[string]map[string]string) {
+// unchanged compares messages with what the handler saw at each of three attempts and with the DLQ.
+func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]map[string]string) {
 	b.Helper()
-	sights, dead := b.sights(len(msgs), 3, byBody), b.letters(len(msgs), byBody)
+	sights, dead := b.observations(len(msgs), 3, byBody), b.deadLetters(len(msgs), byBody)
 	states := make(map[string]map[string]string)
 	for _, m := range msgs {
 		name := limits.Cut(string(m.Body), 40)
 		for _, s := range sights[string(m.Body)] {
-			same(b.T, name+", as the handler saw it", s.wire, m)
+			wantSame(b.T, name+", as the handler saw it", s.wire, m)
 		}
 		letter, ok := dead[string(m.Body)]
 		if !ok {
@@ -121,7 +119,7 @@ func (b *bench) unchanged(msgs []wire) (map[string][]sight, map[string]map[strin
 			continue
 		}
 		ours := state(&letter)
-		same(b.T, name+", in the DLQ", letter, b.buried(m))
+		wantSame(b.T, name+", in the DLQ", letter, b.wantDeadLetter(m))
 		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderError] != fidelity.ErrDeclined.Error() {
 			b.Errorf("%q is in the DLQ with %q", name, ours)
 		}
@@ -133,9 +131,9 @@ func (b *bench) unchanged(msgs []wire) (map[string][]sight, map[string]map[strin
 	return sights, states
 }
 
-// The values that users of pika give it.
+// Values as users of pika write them.
 func TestPythonsOwnValuesAreKept(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("python"), Props: props{"delivery_mode": 2}, Headers: headers{
 			"text": {Py: `"grüße"`}, "bytes": {Py: `b"\x00\xff"`}, "true": {Py: "True"}, "int": {Py: "-5"}, "long": {Py: "1 << 40"},
@@ -150,14 +148,14 @@ func TestPythonsOwnValuesAreKept(t *testing.T) {
 				raw("I", 0, 0, 0, 1), text("a"), raw("V"), table(map[string]value{"b": array(raw("t", 1))}))}),
 		}
 		b.unchanged([]wire{m})
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// Differences that the client library does not show are not kept: an empty text from none, 0 from none, and the
+// Differences that the client library does not show are not kept: an empty text and none, 0 and none, and the
 // reserved property.
 func TestWhatIsNotKept(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("empty"), Headers: headers{}, Props: props{
 			"content_type": "", "message_id": "", "priority": 0, "cluster_id": "reserved", "delivery_mode": 2,
@@ -165,14 +163,14 @@ func TestWhatIsNotKept(t *testing.T) {
 		b.peer.put(t, m)
 		m.Props = props{"delivery_mode": 2}
 		b.unchanged([]wire{m})
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// The id is Watermill's, or the message id, or a hash; it is the same at every
-// attempt and in the DLQ, and the user's header stays what it was.
+// The id is Watermill's, the message id, or a hash. It is the same at every attempt and in the DLQ, and the user's
+// header is unchanged.
 func TestIDs(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		long := strings.Repeat("i", 255)
 		wants := map[string]string{"uuid": "u-1", "id": "m-2", "both": "u-3", "no text": "m-4", "empty": "m-5", "long": long}
@@ -199,13 +197,13 @@ func TestIDs(t *testing.T) {
 				}
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
 // A derived id is the same for a process that gets the message again.
 func TestADerivedIDIsTheSameForARedelivery(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		begun := make(chan struct{})
 		b.handler = blocked(begun)
 		stop := b.start(b.config(policy))

@@ -1,7 +1,7 @@
 //go:build prove
 
-// Package pika_test compares, with an independent client, what was published
-// with what the handler sees at every attempt and what is in the DLQ.
+// Package pika_test uses an independent client to compare what was published with what the handler sees at every
+// attempt and what is in the DLQ.
 package pika_test
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// value is a header's value on the wire: its kind, and its bytes.
+// value is a header's value on the wire: its type and its bytes.
 type value struct {
 	Kind  string           `json:"k,omitempty"`
 	Bytes string           `json:"v,omitempty"` // as hex digits
 	Table map[string]value `json:"t,omitempty"`
 	Array []value          `json:"a,omitempty"`
-	Py    string           `json:"py,omitempty"` // as pika's users write it
+	Py    string           `json:"py,omitempty"` // as users of pika write it
 }
 
 func raw(kind string, b ...byte) value { return value{Kind: kind, Bytes: hex.EncodeToString(b)} }
@@ -50,7 +50,7 @@ type wire struct {
 // peer is a pika client.
 type peer struct{ *fidelity.Peer[wire] }
 
-// newPeer starts pika. Debian's package is found beside another python too.
+// newPeer starts pika. It finds Debian's package from another python too.
 func newPeer(t *testing.T, url string) *peer {
 	t.Helper()
 	var why error
@@ -70,7 +70,7 @@ type publishing struct {
 	wire
 }
 
-// put publishes and waits until the broker has it.
+// put publishes and waits for the confirms.
 func (p *peer) put(t *testing.T, msgs ...wire) {
 	t.Helper()
 	for _, m := range msgs {

@@ -15,9 +15,9 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// An impossible publish is refused; the connection, with all that is under way on it, stays.
+// An impossible publish is refused, and the connection stays.
 func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		got := make(chan string, 10)
 		b.blind = true
 		b.handler = func(msg *message.Message) error {
@@ -48,11 +48,11 @@ func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 		if id := <-got; id != "largest" {
 			t.Errorf("got %s", id)
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// copying marshals messages as their publisher would for the broker alone.
+// copying marshals messages with CC and BCC.
 type copying struct {
 	amqp.DefaultMarshaler
 	headers amqp091.Table
@@ -68,7 +68,7 @@ func (c copying) Marshal(topic string, msg *message.Message) (amqp091.Publishing
 
 // A delayed publish sends its copies when it is due, and only then.
 func TestCopiesOfADelayedPublish(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.handler = func(*message.Message) error { return nil }
 		b.declare(b.queue+".cc", nil)
 		b.declare(b.queue+".bcc", nil)
@@ -81,8 +81,8 @@ func TestCopiesOfADelayedPublish(t *testing.T) {
 		if err := b.client.Publisher().Publish(b.queue, msg); err != nil {
 			t.Fatal(err)
 		}
-		b.holds(b.queue+".cc", 0)
-		b.holds(b.queue+".bcc", 0)
+		b.wantMessages(b.queue+".cc", 0)
+		b.wantMessages(b.queue+".bcc", 0)
 		for _, queue := range []string{b.queue + ".cc", b.queue + ".bcc", b.queue + ".seen"} {
 			got := b.peer.Take(t, queue, 1)[0]
 			if waited := time.Since(begin); waited < 700*time.Millisecond {
@@ -92,16 +92,15 @@ func TestCopiesOfADelayedPublish(t *testing.T) {
 				t.Errorf("%s has %q", queue, got.Body)
 			}
 		}
-		b.holds(b.queue+".cc", 0)
-		b.holds(b.queue+".bcc", 0)
-		b.calm()
+		b.wantMessages(b.queue+".cc", 0)
+		b.wantMessages(b.queue+".bcc", 0)
+		b.checkNoFaults()
 	})
 }
 
-// Another user's id would be refused when the message is due, again and again.
-// It is refused when it is published.
+// Another user's id would be refused repeatedly when the message is due. So it is refused when it is published.
 func TestADelayedPublishOfAnotherUser(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		cfg := b.config(policy)
 		cfg.Marshaler = copying{userID: "somebody"}
 		b.start(cfg)

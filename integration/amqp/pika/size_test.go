@@ -20,14 +20,13 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// frame is RabbitMQ's frame_max, and most what is left for a content header.
+// frame is RabbitMQ's frame_max, and most what remains for a content header.
 const (
 	frame = 128 << 10
 	most  = frame - 8
 )
 
-// filled is a persistent message with one more header, so long that the content
-// header has size bytes.
+// filled returns a persistent message whose content header has size bytes.
 func filled(queue, id string, size int, others headers) wire {
 	m := wire{Key: queue, Body: []byte(id), Props: props{"delivery_mode": 2, "message_id": id}, Headers: headers{}}
 	maps.Copy(m.Headers, others)
@@ -47,11 +46,10 @@ func filled(queue, id string, size int, others headers) wire {
 	return m
 }
 
-// Headers near the size of a frame never cost a connection, which would be that
-// of everything under way: ours are shortened, and what leaves no room for them
-// goes to the DLQ with all that it had.
+// Headers near the size of a frame never cost a connection. Redeliver's headers are shortened, and a message without
+// room for them goes to the DLQ with all its own.
 func TestHeadersNearTheFrame(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		var mu sync.Mutex
 		runs := make(map[string]int)
 		b.blind = true
@@ -73,13 +71,13 @@ func TestHeadersNearTheFrame(t *testing.T) {
 		}
 		msgs["all"] = filled(b.queue, "all", most, headers{"CC": array(text(b.queue + ".cc")), "redeliver-id": text("theirs"), "redeliver-amqp-cc": text("x")})
 		b.peer.put(t, msgs["all"])
-		letters := b.letters(len(msgs), byBody)
+		letters := b.deadLetters(len(msgs), byBody)
 		retried, told := 0, 0 // the largest of each
 		for _, id := range slices.Sorted(maps.Keys(letters)) {
 			letter := letters[id]
 			ours := state(&letter)
 			restored(&letter)
-			differ(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
+			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
 			if reason, n := ours[redeliver.HeaderReason], runs[id]; strings.HasPrefix(id, "after") {
 				if n != 3 || reason != "exhausted" || len(ours[redeliver.HeaderError]) != limits.MaxErrorText {
 					t.Errorf("%s ran %d times and is in the DLQ with %v", id, n, ours)
@@ -97,14 +95,14 @@ func TestHeadersNearTheFrame(t *testing.T) {
 				t.Errorf("headers of %s bytes ran %d times, want %d", id, runs[id], want)
 			}
 		}
-		b.holds(b.queue+".cc", 1)
-		b.calm()
+		b.wantMessages(b.queue+".cc", 1)
+		b.checkNoFaults()
 	})
 }
 
-// size reads back how large a message was made.
+// size returns the size in a message's id.
 func size(id string) int {
-	n, _ := strconv.Atoi(id) // of those that have another id, 0
+	n, _ := strconv.Atoi(id) // 0 for other ids
 	return n
 }
 
@@ -125,10 +123,10 @@ func restored(letter *wire) {
 	}
 }
 
-// A dead letter can be looked at and put back: what the broker adds then fits
-// too, as long as the message's own headers leave 64 bytes of the frame.
+// A dead letter can be read and returned: the broker's additions fit too, if the message's own headers leave 64 bytes
+// of the frame.
 func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
 		b.start(b.config(policy))
 		n := 0
@@ -150,15 +148,14 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// The client library ends the connection over more than 8192 fields of a table, or tables more than 32 deep. A
-// message that it can read must stay readable with our headers beside it, and with the user's redeliver- headers
-// in a table.
+// The client library closes the connection over more than 8192 fields of a table, or tables more than 32 deep. A
+// readable message must stay readable with redeliver's headers, and with the user's redeliver- headers in a table.
 func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
 		b.start(b.config(policy))
 		many := func(n int) headers {
@@ -185,14 +182,14 @@ func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 		for id, h := range msgs {
 			b.peer.put(t, wire{Key: b.queue, Body: []byte(id), Props: props{"delivery_mode": 2, "message_id": id}, Headers: h})
 		}
-		for id, letter := range b.letters(len(msgs), byBody) {
+		for id, letter := range b.deadLetters(len(msgs), byBody) {
 			ours := state(&letter)
 			restored(&letter)
-			differ(t, "the dead letter "+id, letter.Headers, msgs[id])
+			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id])
 			if want := map[string]string{"deep": "exhausted", "array": "exhausted", "8100": "exhausted", "8170": "unschedulable"}[id]; want != "" && ours[redeliver.HeaderReason] != want {
 				t.Errorf("%s is in the DLQ with %v, want it %s", id, ours, want)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }

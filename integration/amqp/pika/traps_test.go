@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// blocked is a handler that tells that it began and runs until it is cut off.
+// blocked is a handler that reports its start and runs until its context ends.
 func blocked(begun chan<- struct{}) message.NoPublishHandlerFunc {
 	once := sync.OnceFunc(func() { close(begun) })
 	return func(msg *message.Message) error {
@@ -30,10 +30,10 @@ func blocked(begun chan<- struct{}) message.NoPublishHandlerFunc {
 	}
 }
 
-// An expiration that was carried on would end the wait early and empty the DLQ.
+// A copied expiration would end the wait early and empty the DLQ.
 func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
-		var at []time.Time // written by one handler after another
+	onBoth(t, func(t *testing.T, b *fixture) {
+		var at []time.Time // handlers write it one after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
 			return fidelity.ErrDeclined
@@ -42,18 +42,18 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 		// Its deadline is far, because its publisher's clock is ahead.
 		m := wire{Key: b.queue, Body: []byte("expires"), Props: props{"expiration": "400", "timestamp": time.Now().Add(time.Hour).Unix(), "delivery_mode": 2}}
 		b.peer.put(t, m)
-		for _, s := range b.sights(1, 2, byBody)["expires"] {
-			same(t, "what the handler saw", s.wire, m)
+		for _, s := range b.observations(1, 2, byBody)["expires"] {
+			wantSame(t, "what the handler saw", s.wire, m)
 		}
 		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		if ours := state(&letter); ours[redeliver.HeaderReason] != "exhausted" {
 			t.Errorf("it is in the DLQ with %v", ours)
 		}
-		same(t, "the dead letter", letter, b.buried(m))
+		wantSame(t, "the dead letter", letter, b.wantDeadLetter(m))
 		if waited := at[1].Sub(at[0]); waited < 2*time.Second {
 			t.Errorf("it waited for %v, want 2s", waited)
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
@@ -61,8 +61,8 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 // nobody knew then on which level a message had waited, and what was left of its
 // wait was called a lie and cut off.
 func TestALevelOfAFractionIsKnown(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
-		var at []time.Time // written by one handler after another
+	onBoth(t, func(t *testing.T, b *fixture) {
+		var at []time.Time // handlers write it one after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
 			return fidelity.ErrDeclined
@@ -77,21 +77,20 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.events.Ignored()) > 0 {
 			t.Errorf("it waited for %v; not believed: %v", waited, b.events.Ignored())
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// An expiration is a deadline: a message that has passed it does not run, and a
-// retry that would pass it is not waited for. It counts from when the message was
-// first read, where it has no time of its own, and from there on through all hops.
+// An expiration is a deadline. A message that has passed it does not run, and a retry that would pass it is not
+// waited for. Without a timestamp it counts from the first read, and through all hops.
 func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{
 			MaxRetries: 5, Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second},
 		}))
 		b.peer.put(t, wire{Key: b.queue, Body: []byte("no time"), Props: props{"expiration": "5000"}},
 			wire{Key: b.queue, Body: []byte("late"), Props: props{"expiration": "5000", "timestamp": time.Now().Add(-time.Hour).Unix()}})
-		for body, letter := range b.letters(2, byBody) {
+		for body, letter := range b.deadLetters(2, byBody) {
 			want := map[string]string{"no time": "3", "late": "0"}[body]
 			if ours := state(&letter); ours[redeliver.HeaderReason] != "expired" || ours[redeliver.HeaderAttempt] != want {
 				t.Errorf("%s is in the DLQ with %v, want it expired after %s attempts", body, ours, want)
@@ -100,13 +99,13 @@ func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
 				t.Errorf("%s expires in the DLQ", body)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// The broker closes the channel of who publishes with another user's id.
+// The broker closes the channel of a publisher that uses another user's id.
 func TestAnotherUsersMessage(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		user := fidelity.Unique("user")
 		b.user(user)
 		address, err := url.Parse(b.rabbit.URL())
@@ -118,14 +117,13 @@ func TestAnotherUsersMessage(t *testing.T) {
 		m := wire{Key: b.queue, Body: []byte("theirs"), Props: props{"user_id": user, "delivery_mode": 2}}
 		newPeer(t, address.String()).put(t, m)
 		b.unchanged([]wire{m})
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// CC and BCC were obeyed when the message was published; a retry goes nowhere
-// else.
+// CC and BCC took effect when the message was published; a retry goes nowhere else.
 func TestCopiesAreNotSentAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		b.declare(b.queue+".cc", nil)
 		b.declare(b.queue+".bcc", nil)
@@ -133,18 +131,17 @@ func TestCopiesAreNotSentAgain(t *testing.T) {
 			"CC": array(text(b.queue + ".cc")), "BCC": array(text(b.queue + ".bcc")),
 		}}
 		b.peer.put(t, m)
-		delete(m.Headers, "BCC") // the broker delivers none
+		delete(m.Headers, "BCC") // the broker removes it
 		b.unchanged([]wire{m})
-		b.holds(b.queue+".cc", 1)
-		b.holds(b.queue+".bcc", 1)
-		b.calm()
+		b.wantMessages(b.queue+".cc", 1)
+		b.wantMessages(b.queue+".bcc", 1)
+		b.checkNoFaults()
 	})
 }
 
-// A CC that is no array is refused by the broker, so none reaches us; and what
-// is published here with one is refused before it costs the channel.
+// The broker refuses a CC that is not an array. A publish with one is refused before it costs the channel.
 func TestCopiesThatAreNoArray(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		_, err := b.peer.Do(publishing{"publish", wire{Key: b.queue, Body: []byte("x"), Headers: headers{"CC": text("other")}}})
 		if err == nil {
@@ -156,19 +153,18 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 		if err := b.client.Publisher().Publish(b.queue, msg); err == nil || !strings.Contains(err.Error(), "its header CC is no list") {
 			t.Error(err)
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// RabbitMQ dead-lettered the message into our queue before: it is shown at the
-// first attempt, and is no cycle.
+// RabbitMQ dead-lettered the message into our queue before. The first attempt sees that, and it is not a cycle.
 func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		b.declare(b.queue+".before", amqp091.Table{"x-message-ttl": int32(20), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": b.queue})
 		m := wire{Key: b.queue + ".before", Body: []byte("dead before"), Props: props{"delivery_mode": 2, "message_id": "m"}, Headers: headers{"mine": text("x")}}
 		b.peer.put(t, m)
-		all := b.sights(1, 3, byBody)["dead before"]
+		all := b.observations(1, 3, byBody)["dead before"]
 		if death := all[0].Headers["x-death"]; death.Kind != "A" || all[0].Headers["x-first-death-queue"].text() != b.queue+".before" {
 			t.Errorf("the first attempt sees %v", all[0].Headers)
 		}
@@ -179,19 +175,19 @@ func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
 			}
 		}
 		for _, s := range all {
-			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
+			wantSame(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
 		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
-		same(t, "the dead letter", letter, b.buried(m))
-		b.calm()
+		wantSame(t, "the dead letter", letter, b.wantDeadLetter(m))
+		b.checkNoFaults()
 	})
 }
 
-// A client copied an x-death onward that names every queue of ours: for RabbitMQ
-// 3 that would be a cycle, and the message would be dropped.
+// A client copied an x-death that names all redeliver queues. For RabbitMQ 3 that would be a cycle, and it would drop
+// the message.
 func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		var deaths []value
 		for _, queue := range []string{"", ".retry", ".retry.100ms", ".retry.300ms", ".dlq"} {
@@ -205,25 +201,24 @@ func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
 			"x-first-death-exchange": text(""), "x-delivery-count": raw("l", u64(7)...), "x-mine": text("stays"),
 		}}
 		b.peer.put(t, m)
-		all := b.sights(1, 3, byBody)["copied onward"]
+		all := b.observations(1, 3, byBody)["copied onward"]
 		if all[0].Headers["x-death"].Kind != "A" || all[0].Headers["x-first-death-queue"].Kind != "S" {
 			t.Errorf("the first attempt sees %v", all[0].Headers)
 		}
 		m.Headers = headers{"x-mine": text("stays")}
 		for _, s := range all[1:] {
-			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
+			wantSame(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
 		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
-		same(t, "the dead letter", letter, b.buried(m))
-		b.calm()
+		wantSame(t, "the dead letter", letter, b.wantDeadLetter(m))
+		b.checkNoFaults()
 	})
 }
 
-// The broker's count of deliveries is shown where it is read, counts as no
-// attempt and is not carried on.
+// The broker's delivery count is visible where it is read, is not an attempt, and is not copied.
 func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.declare(b.queue, amqp091.Table{"x-queue-type": "quorum"})
 		m := wire{Key: b.queue, Body: []byte("counted"), Props: props{"delivery_mode": 2}}
 		b.peer.put(t, m)
@@ -235,23 +230,23 @@ func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.start(b.config(policy))
-		all := b.sights(1, 3, byBody)["counted"]
+		all := b.observations(1, 3, byBody)["counted"]
 		if count := all[0].Headers["x-delivery-count"]; count.Kind != "l" {
 			t.Errorf("the first attempt sees %v", all[0].Headers)
 		}
 		for _, s := range all[1:] {
-			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
+			wantSame(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
 		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
-		same(t, "the dead letter", letter, b.buried(m))
-		b.calm()
+		wantSame(t, "the dead letter", letter, b.wantDeadLetter(m))
+		b.checkNoFaults()
 	})
 }
 
-// A caller that waits for an answer gets it from the third attempt.
+// A caller that waits for a reply gets it from the third attempt.
 func TestADirectReplyGetsThroughRetries(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.handler = func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() < 3 {
 				return fidelity.ErrDeclined
@@ -264,19 +259,18 @@ func TestADirectReplyGetsThroughRetries(t *testing.T) {
 		if string(got) != "answer to question" {
 			t.Errorf("the caller got %q", got)
 		}
-		for i, s := range b.sights(1, 3, byBody)["question"] {
+		for i, s := range b.observations(1, 3, byBody)["question"] {
 			if reply, _ := s.Props["reply_to"].(string); !strings.HasPrefix(reply, "amq.rabbitmq.reply-to.") {
 				t.Errorf("attempt %d sees reply-to %q", i+1, reply)
 			}
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// A service copies our headers onward: they are the user's, reported once and
-// not believed.
+// A service copies redeliver's headers. They belong to the user, are reported once, and are not trusted.
 func TestHeadersLikeOursAreTheUsers(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *bench) {
+	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("liar"), Props: props{"delivery_mode": 2}, Headers: headers{"mine": text("x")}}
 		lies := headers{
@@ -299,12 +293,12 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 		if len(found) != len(lies) {
 			t.Errorf("reported: %v", found)
 		}
-		b.calm()
+		b.checkNoFaults()
 	})
 }
 
-// holds compares what is in a queue.
-func (b *bench) holds(queue string, want int) {
+// wantMessages compares what is in a queue.
+func (b *fixture) wantMessages(queue string, want int) {
 	b.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 	if err != nil {

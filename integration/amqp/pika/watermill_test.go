@@ -24,8 +24,8 @@ type run struct {
 	attempt                          int
 }
 
-// redeliver reads what watermill-amqp publishes, at every attempt the same, and watermill-amqp reads what
-// redeliver publishes, on queues and exchanges that either has declared.
+// redeliver reads messages of watermill-amqp, the same at every attempt, and watermill-amqp reads redeliver's, on
+// queues and exchanges that either has declared.
 func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 	for name, setUp := range map[string]func(url, topic string) (wamqp.Config, amqp.Topology){
 		"queue": func(url, _ string) (wamqp.Config, amqp.Topology) {
@@ -39,7 +39,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, b *bench) {
+			onBoth(t, func(t *testing.T, b *fixture) {
 				theirs, topology := setUp(b.rabbit.URL(), b.queue)
 				ctx, cancel := context.WithTimeout(context.Background(), fidelity.MaxWait)
 				defer cancel()
@@ -79,7 +79,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 						t.Errorf("of watermill-amqp's: %+v, want %+v", r, want)
 					}
 				}
-				// Ours goes the same way.
+				// The same for a message of redeliver.
 				if err := b.client.Publisher().Publish(b.queue, out.Copy()); err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +88,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 					t.Errorf("of ours: %+v, want %+v", r, want)
 				}
 				b.peer.Take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
-				stop() // it would compete for what is published next
+				stop() // it would compete for the next message
 
 				again, err := amqp.Open(ctx, cfg)
 				if err != nil {

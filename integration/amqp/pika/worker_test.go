@@ -30,19 +30,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onBoth runs a test on each RabbitMQ, with a queue of its own.
-func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+// onBoth runs a test on each RabbitMQ, with its own queue.
+func onBoth(t *testing.T, test func(t *testing.T, b *fixture)) {
 	t.Helper()
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			test(t, &bench{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
+			test(t, &fixture{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
 		})
 	}
 }
 
-// channel is for what a test does without pika.
+// channel opens a channel for what a test does without pika.
 func channel(t *testing.T, url string) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(url)
@@ -60,10 +60,10 @@ func channel(t *testing.T, url string) *amqp091.Channel {
 	return ch
 }
 
-// bench is one test's broker, queue and clients.
-type bench struct {
+// fixture is one test's broker, queue and clients.
+type fixture struct {
 	*testing.T
-	version string // RabbitMQ's, the first number
+	version string // major version of RabbitMQ
 	rabbit  *brokers.Rabbit
 	queue   string
 	peer    *peer
@@ -73,7 +73,7 @@ type bench struct {
 	dials   atomic.Int32
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *amqp.Client
-	blind   bool // the handler copies nothing: a copy has more headers than its original
+	blind   bool // the handler does not copy messages, because a copy has more headers
 }
 
 // policy waits on one level, and then with a hop and a hold.
@@ -82,8 +82,8 @@ var policy = redeliver.Policy{
 	Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 }
 
-// config is what a worker of this test has.
-func (b *bench) config(p redeliver.Policy) amqp.Config {
+// config returns the configuration of a worker.
+func (b *fixture) config(p redeliver.Policy) amqp.Config {
 	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond}
 	cfg.AMQP.Dial = func(network, addr string) (net.Conn, error) {
 		b.dials.Add(1)
@@ -92,9 +92,8 @@ func (b *bench) config(p redeliver.Policy) amqp.Config {
 	return cfg
 }
 
-// start runs a worker whose handler copies what it sees to the queue ".seen" and
-// fails. It returns the end of it.
-func (b *bench) start(cfg amqp.Config) (stop func()) {
+// start runs a worker whose handler copies its messages to the queue ".seen" and fails. stop ends it.
+func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	b.Helper()
 	b.declare(b.queue+".seen", nil)
 	client, err := amqp.Open(context.Background(), cfg)
@@ -116,8 +115,8 @@ func (b *bench) start(cfg amqp.Config) (stop func()) {
 	})
 }
 
-// copy publishes what the handler sees. Properties that the broker would act upon are written into headers.
-func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
+// copy publishes what the handler sees. Headers carry the properties that would affect the broker.
+func (b *fixture) copy(ch *amqp091.Channel, msg *message.Message) error {
 	d := amqp.DeliveryFromContext(msg.Context())
 	st, _ := redeliver.FromContext(msg.Context())
 	h := amqp091.Table{
@@ -126,7 +125,7 @@ func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
 	}
 	for name, v := range d.Headers {
 		switch name {
-		case "CC", "BCC", "x-death": // RabbitMQ 3 would look at it
+		case "CC", "BCC", "x-death": // RabbitMQ 3 would interpret it
 			h["seen-"+name] = v
 		default:
 			h[name] = v
@@ -151,15 +150,15 @@ func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
 	return nil
 }
 
-func (b *bench) declare(queue string, args amqp091.Table) {
+func (b *fixture) declare(queue string, args amqp091.Table) {
 	b.Helper()
 	if _, err := b.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// calm fails the test where a connection was lost or a write failed.
-func (b *bench) calm() {
+// checkNoFaults fails the test if a connection ended or a write failed.
+func (b *fixture) checkNoFaults() {
 	b.Helper()
 	b.events.Calm(b.T)
 	if n := b.dials.Load(); n != 2 {
@@ -167,17 +166,17 @@ func (b *bench) calm() {
 	}
 }
 
-// user makes a user of the broker who may do everything in the virtual host.
-func (b *bench) user(name string) {
+// user makes a user of the broker with all rights in the virtual host.
+func (b *fixture) user(name string) {
 	b.Helper()
 	b.put("/api/users/"+name, `{"password":"`+name+`","tags":""}`)
 	b.put("/api/permissions/%2F/"+name, `{"configure":".*","write":".*","read":".*"}`)
-	b.Cleanup(func() { b.ask(http.MethodDelete, "/api/users/"+name, "") })
+	b.Cleanup(func() { b.callAPI(http.MethodDelete, "/api/users/"+name, "") })
 }
 
-func (b *bench) put(path, body string) { b.ask(http.MethodPut, path, body) }
+func (b *fixture) put(path, body string) { b.callAPI(http.MethodPut, path, body) }
 
-func (b *bench) ask(method, path, body string) {
+func (b *fixture) callAPI(method, path, body string) {
 	b.Helper()
 	req, err := http.NewRequest(method, b.rabbit.Management()+path, strings.NewReader(body))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// every has every byte once.
+// every returns every byte once.
 func every() []byte {
 	b := make([]byte, 256)
 	for i := range b {
@@ -21,7 +21,7 @@ func every() []byte {
 	return b
 }
 
-// kinds are attributes of every type, with their bounds: nine, the tenth is ours.
+// kinds returns nine attributes of every type, with their limits; the tenth is redeliver's.
 func kinds() attributes {
 	return attributes{
 		"text":                   str("grüße \u2028 <&>\"' ]]> \t\r\n\ufffd\ue000\U0010ffff end "),
@@ -36,15 +36,15 @@ func kinds() attributes {
 	}
 }
 
-// ten are as many attributes as SQS takes.
+// ten returns as many attributes as SQS accepts.
 func ten() attributes {
 	a := kinds()
 	a["zz-last"] = binary(every()...).as("custom")
 	return a
 }
 
-// bodies must come out byte for byte. Some characters that are not valid in XML are in them: SQS takes some of
-// these.
+// bodies returns bodies that must come back byte for byte. They contain characters that are not valid in XML, some of
+// which SQS accepts.
 func bodies() []string {
 	return []string{
 		"plain", " leading and trailing \n", "\r\n\r\t\n", `{"json": "\u0000 is six characters"}`, "<order>&amp;</order>", "]]><![CDATA[ & <", "\u2028\u2029\u0085\u007f\u0080",
@@ -52,9 +52,9 @@ func bodies() []string {
 	}
 }
 
-// The handler sees at every attempt, and boto3 reads in the DLQ, what boto3 sent.
+// The handler at every attempt, and boto3 in the DLQ, see what boto3 sent.
 func TestEveryAttributeIsKept(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		var msgs []wire
 		for _, body := range bodies() {
@@ -69,12 +69,11 @@ func TestEveryAttributeIsKept(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// unchanged compares messages with what the handler saw at each of three
-// attempts and with what is in the DLQ.
-func (b *bench) unchanged(msgs []wire) {
+// unchanged compares messages with what the handler saw at each of three attempts and with the DLQ.
+func (b *fixture) unchanged(msgs []wire) {
 	b.Helper()
-	dead := b.letters(len(msgs))
-	sights := b.sights()
+	dead := b.deadLetters(len(msgs))
+	sights := b.observations()
 	for _, m := range msgs {
 		name := fmt.Sprintf("%q", limits.Cut(m.Body, 40))
 		all := sights[m.Body]
@@ -82,7 +81,7 @@ func (b *bench) unchanged(msgs []wire) {
 			b.Errorf("%s ran %d times, want 3", name, len(all))
 		}
 		for i, s := range all {
-			same(b.T, name+", as the handler saw it", s.wire, m)
+			wantSame(b.T, name+", as the handler saw it", s.wire, m)
 			if s.attempt != i+1 || s.id != m.ID || s.payload != m.Body {
 				b.Errorf("%s: run %d is attempt %d of %s, want %s; its payload is its body: %t", name, i+1, s.attempt, s.id, m.ID, s.payload == m.Body)
 			}
@@ -93,7 +92,7 @@ func (b *bench) unchanged(msgs []wire) {
 			continue
 		}
 		ours := state(b.T, &letter)
-		same(b.T, name+", in the DLQ", letter, m)
+		wantSame(b.T, name+", in the DLQ", letter, m)
 		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" ||
 			ours[redeliver.HeaderError] != fidelity.ErrDeclined.Error() || ours[redeliver.HeaderID] != m.ID {
 			b.Errorf("%s is in the DLQ with %q", name, ours)
@@ -101,19 +100,19 @@ func (b *bench) unchanged(msgs []wire) {
 	}
 }
 
-// A message has as many attributes as SQS takes: the handler sees all of them at
-// every attempt, and nothing of them is lost in the DLQ.
+// A message has as many attributes as SQS accepts. The handler sees all of them at every attempt, and the DLQ has
+// them too.
 func TestTenAttributesAreKept(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.start(b.config(policy))
 				var msgs []wire
 				for _, last := range []attribute{binary(every()...), str("zz grüße <&>"), number("1"), str("x").as("custom"), binary(0).as("b.c")} {
 					m := wire{Body: "ten of " + last.Type, Attributes: ten()}
 					m.Attributes["zz-last"] = last
 					if kind == fifo {
-						m.Group, m.Dedup = last.Type, last.Type // each its own
+						m.Group, m.Dedup = last.Type, last.Type // each has its own
 					}
 					msgs = append(msgs, m)
 				}
@@ -124,10 +123,10 @@ func TestTenAttributesAreKept(t *testing.T) {
 	}
 }
 
-// The id is Watermill's, or the MessageId of the first delivery; it is the same at
-// every attempt and in the DLQ, and the user's attribute stays what it was.
+// The id is Watermill's, or the MessageId of the first delivery. It is the same at every attempt and in the DLQ, and
+// the user's attribute is unchanged.
 func TestIDs(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		msgs := b.peer.put(t, b.queue,
 			wire{Body: "uuid", Attributes: attributes{"_watermill_message_uuid": str("u-1")}},
@@ -135,23 +134,23 @@ func TestIDs(t *testing.T) {
 			wire{Body: "a number", Attributes: attributes{"_watermill_message_uuid": number("7")}},
 			wire{Body: "none"},
 		)
-		dead := b.letters(len(msgs))
+		dead := b.deadLetters(len(msgs))
 		for _, m := range msgs {
 			want := map[string]string{"uuid": "u-1"}[m.Body]
 			if want == "" {
 				want = m.ID
 			}
-			for _, s := range b.sights()[m.Body] {
-				if s.id != want && (m.Body == "uuid" || m.Body == "none") || s.uuid != s.id || s.id != b.sights()[m.Body][0].id {
+			for _, s := range b.observations()[m.Body] {
+				if s.id != want && (m.Body == "uuid" || m.Body == "none") || s.uuid != s.id || s.id != b.observations()[m.Body][0].id {
 					t.Errorf("%s: attempt %d is %q with UUID %q, want %q", m.Body, s.attempt, s.id, s.uuid, want)
 				}
-				same(t, m.Body, s.wire, m)
+				wantSame(t, m.Body, s.wire, m)
 			}
 			letter := dead[m.Body]
-			if ours := state(t, &letter); ours[redeliver.HeaderID] != b.sights()[m.Body][0].id {
+			if ours := state(t, &letter); ours[redeliver.HeaderID] != b.observations()[m.Body][0].id {
 				t.Errorf("%s is %q in the DLQ", m.Body, ours[redeliver.HeaderID])
 			}
-			same(t, m.Body+", in the DLQ", letter, m)
+			wantSame(t, m.Body+", in the DLQ", letter, m)
 		}
 		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))

@@ -16,22 +16,21 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// inGroup is a message of a group, with a deduplication id of its own.
+// inGroup returns a message of a group, with its own deduplication id.
 func inGroup(group, body string) wire {
 	return wire{Body: body, Attributes: attributes{"a": str("b")}, Group: group, Dedup: fidelity.Unique("dedup")}
 }
 
-// The group and the deduplication id are what they were at every attempt; a dead
-// letter is in the FIFO DLQ, in its group.
+// Group and deduplication id are the same at every attempt. A dead letter is in the FIFO DLQ, in its group.
 func TestGroupAndDeduplicationAreKept(t *testing.T) {
-	on(t, fifo, func(t *testing.T, b *bench) {
+	on(t, fifo, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := inGroup("g!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "one")
 		m.Trace = b.trace()
 		msgs := b.peer.put(t, b.queue, m, inGroup(strings.Repeat("g", 128), "two"))
 		b.unchanged(msgs)
 		for _, m := range msgs {
-			for _, s := range b.sights()[m.Body] {
+			for _, s := range b.observations()[m.Body] {
 				if s.Dedup != m.Dedup {
 					t.Errorf("attempt %d of %s has the deduplication id %q, want %q", s.attempt, m.Body, s.Dedup, m.Dedup)
 				}
@@ -41,10 +40,9 @@ func TestGroupAndDeduplicationAreKept(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A failing head keeps its group behind it: each of the nine runs once, after it
-// and in order. Another group goes on meanwhile.
+// A failing head blocks its group: each of the nine others runs once, after it and in order. Another group continues.
 func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
-	on(t, fifo, func(t *testing.T, b *bench) {
+	on(t, fifo, func(t *testing.T, b *fixture) {
 		ended := make(chan string, 20)
 		b.handler = func(msg *message.Message) error {
 			st, _ := redeliver.FromContext(msg.Context())
@@ -74,7 +72,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("they ended as %v, want %v", got, want)
 		}
-		for body, all := range b.sights() {
+		for body, all := range b.observations() {
 			if want := map[string]int{"head": 5}[body]; len(all) != max(1, want) {
 				t.Errorf("%s ran %d times, want %d", body, len(all), max(1, want))
 			}
@@ -83,22 +81,21 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A message whose deduplication id has been seen before is gone for five minutes.
-// Neither a retry nor a dead letter may meet that: each of two messages of one
-// deduplication id in different queues, and a dead letter that is sent again and
-// fails again, is in the DLQ.
+// SQS drops a message whose deduplication id it has seen within five minutes. That must not happen to a retry or a
+// dead letter. Two messages with one deduplication id in different queues, and a dead letter that is sent again and
+// fails again, all reach the DLQ.
 func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
 	// moto forgets a deduplication id when its message is deleted, so it proves nothing here.
-	on(t, fifo, func(t *testing.T, b *bench) {
+	on(t, fifo, func(t *testing.T, b *fixture) {
 		b.handler = func(*message.Message) error { return redeliver.Permanent(errors.New("no")) }
 		b.start(b.config(policy))
 		m := inGroup("a", "again")
 		m.Attributes["_watermill_message_uuid"] = str("u-1")
 		b.peer.put(t, b.queue, m)
-		first := b.letters(1)["again"]
-		m.Dedup = fidelity.Unique("dedup") // the user sends it once more: the same id, the same body
+		first := b.deadLetters(1)["again"]
+		m.Dedup = fidelity.Unique("dedup") // the user sends it again with the same id and body
 		b.peer.put(t, b.queue, m)
-		second := b.letters(1)["again"]
+		second := b.deadLetters(1)["again"]
 		if first.Dedup == second.Dedup {
 			t.Errorf("both dead letters have the deduplication id %s", first.Dedup)
 		}

@@ -1,7 +1,7 @@
 //go:build prove
 
-// Package boto_test compares, with boto3 as the independent client, what was
-// sent with what the handler sees at every attempt and what is in the DLQ.
+// Package boto_test uses boto3 as an independent client to compare what was sent with what the handler sees at every
+// attempt and what is in the DLQ.
 package boto_test
 
 import (
@@ -17,7 +17,7 @@ import (
 // attribute is a message attribute as boto3 sends and receives it.
 type attribute struct {
 	Type  string `json:"t"`
-	Value string `json:"v"` // of a binary one as hex digits
+	Value string `json:"v"` // hex digits if it is binary
 }
 
 func str(s string) attribute              { return attribute{"String", s} }
@@ -50,7 +50,7 @@ func newPeer(t *testing.T, url string) *peer {
 	return &peer{p}
 }
 
-// create makes a queue, a FIFO queue by its name.
+// create creates a queue, a FIFO queue if its name says so.
 func (p *peer) create(t *testing.T, queue string, settings map[string]string) {
 	t.Helper()
 	all := map[string]string{}
@@ -63,7 +63,7 @@ func (p *peer) create(t *testing.T, queue string, settings map[string]string) {
 	}
 }
 
-// put sends messages and notes their ids.
+// put sends messages and records their ids.
 func (p *peer) put(t *testing.T, queue string, msgs ...wire) []wire {
 	t.Helper()
 	sent := make([]wire, len(msgs))
@@ -78,7 +78,7 @@ func (p *peer) put(t *testing.T, queue string, msgs ...wire) []wire {
 	return sent
 }
 
-// settings are the attributes of a queue.
+// settings returns the attributes of a queue.
 func (p *peer) settings(t *testing.T, queue string) map[string]string {
 	t.Helper()
 	a, err := p.Do(map[string]any{"op": "attributes", "queue": queue})

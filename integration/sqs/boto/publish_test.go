@@ -23,8 +23,8 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// open is a client that reads nothing.
-func (b *bench) open(cfg sqs.Config) *sqs.Client {
+// open opens a client that reads nothing.
+func (b *fixture) open(cfg sqs.Config) *sqs.Client {
 	b.Helper()
 	client, err := sqs.Open(b.Context(), cfg)
 	if err != nil {
@@ -38,11 +38,11 @@ func (b *bench) open(cfg sqs.Config) *sqs.Client {
 	return client
 }
 
-// boto3 reads what was published.
+// boto3 reads the published messages.
 func TestWhatIsPublished(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				cfg := b.config(policy)
 				cfg.GroupID = func(_ string, msg *message.Message) string { return "of-" + msg.Metadata["a"] }
 				client := b.open(cfg)
@@ -60,7 +60,7 @@ func TestWhatIsPublished(t *testing.T) {
 							t.Errorf("the deduplication id is %q, want the UUID %q", got.Dedup, msg.UUID)
 						}
 					}
-					same(t, "what was published", got, want)
+					wantSame(t, "what was published", got, want)
 				}
 				b.events.Calm(b.T)
 			}, elasticMQ(t), moto(t))
@@ -68,10 +68,9 @@ func TestWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Content that Watermill's messages may have and SQS's may not travels encoded, and our handler sees it as it
-// was, at every attempt.
+// Content that SQS does not accept travels encoded, and the handler gets it unchanged at every attempt.
 func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		many := message.Metadata{}
 		for i := range 40 {
@@ -127,13 +126,13 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 				t.Errorf("%s was seen %d times, want 3", name, seen[name])
 			}
 		}
-		// Not calm: it is up to the adapter whether it tells of a UUID that it cannot write.
+		// Without the check for faults, because the adapter may report a UUID that it cannot write.
 	}, elasticMQ(t), moto(t))
 }
 
-// A message that is too large is refused with its id, its size and its queue, and nothing leaves.
+// A message that is too large is refused with its id, size and queue, and nothing is sent.
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
 		for name, msg := range map[string]*message.Message{
 			"too large":               {Payload: []byte(strings.Repeat("x", b.server.limit))},
@@ -153,9 +152,9 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// A delayed publish comes when it is due, and the handler sees the first attempt.
+// A delayed publish arrives when it is due, and the handler sees the first attempt.
 func TestADelayedPublish(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		ran := make(chan time.Time, 10)
 		b.handler = func(*message.Message) error {
 			ran <- time.Now()
@@ -172,7 +171,7 @@ func TestADelayedPublish(t *testing.T) {
 		if waited := fidelity.Within(t, ran).Sub(begin); waited < 2300*time.Millisecond {
 			t.Errorf("it ran after %v", waited)
 		}
-		s := b.sights()["later"][0]
+		s := b.observations()["later"][0]
 		if s.attempt != 1 || s.id != "m" || s.metadata["a"] != "b" {
 			t.Errorf("the handler saw attempt %d of %s with %v", s.attempt, s.id, s.metadata)
 		}
@@ -180,9 +179,9 @@ func TestADelayedPublish(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// SQS delays no single message of a FIFO queue.
+// SQS cannot delay a single message of a FIFO queue.
 func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
-	on(t, fifo, func(t *testing.T, b *bench) {
+	on(t, fifo, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
 		msg := message.NewMessage("m", []byte("later"))
 		delay.Message(msg, delay.For(time.Second))
@@ -192,10 +191,9 @@ func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 	}, elasticMQ(t))
 }
 
-// redeliver reads what watermill-aws publishes, at every attempt the same, and watermill-aws reads what
-// redeliver publishes.
+// redeliver reads messages of watermill-aws, the same at every attempt, and watermill-aws reads redeliver's.
 func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 		there := []func(*awssqs.Options){func(o *awssqs.Options) { o.BaseEndpoint = aws.String(b.server.url) }}
 		pub, err := wsqs.NewPublisher(wsqs.PublisherConfig{AWSConfig: cfg, OptFns: there}, watermill.NopLogger{})
@@ -209,8 +207,8 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.start(b.config(policy))
-		b.letters(1)
-		all := b.sights()["payload"]
+		b.deadLetters(1)
+		all := b.observations()["payload"]
 		if len(all) != 3 {
 			t.Errorf("it ran %d times, want 3", len(all))
 		}
@@ -221,7 +219,7 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 		}
 
 		client := b.open(b.config(policy))
-		// Another queue: ElasticMQ may still hold a receive of the worker that is gone, and give it what comes next.
+		// Another queue: ElasticMQ may still have a receive of the ended worker, and give it the next message.
 		answers := fidelity.Unique("answers")
 		b.peer.create(t, answers, nil)
 		back := message.NewMessage(watermill.NewUUID(), []byte("answer"))
@@ -246,14 +244,13 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 	}, elasticMQ(t))
 }
 
-// The handler's Metadata has the text of every attribute, so that code that was
-// written for watermill-aws finds what it looks for.
+// The handler's Metadata has the text of every attribute, as code for watermill-aws expects.
 func TestMetadataOfAttributes(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		b.peer.put(t, b.queue, wire{Body: "m", Attributes: attributes{"text": str("t"), "number": number("5"), "binary": binary(0, 0xff)}})
-		b.letters(1)
-		got := b.sights()["m"][0].metadata
+		b.deadLetters(1)
+		got := b.observations()["m"][0].metadata
 		if got["text"] != "t" || got["number"] != "5" || hex.EncodeToString([]byte(got["binary"])) != "00ff" {
 			t.Errorf("the metadata is %q", got)
 		}

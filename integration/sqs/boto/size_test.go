@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// sized is a message whose body and attributes have so many bytes together.
+// sized returns a message with this size of body and attributes together.
 func sized(size int, others attributes) wire {
 	m := wire{Attributes: others}
 	for name, a := range others {
@@ -29,13 +29,12 @@ func sized(size int, others attributes) wire {
 	return m
 }
 
-// A message that leaves no room for our state is retried like any other, and its
-// dead letter has all that it had: what shrinks is our state. Neither server counts
-// body and attributes together; the proxy between does.
+// A message without room for redeliver's state is retried like any other, and its dead letter is complete; only the
+// state shrinks. Neither server counts body and attributes together, but the proxy does.
 func TestMessagesAtTheSizeLimit(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.handler = func(*message.Message) error { return errors.New(strings.Repeat("error ", 400)) }
 				b.start(b.config(policy))
 				limit := b.server.limit
@@ -50,8 +49,8 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 					}
 				}
 				msgs = b.peer.put(t, b.queue, msgs...)
-				dead := b.letters(len(msgs))
-				sights := b.sights()
+				dead := b.deadLetters(len(msgs))
+				sights := b.observations()
 				bare, told := 0, 0 // the largest room without a state, the smallest with a reason
 				for _, m := range msgs {
 					name := fmt.Sprintf("%d bytes with %d attributes", len(m.Body), len(m.Attributes))
@@ -60,11 +59,11 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 						t.Errorf("%s ran %d times, want 3", name, len(all))
 					}
 					for _, s := range all {
-						same(t, name, s.wire, m)
+						wantSame(t, name, s.wire, m)
 					}
 					letter := dead[m.Body]
 					ours := state(t, &letter)
-					same(t, name+", in the DLQ", letter, m)
+					wantSame(t, name+", in the DLQ", letter, m)
 					room := limit - len(m.Body)
 					if len(m.Attributes) > 0 {
 						continue
@@ -86,10 +85,9 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 	}
 }
 
-// The limit is the queue's own where it says one. ElasticMQ neither keeps nor
-// reports MaximumMessageSize; moto does.
+// The queue's own limit applies if it reports one. moto reports MaximumMessageSize, ElasticMQ does not.
 func TestTheQueuesOwnLimit(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
+	on(t, standard, func(t *testing.T, b *fixture) {
 		const limit = 4096
 		b.queue = fidelity.Unique("small")
 		b.peer.create(t, b.queue, map[string]string{"MaximumMessageSize": fmt.Sprint(limit), "VisibilityTimeout": "20"})
@@ -98,14 +96,14 @@ func TestTheQueuesOwnLimit(t *testing.T) {
 		b.handler = func(*message.Message) error { return errors.New(strings.Repeat("error ", 400)) }
 		b.start(b.config(policy))
 		msgs := b.peer.put(t, b.queue, sized(limit, nil), sized(limit-50, nil), sized(limit-600, kinds()), sized(limit-1, ten()))
-		dead := b.letters(len(msgs))
+		dead := b.deadLetters(len(msgs))
 		for _, m := range msgs {
-			if n := len(b.sights()[m.Body]); n != 3 {
+			if n := len(b.observations()[m.Body]); n != 3 {
 				t.Errorf("%d bytes ran %d times, want 3", len(m.Body), n)
 			}
 			letter := dead[m.Body]
 			state(t, &letter)
-			same(t, fmt.Sprintf("%d bytes in the DLQ", len(m.Body)), letter, m)
+			wantSame(t, fmt.Sprintf("%d bytes in the DLQ", len(m.Body)), letter, m)
 		}
 	}, moto(t))
 }

@@ -12,12 +12,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// stateAttribute is the one attribute that is redeliver's.
+// stateAttribute is redeliver's attribute.
 const stateAttribute = "redeliver"
 
-// state takes redeliver's attribute off a dead letter, as somebody does who has
-// read its documentation: a JSON object of the headers' names without their prefix.
-// It puts back the attributes of the user's for which there was no room.
+// state removes redeliver's attribute from a dead letter as its documentation describes: a JSON object of the
+// headers' names without their prefix. It restores the user's attributes for which there was no room.
 func state(t *testing.T, m *wire) map[string]string {
 	t.Helper()
 	ours := make(map[string]string)

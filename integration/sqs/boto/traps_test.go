@@ -15,16 +15,16 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// An attribute of our name that is not of this queue is the user's: it is kept
-// through all attempts and in the DLQ, reported, and not believed.
+// An attribute with redeliver's name that is not of this queue belongs to the user. It is kept at all attempts and in
+// the DLQ, reported, and not trusted.
 func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
-	on(t, standard, func(t *testing.T, b *bench) {
-		// A real one, of another queue: a service has copied it onward.
-		other := &bench{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
+	on(t, standard, func(t *testing.T, b *fixture) {
+		// A real state of another queue, copied by a service.
+		other := &fixture{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
 		other.peer.create(t, other.queue, nil)
 		stop := other.start(other.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		other.peer.put(t, other.queue, wire{Body: "x"})
-		actual := other.letters(1)["x"].Attributes[stateAttribute]
+		actual := other.deadLetters(1)["x"].Attributes[stateAttribute]
 		stop()
 		if actual.Value == "" {
 			t.Fatal("a dead letter has no state")
@@ -43,20 +43,20 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 		delete(full, "zz-last")
 		full[stateAttribute] = actual
 		msgs = b.peer.put(t, b.queue, append(msgs, wire{Body: "beside nine", Attributes: full})...)
-		dead := b.letters(len(msgs))
+		dead := b.deadLetters(len(msgs))
 		for _, m := range msgs {
-			all := b.sights()[m.Body]
+			all := b.observations()[m.Body]
 			if len(all) != 3 {
 				t.Errorf("%s ran %d times, want 3", m.Body, len(all))
 			}
 			for _, s := range all {
-				same(t, m.Body, s.wire, m)
+				wantSame(t, m.Body, s.wire, m)
 			}
 			letter := dead[m.Body]
 			if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderOrigin] != b.queue {
 				t.Errorf("%s is in the DLQ with %v", m.Body, ours)
 			}
-			same(t, m.Body+", in the DLQ", letter, m)
+			wantSame(t, m.Body+", in the DLQ", letter, m)
 		}
 		if found := b.events.Ignored(); len(found) == 0 {
 			t.Error("nothing was reported")
@@ -64,30 +64,29 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 	}, elasticMQ(t), moto(t))
 }
 
-// AWS's own redrive, from its console, puts a dead letter back into the queue as it
-// is, our attribute included. It runs again, with all that it had, as every dead
-// letter that is sent back does; see the conformance kit.
+// AWS's own redrive puts a dead letter back into the queue unchanged, with redeliver's attribute. It runs again with
+// its state, like every dead letter that is sent back; see the conformance kit.
 func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.start(b.config(policy))
 				m := wire{Body: "again", Attributes: ten()}
 				if kind == fifo {
 					m.Group, m.Dedup = "g", fidelity.Unique("dedup")
 				}
 				m = b.peer.put(t, b.queue, m)[0]
-				letter := b.letters(1)["again"]
+				letter := b.deadLetters(1)["again"]
 				letter.Dedup = map[string]string{fifo: fidelity.Unique("dedup")}[kind]
-				before := len(b.sights()["again"])
+				before := len(b.observations()["again"])
 				b.peer.put(t, b.queue, letter)
-				letter = b.letters(1)["again"]
-				all := b.sights()["again"][before:]
+				letter = b.deadLetters(1)["again"]
+				all := b.observations()["again"][before:]
 				if len(all) != 1 {
 					t.Errorf("it ran %d times after the redrive, want once more", len(all))
 				}
 				for _, s := range all {
-					same(t, "after the redrive", s.wire, m)
+					wantSame(t, "after the redrive", s.wire, m)
 					if s.id != m.ID {
 						t.Errorf("after the redrive it is %s, want %s", s.id, m.ID)
 					}
@@ -95,21 +94,21 @@ func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 				if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" {
 					t.Errorf("it is in the DLQ with %v", ours)
 				}
-				same(t, "in the DLQ again", letter, m)
+				wantSame(t, "in the DLQ again", letter, m)
 			}, elasticMQ(t))
 		})
 	}
 }
 
-// The queue is named by its name, its URL or its ARN; the origin is its name.
+// A topic may be the queue's name, URL or ARN; the origin is its name.
 func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
-	for what, topic := range map[string]func(b *bench) string{
-		"name": func(b *bench) string { return b.queue },
-		"URL":  func(b *bench) string { return b.server.url + "/000000000000/" + b.queue },
-		"ARN":  func(b *bench) string { return b.peer.settings(b.T, b.queue)["QueueArn"] },
+	for what, topic := range map[string]func(b *fixture) string{
+		"name": func(b *fixture) string { return b.queue },
+		"URL":  func(b *fixture) string { return b.server.url + "/000000000000/" + b.queue },
+		"ARN":  func(b *fixture) string { return b.peer.settings(b.T, b.queue)["QueueArn"] },
 	} {
 		t.Run(what, func(t *testing.T) {
-			on(t, standard, func(t *testing.T, b *bench) {
+			on(t, standard, func(t *testing.T, b *fixture) {
 				b.topic = topic(b)
 				b.handler = func(msg *message.Message) error {
 					st, _ := redeliver.FromContext(msg.Context())
@@ -119,7 +118,7 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 				if err := b.client.Publisher().Publish(b.topic, message.NewMessage("m", []byte("x"))); err != nil {
 					t.Fatalf("publishing to %s: %v", b.topic, err)
 				}
-				letter := b.letters(1)["x"]
+				letter := b.deadLetters(1)["x"]
 				if ours := state(t, &letter); ours[redeliver.HeaderError] != b.queue || ours[redeliver.HeaderOrigin] != b.queue {
 					t.Errorf("%s: in the DLQ with %v", b.topic, ours)
 				}
@@ -128,13 +127,13 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 	}
 }
 
-// The queues that redeliver creates have what a user of SQS looks for: how long a dead letter stays, and SQS's
-// own limit after ours.
+// Queues that redeliver creates have the expected attributes: the retention of dead letters, and SQS's own limit
+// beyond redeliver's.
 func TestWhatIsCreated(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
 			// ElasticMQ reports no retention.
-			on(t, kind, func(t *testing.T, b *bench) {
+			on(t, kind, func(t *testing.T, b *fixture) {
 				b.queue = fidelity.Unique("created") + kind
 				client := b.open(b.config(policy))
 				if err := client.Subscriber().SubscribeInitialize(b.queue); err != nil {
@@ -158,15 +157,14 @@ func TestWhatIsCreated(t *testing.T) {
 	}
 }
 
-// A queue whose own redrive would cut our retries short, or that loses a message
-// while it waits, is refused at start with what is wrong. moto keeps a redrive to a
-// DLQ of the other kind from being set, as SQS does; ElasticMQ does not, and so can
-// show what happens to one that was there before.
+// A queue is refused at the start, with the reason, if its own redrive would cut retries short or if it loses waiting
+// messages. moto, like SQS, refuses a redrive to a DLQ of the other kind. ElasticMQ does not, so it shows what
+// happens to an existing one.
 func TestQueuesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind     string
 		settings map[string]string
-		dlq      string // the suffix of a DLQ of the user's that the queue has
+		dlq      string // suffix of the user's own DLQ of the queue
 		redrive  int
 		say      string
 		servers  []server
@@ -177,7 +175,7 @@ func TestQueuesThatAreRefused(t *testing.T) {
 		"a minute's retention": {standard, map[string]string{"MessageRetentionPeriod": "60"}, "", 0, "MessageRetentionPeriod", []server{moto(t)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, c.kind, func(t *testing.T, b *bench) {
+			on(t, c.kind, func(t *testing.T, b *fixture) {
 				stem := fidelity.Unique("refused")
 				settings := map[string]string{}
 				maps.Copy(settings, c.settings)

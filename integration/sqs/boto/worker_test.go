@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	// These tests mostly wait, and go test runs only as many in parallel as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,11 +40,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is one of the two that stand for SQS.
+// server is one of the two servers in the place of SQS.
 type server struct {
 	name  string
 	url   string
-	limit int // the size of a message that a queue of its own takes
+	limit int // the size limit of a queue
 }
 
 func elasticMQ(t *testing.T) server {
@@ -57,10 +57,9 @@ func moto(t *testing.T) server {
 	return server{"moto", brokers.RequireMoto(t), 1 << 20}
 }
 
-// on runs a test on servers, with a queue of its own. The adapter's requests go
-// through a proxy that refuses what AWS documents as refused, because neither
-// server looks at all of it.
-func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ...server) {
+// on runs a test on servers, each with its own queue. The adapter's requests go through a proxy that refuses what AWS
+// documents as refused, because neither server checks all of it.
+func on(t *testing.T, kind string, test func(t *testing.T, b *fixture), servers ...server) {
 	t.Helper()
 	t.Parallel()
 	for _, s := range servers {
@@ -72,7 +71,7 @@ func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ..
 			}
 			t.Cleanup(p.Close)
 			p.SetLimit(s.limit)
-			b := &bench{T: t, server: s, proxy: p, queue: fidelity.Unique("fidelity") + kind, peer: newPeer(t, s.url)}
+			b := &fixture{T: t, server: s, proxy: p, queue: fidelity.Unique("fidelity") + kind, peer: newPeer(t, s.url)}
 			b.peer.create(t, b.queue, map[string]string{"VisibilityTimeout": "20"})
 			test(t, b)
 			if wrong := p.Violations(); len(wrong) > 0 {
@@ -87,24 +86,24 @@ const (
 	fifo     = ".fifo"
 )
 
-// bench is one test's server, queue and clients.
-type bench struct {
+// fixture is one test's server, queue and clients.
+type fixture struct {
 	*testing.T
 	server server
 	proxy  *proxy.Proxy
 	queue  string
-	topic  string // a worker's configuration; the queue's name where it is empty
+	topic  string // the worker's topic; empty means the queue's name
 	peer   *peer
 
 	events  fidelity.Events
 	mu      sync.Mutex
-	runs    []sight
+	runs    []observation
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *sqs.Client
 }
 
-// beside is the name of a queue beside the test's.
-func (b *bench) beside(suffix string) string {
+// beside returns the name of a queue beside the test's.
+func (b *fixture) beside(suffix string) string {
 	stem, isFIFO := strings.CutSuffix(b.queue, fifo)
 	if isFIFO {
 		return stem + suffix + fifo
@@ -112,8 +111,8 @@ func (b *bench) beside(suffix string) string {
 	return stem + suffix
 }
 
-// trace is a trace header of AWS's, and none on moto, which forgets it where it came in a batch.
-func (b *bench) trace() string {
+// trace returns an AWS trace header, or "" on moto, which forgets it in batches.
+func (b *fixture) trace() string {
 	if b.server.name == "moto" {
 		return ""
 	}
@@ -123,18 +122,18 @@ func (b *bench) trace() string {
 // policy waits with a hold, and then with a copy that SQS delays, and a hold.
 var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
 
-// config is what a worker of this test has.
-func (b *bench) config(p redeliver.Policy) sqs.Config {
+// config returns the configuration of a worker.
+func (b *fixture) config(p redeliver.Policy) sqs.Config {
 	return sqs.Config{
 		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
 		Endpoint: b.proxy.URL(), Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond,
-		WaitTime: time.Second, // a receive that is under way at the end is waited for
+		WaitTime: time.Second, // Close waits for a receive that is under way
 		Pollers:  2,
 	}
 }
 
-// sight is what a handler saw at one attempt.
-type sight struct {
+// observation is what a handler saw at one attempt.
+type observation struct {
 	wire
 	sdk      types.Message
 	id, uuid string
@@ -143,9 +142,8 @@ type sight struct {
 	metadata message.Metadata
 }
 
-// start runs a worker whose handler notes what it sees and fails. It returns the
-// end of it.
-func (b *bench) start(cfg sqs.Config) (stop func()) {
+// start runs a worker whose handler records its messages and fails. stop ends it.
+func (b *fixture) start(cfg sqs.Config) (stop func()) {
 	b.Helper()
 	client, err := sqs.Open(context.Background(), cfg)
 	if err != nil {
@@ -153,7 +151,7 @@ func (b *bench) start(cfg sqs.Config) (stop func()) {
 	}
 	b.client = client
 	return fidelity.Consume(b.T, cmp.Or(b.topic, b.queue), client.Subscriber(), client.Close, func(msg *message.Message) error {
-		b.note(msg)
+		b.record(msg)
 		if b.handler != nil {
 			return b.handler(msg)
 		}
@@ -161,15 +159,15 @@ func (b *bench) start(cfg sqs.Config) (stop func()) {
 	})
 }
 
-// note keeps what the handler sees.
-func (b *bench) note(msg *message.Message) {
+// record records what the handler sees.
+func (b *fixture) record(msg *message.Message) {
 	m := sqs.MessageFromContext(msg.Context())
 	st, ok := redeliver.FromContext(msg.Context())
 	if m == nil || !ok {
 		b.Error("the handler has neither SQS's message nor a state")
 		return
 	}
-	s := sight{
+	s := observation{
 		wire: wire{Body: aws.ToString(m.Body), ID: aws.ToString(m.MessageId), Attributes: attributes{}}, sdk: *m,
 		id: st.ID, uuid: msg.UUID, payload: string(msg.Payload), attempt: st.Attempt(), metadata: maps.Clone(msg.Metadata),
 	}
@@ -187,19 +185,19 @@ func (b *bench) note(msg *message.Message) {
 	b.runs = append(b.runs, s)
 }
 
-// sights are what the handler saw so far of each message, by body.
-func (b *bench) sights() map[string][]sight {
+// observations returns what the handler saw so far of each message, by body.
+func (b *fixture) observations() map[string][]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := make(map[string][]sight)
+	found := make(map[string][]observation)
 	for _, s := range b.runs {
 		found[s.Body] = append(found[s.Body], s)
 	}
 	return found
 }
 
-// letters takes n dead letters, by body.
-func (b *bench) letters(n int) map[string]wire {
+// deadLetters receives n dead letters, by body.
+func (b *fixture) deadLetters(n int) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
 	for _, m := range b.peer.Take(b.T, b.beside("-dlq"), n) {
@@ -211,8 +209,8 @@ func (b *bench) letters(n int) map[string]wire {
 	return found
 }
 
-// same compares all that is the user's.
-func same(t *testing.T, what string, got, want wire) {
+// wantSame compares the user's part of messages.
+func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Body != want.Body {
 		t.Errorf("%s has a body of %d bytes, %.40q, want %d bytes, %.40q", what, len(got.Body), got.Body, len(want.Body), want.Body)

@@ -21,9 +21,8 @@ import (
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
-// Each answer that SQS gives on a bad day, to each of its actions: everything is handled or in the DLQ in the
-// end, and nothing is left in the queue. The messages that may run again because of it are listed here, and no
-// others do.
+// SQS gives each faulty answer to each of its actions. In the end everything is handled or in the DLQ, and the queue
+// is empty. The test lists the messages that may run again because of a fault; no others do.
 func TestEveryFaultIsSurvived(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility"} {
@@ -35,7 +34,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 			}
 			t.Run(action+"/"+fault.String(), func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, "")
+				l := newFixture(t, "")
 				good, once, always := numbered("good", 12), numbered("once", 12), numbered("always", 12)
 				l.send(slices.Concat(good, once, always)...)
 				rule := l.proxy.Add(proxy.Rule{
@@ -43,7 +42,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 					Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, action) },
 				})
 				cfg := l.config()
-				if fault == proxy.Silent { // so long it is waited for
+				if fault == proxy.Silent { // it is awaited that long
 					cfg.SendTimeout = 3 * time.Second
 				}
 				l.work(cfg, nil)
@@ -52,9 +51,9 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				if got := slices.Compact(slices.Clone(dead)); !slices.Equal(got, sorted(always)) {
 					t.Errorf("in the DLQ are %q, want %q", got, always)
 				}
-				l.holds(0)
-				if action != "ChangeMessageVisibility" { // those who have no need to extend anything ask for nothing
-					ctx, cancel := context.WithTimeout(t.Context(), longest)
+				l.awaitDepth(0)
+				if action != "ChangeMessageVisibility" { // workers that extend nothing send no request
+					ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 					defer cancel()
 					if err := rule.Await(ctx, 3); err != nil {
 						t.Error(err)
@@ -62,10 +61,10 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				// An answer that was not read leaves doubt whether a copy is there: it is written again, and both run. A machine
-				// that stands still for longer than SendTimeout does that to any write, which is reported.
+				// An unread answer leaves it open whether a copy exists. It is written again, and both run. A machine
+				// that stalls for longer than SendTimeout has the same effect on any write, which is reported.
 				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.FalseFailure)
-				late := l.late()
+				late := l.lateLocked()
 				for _, body := range slices.Concat(good, once, always) {
 					want := map[string]int{"good": 1, "once": 2, "always": 3}[strings.Fields(body)[0]]
 					if n := len(l.runs[body]); n < want || n > want && !doubt && !late[body] {
@@ -88,9 +87,8 @@ func sorted(s []string) []string {
 	return s
 }
 
-// When nothing takes a message, only the write is tried again: the handler does not
-// run once more, nothing is given back for it, and its visibility is extended for
-// as long as that takes, here for three times what it is.
+// While a message cannot be written, only the write is repeated. The handler does not run again, nothing is given
+// back, and heartbeats extend the visibility timeout, here to three times its length.
 func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ end, body, say string }{
@@ -100,7 +98,7 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, c.end)
+			l := newFixture(t, c.end)
 			cfg := l.config()
 			l.send(c.body)
 			outage := l.proxy.Add(proxy.Rule{Fault: proxy.ServerError, Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
@@ -137,16 +135,15 @@ func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
 			} else if dead := l.dead(1); !slices.Equal(dead, []string{c.body}) {
 				t.Errorf("in the DLQ are %q", dead)
 			}
-			l.holds(0)
+			l.awaitDepth(0)
 		})
 	}
 }
 
-// A heartbeat that does not get through loses the message to others: the handler's
-// context ends, and what it answers is not written.
+// If heartbeats fail, others get the message: the handler's context ends, and its answer is not written.
 func TestALostReceiptEndsTheHandler(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	cfg := l.config()
 	cfg.VisibilityTimeout = 2 * time.Second
 	l.send("slow 1")
@@ -162,7 +159,7 @@ func TestALostReceiptEndsTheHandler(t *testing.T) {
 		select {
 		case <-msg.Context().Done():
 			ended <- context.Cause(msg.Context())
-		case <-time.After(longest):
+		case <-time.After(maxWait):
 			ended <- errors.New("the context did not end")
 		}
 		return errRule
@@ -171,7 +168,7 @@ func TestALostReceiptEndsTheHandler(t *testing.T) {
 		t.Errorf("the handler's context: %v", cause)
 	}
 	l.committed([]string{"slow 1"})
-	l.holds(0)
+	l.awaitDepth(0)
 	if n, _ := l.depth(); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
@@ -183,7 +180,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 	for _, end := range []string{"", ".fifo"} {
 		t.Run("queue"+end, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, end)
+			l := newFixture(t, end)
 			cfg := l.config()
 			l.send("slow 1")
 			slow := func(*message.Message) error {
@@ -193,7 +190,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 			l.work(cfg, slow)
 			l.work(cfg, slow)
 			l.committed([]string{"slow 1"})
-			l.holds(0)
+			l.awaitDepth(0)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if n := len(l.runs["slow 1"]); n != 1 {
@@ -203,15 +200,14 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 	}
 }
 
-// Credentials expire while nothing else is wrong. It goes on when there are new
-// ones, nothing is lost, and no event tells a key.
+// Credentials expire. Work continues with new ones, nothing is lost, and no event contains a key.
 func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	bodies := append(numbered("good", 5), numbered("once", 5)...)
 	l.work(l.config(), nil)
 	expired := l.proxy.Add(proxy.Rule{Fault: proxy.ExpiredCredentials})
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	l.send(bodies...)
 	if err := expired.Await(ctx, 5); err != nil {
@@ -219,17 +215,16 @@ func TestExpiredCredentialsAreSurvived(t *testing.T) {
 	}
 	expired.Remove()
 	l.committed(bodies)
-	l.holds(0)
+	l.awaitDepth(0)
 }
 
-// At start there is nobody to wait for: a queue that cannot be had is an error, in
-// bounded time, that names the queue and no key.
+// At the start, an unavailable queue is an error in bounded time that names the queue and no key.
 func TestWhatFailsAtStartIsSaid(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
 		t.Run(fault.String(), func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, "")
+			l := newFixture(t, "")
 			l.proxy.Add(proxy.Rule{Fault: fault})
 			client, err := sqs.Open(t.Context(), l.config())
 			if err == nil {
@@ -243,34 +238,33 @@ func TestWhatFailsAtStartIsSaid(t *testing.T) {
 	}
 }
 
-// Every write of a dead letter is refused, as by a policy that lacks a right: the
-// message stays where it is, and is buried when the right is there.
+// Every write of a dead letter is refused, as with a missing right. The message stays in the queue, and goes to the
+// DLQ when the right is there.
 func TestADLQThatRefuses(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	refused := l.proxy.Add(proxy.Rule{Fault: proxy.Refused, Queue: l.queue + "-dlq", Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
 	bodies := numbered("always", 3)
 	l.send(bodies...)
 	l.work(l.config(), nil)
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if err := refused.Await(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
-	l.holds(len(bodies)) // one that is on its way to its next attempt is there twice for a moment
+	l.awaitDepth(len(bodies)) // a message that moves to its next attempt briefly exists twice
 	refused.Remove()
 	if dead := l.dead(len(bodies)); !slices.Equal(dead, bodies) {
 		t.Errorf("in the DLQ are %q", dead)
 	}
-	l.holds(0)
+	l.awaitDepth(0)
 }
 
-// A queue has a RedrivePolicy of its owner's. The retries, each of which is another
-// message, do not come near its maxReceiveCount, and what is exhausted is in our
-// DLQ.
+// A queue has its owner's RedrivePolicy. Retries are new messages, so they do not reach its maxReceiveCount, and
+// exhausted messages are in redeliver's DLQ.
 func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "")
+	l := newFixture(t, "")
 	owners, err := l.plain.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(l.queue + "-owners")})
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +281,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	always, once := numbered("always", 5), numbered("once", 5)
 	l.send(append(always, once...)...)
 	cfg := l.config()
-	cfg.Policy.MaxRetries = 4 // and 5 attempts are more than 3 receives
+	cfg.Policy.MaxRetries = 4 // 5 attempts are more than 3 receives
 	client, err := sqs.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +296,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	if dead := l.dead(len(always)); !slices.Equal(slices.Compact(dead), always) {
 		t.Errorf("in our DLQ are %q", dead)
 	}
-	l.holds(0)
+	l.awaitDepth(0)
 	out, err := l.plain.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: owners.QueueUrl})
 	if err != nil || len(out.Messages) > 0 {
 		t.Errorf("in the owner's DLQ are %d (%v)", len(out.Messages), err)

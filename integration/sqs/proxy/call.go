@@ -9,9 +9,9 @@ import (
 // Call is one request of SQS's JSON protocol.
 type Call struct {
 	Action  string // SendMessageBatch
-	Queue   string // its name
+	Queue   string // the queue's name
 	In      map[string]any
-	Entries []map[string]any // of a batch, else In alone
+	Entries []map[string]any // of a batch, otherwise only In
 	batch   bool
 }
 
@@ -39,10 +39,10 @@ func parse(h http.Header, body []byte) *Call {
 	return c
 }
 
-// fifo tells the kind of the queue.
+// fifo reports whether the queue is a FIFO queue.
 func (c *Call) fifo() bool { return strings.HasSuffix(c.Queue, ".fifo") }
 
-// marshal writes what came as JSON, or is text.
+// marshal encodes a decoded JSON value or text.
 func marshal(v map[string]any) []byte {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -56,7 +56,7 @@ func text(m map[string]any, name string) string {
 	return s
 }
 
-// problem is an error as SQS answers it.
+// problem is an error in the form of SQS.
 type problem struct {
 	status        int
 	code, message string

@@ -11,8 +11,8 @@ import (
 
 // The limits that AWS documents, in the developer guide's "Amazon SQS message quotas" and each action's reference.
 const (
-	// DefaultLimit is the MaximumMessageSize that the adapters of this module take a queue to have which does not say:
-	// that of every queue until August 2025.
+	// DefaultLimit is the MaximumMessageSize that this module's adapters assume for a queue that reports none: that
+	// of every queue until August 2025.
 	DefaultLimit = 256 << 10
 
 	maxAttributes = 10
@@ -35,9 +35,9 @@ func bad(code, format string, args ...any) *problem {
 	return &problem{http.StatusBadRequest, code, fmt.Sprintf(format, args...)}
 }
 
-// documented is why SQS would refuse the call as a whole, or nil. A bad entry of a batch is refused with its batch here,
-// where SQS does the others: nothing of ours should send one.
-func (c *Call) documented(limit int) *problem {
+// checkDocumented returns why SQS would refuse the call as a whole, or nil. Here a bad entry refuses its whole batch,
+// although SQS would accept the others, because redeliver should send no bad entry.
+func (c *Call) checkDocumented(limit int) *problem {
 	if c.batch {
 		if p := c.badBatch(); p != nil {
 			return p
@@ -95,7 +95,7 @@ func (c *Call) badBatch() *problem {
 	return nil
 }
 
-// badMessage is a message's size and why SQS would refuse it.
+// badMessage returns a message's size and why SQS would refuse it.
 func (c *Call) badMessage(e map[string]any, limit int) (int, *problem) {
 	body := text(e, "MessageBody")
 	if body == "" {
@@ -140,7 +140,7 @@ func (c *Call) badMessage(e map[string]any, limit int) (int, *problem) {
 	return size, nil
 }
 
-// badAttribute is an attribute's size and why SQS would refuse it.
+// badAttribute returns an attribute's size and why SQS would refuse it.
 func badAttribute(name string, v any) (int, *problem) {
 	lower := strings.ToLower(name)
 	if len(name) > maxName || !attributeName.MatchString(name) || strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") {
@@ -167,7 +167,8 @@ func badAttribute(name string, v any) (int, *problem) {
 	return len(name) + len(kind) + len(value), nil
 }
 
-// legal reports whether SQS takes a text: #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.
+// legal reports whether SQS accepts a text: #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to
+// #x10FFFF.
 func legal(s string) bool {
 	for _, r := range s {
 		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xfffe || r == 0xffff {

@@ -11,28 +11,27 @@ import (
 	"sync"
 )
 
-// Fault is what a request meets instead of its answer.
+// Fault is what a request gets instead of its answer.
 type Fault int
 
 const (
-	// ServerError is status 500, nothing done.
+	// ServerError is status 500; nothing is done.
 	ServerError Fault = iota
-	// Throttled is RequestThrottled, nothing done.
+	// Throttled is RequestThrottled; nothing is done.
 	Throttled
-	// ExpiredCredentials is ExpiredTokenException, nothing done.
+	// ExpiredCredentials is ExpiredTokenException; nothing is done.
 	ExpiredCredentials
 	// Refused is AccessDeniedException, nothing done: an error that no client tries again.
 	Refused
-	// Cut ends the connection, nothing done.
+	// Cut cuts the connection; nothing is done.
 	Cut
-	// Unread does what was asked for and ends the connection without an answer.
+	// Unread carries the request out and cuts the connection without an answer.
 	Unread
-	// Silent does what was asked for and answers never: the client has to give up.
+	// Silent carries the request out and never answers, so that the client has to give up.
 	Silent
-	// Partial does some entries of a batch and answers, with status 200, that the others have failed.
+	// Partial carries out some entries of a batch and answers, with status 200, that the others failed.
 	Partial
-	// FalseFailure does all entries of a batch and answers, with status 200, that some have failed: an internal error of SQS's
-	// after the deed.
+	// FalseFailure carries out all entries of a batch and answers, with status 200, that some failed.
 	FalseFailure
 )
 
@@ -40,18 +39,19 @@ func (f Fault) String() string {
 	return [...]string{"500", "throttled", "expired credentials", "refused", "cut", "unread", "silent", "partial", "false failure"}[f]
 }
 
-// Rule says which requests meet a fault. Of several that fit the oldest counts.
+// Rule says which requests get a fault. If several match, the oldest counts.
 type Rule struct {
 	Fault  Fault
-	Action string // "" is any
-	Queue  string // the name; "" is any
-	// Match looks closer. Nil takes all. It must not keep the call.
+	Action string // "" matches any
+	Queue  string // the queue's name; "" matches any
+	// Match is an additional condition. Nil matches all calls. It must not keep the call.
 	Match func(*Call) bool
-	// Times is how many requests meet it; 0 is any number.
+	// Times is how many requests get the fault; 0 means all.
 	Times int
-	// Chance is the part of those requests that do; 0 is all.
+	// Chance is the fraction of those requests that get it; 0 means all.
 	Chance float64
-	// Entries picks those of a batch that fail, for Partial and FalseFailure. Nil picks every second, beginning with the first.
+	// Entries selects the failing entries of a batch for Partial and FalseFailure. Nil selects every second, starting
+	// with the first.
 	Entries func(i int, entry map[string]any) bool
 }
 
@@ -64,10 +64,10 @@ type Active struct {
 	mu      sync.Mutex
 	begun   int
 	met     int
-	changed chan struct{} // closed and made anew with every fault
+	changed chan struct{} // closed and replaced at every fault
 }
 
-// Add puts a rule in force.
+// Add activates a rule.
 func (p *Proxy) Add(r Rule) *Active {
 	a := &Active{proxy: p, rule: r, fault: r.Fault, changed: make(chan struct{})}
 	p.mu.Lock()
@@ -76,21 +76,21 @@ func (p *Proxy) Add(r Rule) *Active {
 	return a
 }
 
-// Remove takes it out of force. Requests that are held stay held.
+// Remove deactivates it. Held requests stay held.
 func (a *Active) Remove() {
 	a.proxy.mu.Lock()
 	defer a.proxy.mu.Unlock()
 	a.proxy.rules = slices.DeleteFunc(a.proxy.rules, func(b *Active) bool { return a == b })
 }
 
-// Met is how many requests have met the fault.
+// Met returns how many requests got the fault.
 func (a *Active) Met() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.met
 }
 
-// Await waits until n requests have met the fault.
+// Await waits until n requests got the fault.
 func (a *Active) Await(ctx context.Context, n int) error {
 	for {
 		a.mu.Lock()
@@ -107,8 +107,8 @@ func (a *Active) Await(ctx context.Context, n int) error {
 	}
 }
 
-// takes reports whether a call meets the rule, and counts it. The proxy's lock is held.
-func (a *Active) takes(c *Call, rng *rand.Rand) bool {
+// matchLocked reports whether a call matches the rule, and counts it.
+func (a *Active) matchLocked(c *Call, rng *rand.Rand) bool {
 	r := &a.rule
 	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||
 		(r.Fault == Partial || r.Fault == FalseFailure) && !c.batch || r.Match != nil && !r.Match(c) {
@@ -129,7 +129,7 @@ func (a *Active) metOne() {
 	a.changed = make(chan struct{})
 }
 
-// meet answers a request as the fault has it.
+// meet answers a request with the fault.
 func (a *Active) meet(w http.ResponseWriter, r *http.Request, c *Call, body []byte) {
 	defer a.metOne()
 	switch a.fault {
@@ -144,17 +144,17 @@ func (a *Active) meet(w http.ResponseWriter, r *http.Request, c *Call, body []by
 	case Cut:
 		cutConnection(w)
 	case Unread:
-		_, _ = a.proxy.ask(r, body) // nobody reads it
+		_, _ = a.proxy.ask(r, body) // the answer is not read
 		cutConnection(w)
 	case Silent:
-		_, _ = a.proxy.ask(r, body) // nobody reads it
+		_, _ = a.proxy.ask(r, body) // the answer is not read
 		<-r.Context().Done()
 	case Partial, FalseFailure:
 		a.fail(w, r, c)
 	}
 }
 
-// fail answers that the picked entries of a batch have failed, which a FalseFailure has done nevertheless.
+// fail answers that the selected entries of a batch failed. For a FalseFailure they were carried out.
 func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 	pick := a.rule.Entries
 	if pick == nil {
@@ -197,5 +197,5 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 	before, _ := out["Failed"].([]any)
 	out["Failed"] = append(before, failed...)
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-	_, _ = w.Write(marshal(out)) // a client that has gone needs none
+	_, _ = w.Write(marshal(out)) // the client may have gone
 }

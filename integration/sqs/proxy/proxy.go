@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Proxy is one such proxy. Its methods may be called concurrently.
+// Proxy is one such proxy. Its methods are safe for concurrent use.
 type Proxy struct {
 	target string
 	url    string
@@ -33,7 +33,7 @@ type Proxy struct {
 	conns    map[net.Conn]struct{}
 }
 
-// Start begins a proxy for a server, on a loopback port of its own. Close ends it.
+// Start starts a proxy for a server on its own loopback port. Close ends it.
 func Start(target string) (*Proxy, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func Start(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is the endpoint to give to a client.
+// URL returns the endpoint for clients.
 func (p *Proxy) URL() string { return p.url }
 
 // Close cuts all connections and ends the proxy.
@@ -58,7 +58,7 @@ func (p *Proxy) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// CutAll ends the connections of all clients: what is under way on them may have been done or not.
+// CutAll cuts all clients' connections. Their requests may have been carried out or not.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// note keeps a list of the open connections.
+// note tracks the open connections.
 func (p *Proxy) note(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,36 +78,36 @@ func (p *Proxy) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// SetLimit changes how large a message with its attributes, and the messages of a batch together, may be: the
-// MaximumMessageSize of every queue. [DefaultLimit] at first.
+// SetLimit sets the MaximumMessageSize of every queue, which bounds a message with its attributes, and all messages
+// of a batch together. It is [DefaultLimit] at first.
 func (p *Proxy) SetLimit(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = bytes
 }
 
-// Seed sets what the rules with a Chance are drawn from.
+// Seed seeds the random numbers for rules with a Chance.
 func (p *Proxy) Seed(seed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rng = rand.New(rand.NewPCG(seed, 1))
 }
 
-// Counts are the requests of each action so far, also those that met a fault.
+// Counts returns the number of requests of each action so far, including those with a fault.
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.counts)
 }
 
-// Violations are the requests that SQS would not have taken, each with what AWS documents. They were refused.
+// Violations returns the requests that SQS would refuse, each with the documented reason. The proxy refused them.
 func (p *Proxy) Violations() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.violated...)
 }
 
-// ServeHTTP takes one request.
+// ServeHTTP handles one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := parse(r.Header, body)
 	rule, limit := p.meet(c)
-	if problem := c.documented(limit); problem != nil {
+	if problem := c.checkDocumented(limit); problem != nil {
 		p.mu.Lock()
 		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, problem.code, problem.message))
 		p.mu.Unlock()
@@ -129,27 +129,27 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rule.meet(w, r, c, body)
 }
 
-// meet counts a request and picks the rule that it meets.
+// meet counts a request and returns the rule that it matches.
 func (p *Proxy) meet(c *Call) (*Active, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[c.Action]++
 	for _, a := range p.rules {
-		if a.takes(c, p.rng) {
+		if a.matchLocked(c, p.rng) {
 			return a, p.limit
 		}
 	}
 	return nil, p.limit
 }
 
-// answer is what the server said.
+// answer is an answer of the server.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// ask sends a request on. The request ends with the client's.
+// ask forwards a request. It ends with the client's.
 func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
 	//nolint:gosec // To pass on what a test asks for is what a proxy is for; this one listens on loopback.
 	req, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), bytes.NewReader(body))
@@ -169,8 +169,8 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, text}, nil
 }
 
-// pass sends a request on and the answer back. A server that is down is one that cannot be reached: the connection ends
-// without an answer, as it would without a proxy.
+// pass forwards a request and its answer. If the server is unreachable, it cuts the connection without an answer, as
+// without a proxy.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte) {
 	a, err := p.ask(r, body)
 	if err != nil {
@@ -190,14 +190,14 @@ func (a *answer) write(w http.ResponseWriter) {
 	_, _ = w.Write(a.body) //nolint:gosec // It is JSON, and no browser asks.
 }
 
-// cutConnection ends the client's connection without an answer.
+// cutConnection cuts the client's connection without an answer.
 func cutConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(errors.Join(http.ErrAbortHandler, err))
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a reset, so that nobody takes it for the end of an answer
+		_ = tcp.SetLinger(0) // a reset, so that it does not look like the end of an answer
 	}
 	_ = conn.Close()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
-// sqs is a server that says yes to everything and counts what it is asked.
+// sqs is a server that accepts everything and counts requests.
 func sqs(t *testing.T) (*proxy.Proxy, *atomic.Int32) {
 	t.Helper()
 	var entries atomic.Int32
@@ -53,7 +53,7 @@ func call(ctx context.Context, p *proxy.Proxy, action string, in map[string]any)
 		return 0, "", err
 	}
 	req.Header.Set("X-Amz-Target", "AmazonSQS."+action)
-	resp, err := http.DefaultTransport.RoundTrip(req) // it tries nothing again
+	resp, err := http.DefaultTransport.RoundTrip(req) // it retries nothing
 	if err != nil {
 		return 0, "", err
 	}
@@ -74,11 +74,11 @@ func deletes(n int) map[string]any {
 	return map[string]any{"QueueUrl": "http://h/1/orders", "Entries": entries}
 }
 
-// Each fault is what it says: done or not, and answered or not.
+// Each fault does what its name says: the request is carried out or not, and answered or not.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		fault  proxy.Fault
-		status int // 0 is no answer
+		status int // 0 means no answer
 		says   string
 		done   int32
 	}{
@@ -151,14 +151,14 @@ func TestChance(t *testing.T) {
 	p, _ := sqs(t)
 	rule := p.Add(proxy.Rule{Fault: proxy.Throttled, Chance: 0.5})
 	for range 100 {
-		_, _, _ = call(t.Context(), p, "SendMessage", send("x")) // what it says is the rule's matter
+		_, _, _ = call(t.Context(), p, "SendMessage", send("x")) // the rule decides the result
 	}
 	if met := rule.Met(); met < 20 || met > 80 {
 		t.Errorf("%d of 100 met a rule with a chance of a half", met)
 	}
 }
 
-// The proxy refuses what AWS documents as refused, although the server behind would take it, and reports it.
+// The proxy refuses and reports what AWS documents as refused, although the server would accept it.
 func TestDocumentedLimits(t *testing.T) {
 	attributes := func(n int, name, kind, value string) map[string]any {
 		list := map[string]any{}
@@ -182,7 +182,7 @@ func TestDocumentedLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		action string
 		in     map[string]any
-		code   string // "" is taken
+		code   string // "" if it is accepted
 	}{
 		"at the limit":               {"SendMessage", send(full), ""},
 		"above the limit":            {"SendMessage", send(full + "x"), "InvalidParameterValue"},

@@ -119,7 +119,7 @@ func (s *stand) ids(topic string, n int) map[string]int {
 
 func (s *stand) records(topic string, n int) []*kgo.Record {
 	s.t.Helper()
-	recs, err := kafkatest.First(s.t.Context(), s.cl.OptValue(kgo.SeedBrokers).([]string), topic, n)
+	recs, err := kafkatest.ReadFirst(s.t.Context(), s.cl.OptValue(kgo.SeedBrokers).([]string), topic, n)
 	if err != nil {
 		s.t.Fatal(err)
 	}

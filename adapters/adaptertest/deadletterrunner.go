@@ -1,0 +1,95 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// killedRunners: a runner may be killed at any step of a replay.
+func killedRunners() []deadTest {
+	return []deadTest{
+		{name: "ASecondRunnerIsRefusedWithTheHoldersName", body: secondRunner},
+		// In the third window. Each window removes its messages in two calls.
+		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callWrite, left: 3}, 0) }},
+		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *dlqFixture) {
+			killReplay(d, killableDriver{only: callWrite, left: 3, behind: true}, newReplay().Window)
+		}},
+		{name: "ARunnerThatDiesWhileItSettlesLosesNothing", body: func(d *dlqFixture) {
+			killReplay(d, killableDriver{only: callRemove, left: 5, behind: true}, newReplay().Window)
+		}},
+		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callRemove, left: 6, behind: true}, 0) }},
+		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1}) }},
+		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1, behind: true}) }},
+	}
+}
+
+// secondRunner tries to replay a DLQ that another runner has claimed.
+func secondRunner(d *dlqFixture) {
+	msgs, ids := numberedMessages(3)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	first, kill := d.openOne()
+	ctx := d.withTimeout()
+	if _, err := first.Claim(ctx, deadletter.Holder{Who: "ann@ops", Task: "the-first"}); err != nil {
+		d.Fatal(err)
+	}
+	second := d.queue()
+	_, err := deadletter.Run(ctx, second, newReplay())
+	held, ok := errors.AsType[*deadletter.HeldError](err)
+	if !ok || held.Holder.Who != "ann@ops" || held.Holder.Task != "the-first" {
+		d.Fatalf("a second runner got %v, want the holder of the DLQ", err)
+	}
+	if got := d.idsInDLQ(second); !slices.Equal(got, ids) {
+		d.Errorf("the DLQ has %q, want %q", got, ids)
+	}
+	if h, ok, err := second.Holder(ctx); err != nil || !ok || h.Who != "ann@ops" {
+		d.Errorf("the DLQ is held by %+v, %v, %v", h, ok, err)
+	}
+	kill()
+	d.awaitClaim(second)
+	d.runReplay(second, newReplay())
+	d.awaitCommits(ids...)
+}
+
+// killReplay kills a replay in its third window, and another process resumes it.
+func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
+	msgs, ids := numberedMessages(60)
+	d.makeDeadLetters(failAlways, msgs...)
+	d.fixHandler()
+	q := d.killableQueue(&m)
+	ctx := d.withTimeout()
+	t, err := deadletter.Run(ctx, q, newReplay())
+	if err == nil || !m.dead {
+		d.Fatalf("the replay survived: %+v", t)
+	}
+	next := d.queue()
+	d.awaitClaim(next)
+	history, err := deadletter.History(ctx, next)
+	if err != nil || len(history) != 1 || history[0].ID != t.ID || history[0].Status != deadletter.StatusInterrupted {
+		d.Fatalf("after the kill the history is %+v: %v", history, err)
+	}
+	d.resumed(next, t.ID, maxTwice, ids...)
+}
+
+func editDies(d *dlqFixture, dying killableDriver) {
+	d.makeDeadLetters(failAlways, namedMessages("a")...)
+	d.fixHandler()
+	q := d.killableQueue(&dying)
+	m := d.browse(q, deadletter.Filter{})[0]
+	ctx := d.withTimeout()
+	_, err := deadletter.Edit(ctx, q, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
+	if err == nil {
+		d.Fatal("the edit survived")
+	}
+	next := d.queue()
+	d.retryWhileHeld("the original is seen, which the dead may still hide", func(context.Context) error {
+		if got := d.idsInDLQ(next); !slices.Equal(got, []string{"a"}) {
+			return fmt.Errorf("the DLQ has %q: %w", got, deadletter.ErrHeld)
+		}
+		return nil
+	})
+}

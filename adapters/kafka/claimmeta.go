@@ -1,0 +1,230 @@
+package kafka
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// claimMetas has the commit metadata that the last owners of a session's partitions left.
+type claimMetas struct {
+	mu        sync.Mutex
+	found     map[string]map[int32]claimMeta // loaded when the session began; each lane takes its own
+	uncounted bool                           // reported that crashes are not counted
+}
+
+// claimMeta is a committed offset and its metadata.
+type claimMeta struct {
+	offset int64
+	meta   commitMeta
+}
+
+const (
+	// commitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator
+	// moves.
+	commitRetryPause = 50 * time.Millisecond
+	// metaTries bounds how often a lane asks for metadata. The pause doubles each time, six seconds in all.
+	metaTries = 7
+)
+
+// newOwner returns a name under which one Client writes its metadata.
+func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
+
+// load reads the metadata of a session's partitions in one request. If that fails, each lane asks for its own.
+func (n *claimMetas) load(a admin, group string, claims map[string][]int32) {
+	found := make(map[string]map[int32]claimMeta, len(claims))
+	if len(claims) == 0 {
+		return
+	}
+	if committed, err := a.groupOffsets(group, claims); err == nil {
+		for topic, partitions := range claims {
+			found[topic] = make(map[int32]claimMeta, len(partitions))
+			for _, p := range partitions {
+				if f, err := committed.meta(topic, p); err == nil {
+					found[topic][p] = f
+				}
+			}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.found = found
+}
+
+// take returns the metadata of a partition before its lane commits. It asks for a partition that a cooperative
+// rebalance brought.
+func (n *claimMetas) take(a admin, group, topic string, partition int32) (claimMeta, error) {
+	n.mu.Lock()
+	f, ok := n.found[topic][partition]
+	delete(n.found[topic], partition)
+	n.mu.Unlock()
+	if ok {
+		return f, nil
+	}
+	return a.fetchMeta(group, topic, partition)
+}
+
+// fetchMeta asks for the metadata of a partition.
+func (a admin) fetchMeta(group, topic string, partition int32) (claimMeta, error) {
+	committed, err := a.groupOffsets(group, map[string][]int32{topic: {partition}})
+	if err != nil {
+		return claimMeta{}, err
+	}
+	return committed.meta(topic, partition)
+}
+
+func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
+	offset, err := c.offset(topic, partition)
+	if err != nil {
+		return claimMeta{}, err
+	}
+	return claimMeta{offset, parseMeta(c.response.GetBlock(topic, partition).Metadata)}, nil
+}
+
+// reportUncounted reports, once, that crashes are not counted for now.
+func (r *reader) reportUncounted(topic string, partition int32, err error) {
+	r.metas.mu.Lock()
+	wasReported := r.metas.uncounted
+	r.metas.uncounted = true
+	r.metas.mu.Unlock()
+	if !wasReported {
+		r.report(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
+			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
+	}
+}
+
+// ownClaims returns the claims of a session that the reader's lanes read.
+func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
+	own := make(map[string][]int32, len(claims))
+	for topic, partitions := range claims {
+		if _, waits := r.levels[topic]; waits || topic == r.layout.origin {
+			own[topic] = partitions
+		}
+	}
+	return own
+}
+
+// loadMeta reads the metadata that the last owner of the partition left. from is the offset at which the source begins.
+func (s *source) loadMeta(from int64) {
+	r := s.r
+	f, err := r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
+	for try := 0; err != nil && try < metaTries && s.session.Context().Err() == nil; try++ {
+		// After a crash the group's coordinator may be moving.
+		pause := time.NewTimer(commitRetryPause << try)
+		select {
+		case <-pause.C:
+			f, err = r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
+		case <-s.session.Context().Done():
+			pause.Stop()
+		}
+	}
+	if err != nil { // go on without metadata
+		f = claimMeta{offset: from}
+	}
+	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
+		r.sub.Emit(redeliver.MessagesLost{
+			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, f.offset),
+		})
+	}
+	s.settledBefore = r.settledBefore(s.topic, f, from)
+	switch n := &f.meta; {
+	case f.offset != from && n.known(): // the log was truncated, or the offset was moved: the metadata does not apply
+		f.meta = commitMeta{}
+	case (n.base > 0 || len(n.settled) > 0) && n.base != f.offset:
+		// The metadata was copied to an offset at which there are other records.
+		f.meta = commitMeta{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	}
+	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
+	s.crashes = newCrashGate(s, from, f.meta)
+	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
+		r.report(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
+			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
+	}
+}
+
+// settledBefore returns the records above from that f says are settled. It returns nil if the metadata was copied to
+// another offset or belongs to an earlier topic of the same name.
+func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
+	if f.offset != from || f.meta.base != f.offset || r.topicIDs.differs(topic, f.meta) {
+		return nil
+	}
+	return f.meta.settled
+}
+
+// offsetCommit is one offset to commit.
+type offsetCommit struct {
+	topic     string
+	partition int32
+	offset    int64
+	text      string // metadata
+}
+
+// commit commits offsets in one request, and returns the answer to each. It does not use sarama's own commit, which
+// does not return the answer and waits behind the fetches of the group's connection.
+func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offsetCommit) []error {
+	errs := make([]error, len(all))
+	req := &sarama.OffsetCommitRequest{
+		ConsumerGroup: group, ConsumerID: sess.MemberID(), ConsumerGroupGeneration: sess.GenerationID(),
+		RetentionTime: -1, Version: commitVersion(a.client.Config().Version),
+	}
+	for _, c := range all {
+		req.AddBlockWithLeaderEpoch(c.topic, c.partition, c.offset, -1, 0, c.text)
+	}
+	coordinator, err := a.client.Coordinator(group)
+	var res *sarama.OffsetCommitResponse
+	if err == nil {
+		if res, err = coordinator.CommitOffset(req); err != nil {
+			_ = coordinator.Close() // the next try connects again
+			_ = a.client.RefreshCoordinator(group)
+		}
+	}
+	moved := false
+	for i, c := range all {
+		if err != nil {
+			errs[i] = fmt.Errorf("kafka: committing %s/%d: %w", c.topic, c.partition, err)
+			continue
+		}
+		code, ok := res.Errors[c.topic][c.partition]
+		if !ok {
+			code = sarama.ErrUnknown
+		}
+		if code != sarama.ErrNoError {
+			errs[i] = code
+		}
+		moved = moved || code == sarama.ErrNotCoordinatorForConsumer || code == sarama.ErrConsumerCoordinatorNotAvailable
+	}
+	if moved {
+		_ = a.client.RefreshCoordinator(group)
+	}
+	return errs
+}
+
+// isPermanentRefusal reports whether the same commit fails however often it is tried.
+func isPermanentRefusal(err error) bool {
+	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
+}
+
+// isFenced reports whether the group has moved on without the session that made a commit.
+func isFenced(err error) bool {
+	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
+}
+
+// commitVersion returns a version of the request that has neither a static member's name nor a leader's epoch.
+func commitVersion(v sarama.KafkaVersion) int16 {
+	switch {
+	case v.IsAtLeast(sarama.V2_1_0_0):
+		return 6
+	case v.IsAtLeast(sarama.V2_0_0_0):
+		return 4
+	default:
+		return 3
+	}
+}

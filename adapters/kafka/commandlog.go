@@ -1,0 +1,102 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// commandPrefix begins the key of each command, "command/<id>". The control topic, "<topic>.<group>.control", has one
+// partition, so that all readers see the same order, and is compacted.
+const commandPrefix = "command/"
+
+// commandLog has the commands of the control topic up to an offset, in order. It has no lock of its own.
+type commandLog struct {
+	next     int64
+	commands []deadletter.Command
+	refused  []error // why commands are ignored
+}
+
+// refresh reads to the end of the log.
+func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
+	start, end, err := log.bounds(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if end < b.next { // the topic was deleted and created again
+		*b = commandLog{}
+	}
+	b.next = max(b.next, start)
+	for b.next < end {
+		p, err := log.read(ctx, 0, b.next)
+		if err != nil {
+			return err
+		}
+		for i := range p.records {
+			b.apply(&p.records[i])
+		}
+		b.next = p.next
+		if p.end && p.next < end {
+			return fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", log.topic, p.next, end)
+		}
+	}
+	return nil
+}
+
+// apply reads one record. It ignores other keys, which older versions wrote.
+func (b *commandLog) apply(r *fetchedRecord) {
+	id, ours := strings.CutPrefix(string(r.key), commandPrefix)
+	if !ours {
+		return
+	}
+	b.commands = slices.DeleteFunc(b.commands, func(c deadletter.Command) bool { return c.ID == id })
+	if r.value == nil {
+		return
+	}
+	c, err := readCommand(id, r)
+	if err != nil {
+		b.refused = append(b.refused, fmt.Errorf("kafka: command %.40q: %w", id, err))
+		return
+	}
+	b.commands = append(b.commands, c)
+}
+
+// readCommand parses a command. It refuses filters with unknown fields: a field narrows the filter, so without it the
+// command would take more messages than meant.
+//
+// A command takes messages that were scheduled before it. The earliest of three clocks counts: the sender's, the
+// broker's, which times the record, and ours. With a clock that is ahead, the command would also release messages that
+// fail later.
+func readCommand(id string, r *fetchedRecord) (c deadletter.Command, err error) {
+	if err = json.Unmarshal(r.value, &c); err != nil {
+		return c, err
+	}
+	var text struct {
+		Filter json.RawMessage `json:"filter"`
+	}
+	if err = json.Unmarshal(r.value, &text); err != nil {
+		return c, err
+	}
+	if text.Filter != nil {
+		strict := json.NewDecoder(bytes.NewReader(text.Filter))
+		strict.DisallowUnknownFields()
+		if err = strict.Decode(new(deadletter.WaitingFilter)); err != nil {
+			return c, err
+		}
+	}
+	if c.ID != id {
+		return c, fmt.Errorf("it says that its id is %.40q", c.ID)
+	}
+	for _, at := range []time.Time{r.at, time.Now()} {
+		if at.Before(c.Created) {
+			c.Created = at
+		}
+	}
+	return c, c.Check()
+}

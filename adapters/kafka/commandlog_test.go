@@ -1,0 +1,112 @@
+package kafka
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+func asRecord(t *testing.T, c deadletter.Command) *fetchedRecord {
+	t.Helper()
+	value, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fetchedRecord{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
+}
+
+func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
+	t.Parallel()
+	var b commandLog
+	var given []*fetchedRecord
+	for _, c := range []deadletter.Command{
+		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
+		{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
+	} {
+		c, err := deadletter.NewCommand(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given = append(given, asRecord(t, c))
+	}
+	for _, r := range append(given, given...) {
+		b.apply(r)
+	}
+	if len(b.commands) != 2 || b.commands[0].Kind != deadletter.CancelWaiting || b.refused != nil {
+		t.Errorf("%+v", b)
+	}
+	for _, r := range given {
+		b.apply(&fetchedRecord{key: r.key})
+	}
+	if len(b.commands) > 0 || b.refused != nil {
+		t.Errorf("%+v", b)
+	}
+}
+
+// The earliest of three clocks counts: the sender's, the broker's and the reader's.
+func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, at := range map[string]struct{ claim, broker, want time.Time }{
+		"all agree":         {now, now, now},
+		"theirs is ahead":   {now.Add(10 * time.Minute), now, now},
+		"theirs is behind":  {now.Add(-time.Minute), now, now.Add(-time.Minute)},
+		"the broker's, too": {now.Add(time.Hour), now.Add(time.Hour), time.Now()},
+	} {
+		c := deadletter.Command{ID: "7", Kind: deadletter.ReleaseWaiting, Everything: true, Created: at.claim, Expires: now.Add(time.Hour)}
+		r := asRecord(t, c)
+		r.at = at.broker
+		read, err := readCommand("7", r)
+		if off := read.Created.Sub(at.want); err != nil || off < 0 || off > 10*time.Second {
+			t.Errorf("%s: it counts from %s, want %s: %v", name, read.Created, at.want, err)
+		}
+	}
+}
+
+func TestCommandLogIgnoresGarbage(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{
+		"command/": "{}", "command/7": `{"id":"8","kind":"release","everything":true}`, "command/9": `{"id":"9","kind":"shred","everything":true}`,
+		"command/10": `{"id":"10","kind":"release"}`, "command/11": `{"id":"11","kind":"release","filter":{"filter":{"ids":["7"]}}}`, "command/12": "[",
+		"command/13": `{"id":"13","kind":"cancel","filter":{"levels":["90s"]}}`, "command/14": `{"id":"14","kind":"cancel","filter":{"filter":{"reasons":["exhausted"]}}}`,
+		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
+	} {
+		var b commandLog
+		b.apply(&fetchedRecord{key: []byte(key), value: []byte(value)})
+		if len(b.commands) > 0 || len(b.refused) != 1 {
+			t.Errorf("%s: %+v", key, b)
+		}
+	}
+	var b commandLog
+	for _, key := range []string{"", "seen", "progress/7/1h/0", "settled/1h/0/0/x", "release/1h"} {
+		b.apply(&fetchedRecord{key: []byte(key), value: []byte("{}")})
+	}
+	if len(b.commands) > 0 || b.refused != nil {
+		t.Errorf("%+v", b)
+	}
+}
+
+// A newer version may add fields to a command. An unknown field of a filter refuses the command.
+func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	var b commandLog
+	b.apply(&fetchedRecord{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
+	if len(b.commands) != 1 || b.refused != nil {
+		t.Errorf("%+v", b)
+	}
+}
+
+func FuzzCommandLog(f *testing.F) {
+	f.Add("command/7", []byte(`{"id":"7","kind":"release","everything":true}`))
+	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
+	f.Fuzz(func(_ *testing.T, key string, value []byte) {
+		var b commandLog
+		b.apply(&fetchedRecord{key: []byte(key), value: value})
+		for i := range b.commands {
+			(&commands{all: b.commands[i:]}).released(time.Hour)
+		}
+		b.apply(&fetchedRecord{key: []byte(key)})
+	})
+}

@@ -1,0 +1,35 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+// comparePolicies asks the coordinator for the policies of the group's members, and reports other policies and their
+// end. Each member asks, because when members join only the group's leader gets that information. It needs Describe on
+// the group. If the coordinator does not answer, retries of another policy show it, too, see [engine.Subscription.Met].
+func (r *reader) comparePolicies() {
+	found, err := r.client.admin.sarama.DescribeConsumerGroups([]string{r.layout.group})
+	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {
+		return
+	}
+	if found[0].State != "Stable" {
+		r.extra.recheck.Store(true) // the next sweep checks again
+		return
+	}
+	g := r.layout.members(found[0])
+	same := g.unreported == 0
+	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
+		if p != r.layout.fingerprint {
+			r.sub.Differs(p, fmt.Sprintf("it runs on %s", strings.Join(g.policies[p], ", ")))
+			same = false
+		}
+	}
+	if same {
+		r.sub.Agrees()
+	}
+}

@@ -1,0 +1,117 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
+func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
+	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
+	switch {
+	case cfg.Back == "":
+	case !foreign:
+		ps.Add("Back", cfg.Back, theirs)
+	case cfg.Back == dlq:
+		ps.Add("Back", cfg.Back, "must not be the DLQ itself")
+	default:
+		checkTopic(ps, "Back", cfg.Back)
+	}
+	switch {
+	case cfg.ReadBy == "":
+	case !foreign:
+		ps.Add("ReadBy", cfg.ReadBy, theirs)
+	default:
+		checkGroup(ps, "ReadBy", cfg.ReadBy)
+	}
+}
+
+// readByOffsets returns the offsets that ReadBy has committed. They are negative if there are none.
+func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
+	read := make([]int64, len(partitions))
+	found, err := q.client.admin.groupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
+	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // the error of some brokers
+	if err != nil && !unknown {
+		return nil, err
+	}
+	for i, p := range partitions {
+		if read[i] = -1; unknown {
+			continue
+		}
+		if read[i], err = found.offset(q.info.DLQ, p); err != nil {
+			return nil, err
+		}
+	}
+	return read, nil
+}
+
+// bounds returns the bounds of the log, without the records that ReadBy has handled.
+func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
+	if q.info.ReadBy == "" {
+		return q.log.bounds(ctx, partition)
+	}
+	read, err := q.readByOffsets(partition) // before the log's bounds, so that a commit meanwhile is not beyond its end
+	if err != nil {
+		return 0, 0, err
+	}
+	if start, end, err = q.log.bounds(ctx, partition); err != nil {
+		return start, end, err
+	}
+	if read[0] > end { // the offset does not belong to these records
+		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic created again? leave out ReadBy, or reset the group's offset",
+			q.info.ReadBy, read[0], q.info.DLQ, partition, end)
+	}
+	return max(start, read[0]), end, nil
+}
+
+// checkReadBy refuses a ReadBy that is probably wrong: a group that has committed nothing anywhere would leave out no
+// record, and a replay would repeat what it has handled. A group with offsets elsewhere may have handled nothing here
+// yet.
+func (q *deadQueue) checkReadBy(ctx context.Context) error {
+	if q.info.ReadBy == "" {
+		return nil
+	}
+	all := make([]int32, q.partitions)
+	for i := range all {
+		all[i] = int32(i)
+	}
+	read, err := q.readByOffsets(all...)
+	if err != nil {
+		return err
+	}
+	hasRecords := false
+	for _, p := range all {
+		start, end, err := q.bounds(ctx, p)
+		if err != nil {
+			return err
+		}
+		hasRecords = hasRecords || end > start
+	}
+	if !hasRecords || slices.Max(read) >= 0 {
+		return nil
+	}
+	if found, err := q.client.admin.groupOffsets(q.info.ReadBy, nil); err == nil { // an unknown group is an error here
+		for _, partitions := range found.response.Blocks {
+			for _, block := range partitions {
+				if block.Offset >= 0 {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.info.ReadBy, q.info.DLQ)
+}
+
+// isOutsideOrigin reports whether the origin does not have a partition, so that no message was there. If it has it, the
+// partition is used even if the key would choose another: the origin's producers may place keys differently, as those
+// in Java do.
+func (q *deadQueue) isOutsideOrigin(partition int32) bool {
+	partitions, err := q.conn.Partitions(q.info.Origin)
+	return err == nil && int(partition) >= len(partitions)
+}

@@ -1,0 +1,64 @@
+package kafka
+
+import "context"
+
+// pagePrefetcher reads the next page while the current one is processed. Only the goroutine of its scan uses it.
+type pagePrefetcher struct {
+	log  *logReader
+	stop context.CancelFunc // ends the running read; nil before the first
+	ctx  context.Context
+	page chan deadPage // nil if no read is running
+	part deadPart      // partition and next of the page
+}
+
+type deadPage struct {
+	page page
+	err  error
+}
+
+// read returns the next page of a partition, and begins to read the page after it if that is before the end. ctx bounds
+// only the wait, not the read.
+func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (page, error) {
+	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
+		a.close()
+		a.begin(ctx, part.partition, part.next)
+	}
+	var p deadPage
+	select {
+	case p = <-a.page:
+		a.page = nil
+	case <-ctx.Done():
+		return page{}, ctx.Err()
+	}
+	if p.err != nil {
+		return page{}, p.err
+	}
+	if !p.page.end && p.page.next < part.end {
+		a.begin(ctx, part.partition, p.page.next)
+	}
+	return p.page, nil
+}
+
+func (a *pagePrefetcher) begin(ctx context.Context, partition int32, next int64) {
+	if a.stop == nil {
+		a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	found := make(chan deadPage, 1)
+	a.page, a.part = found, deadPart{partition: partition, next: next}
+	go func() {
+		p, err := a.log.read(a.ctx, partition, next)
+		found <- deadPage{p, err}
+	}()
+}
+
+// close ends the running read.
+func (a *pagePrefetcher) close() {
+	if a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
+	if a.page != nil {
+		<-a.page
+		a.page = nil
+	}
+}

@@ -1,0 +1,174 @@
+package kafka
+
+import "slices"
+
+// findLocked returns the queue of a copy's key, or nil, and the index at which the copy's record is or would be.
+func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, found bool) {
+	if queue = queues.queues[c.key]; queue == nil {
+		return nil, 0, false
+	}
+	if n := len(queue.records); queue.head == n || queue.records[n-1].offset < c.offset { // the usual case
+		return queue, n, false
+	}
+	i, found = slices.BinarySearchFunc(queue.records[queue.head:], c.offset, func(it queuedRecord, offset int64) int {
+		switch {
+		case it.offset < offset:
+			return -1
+		case it.offset > offset:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return queue, queue.head + i, found
+}
+
+// insertLocked inserts a record at an index. If queue is nil, it makes one.
+func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it queuedRecord) (*keyQueue, int) {
+	if queue == nil {
+		if n := len(queues.spare); n > 0 {
+			queue, queues.spare = queues.spare[n-1], queues.spare[:n-1]
+		} else {
+			queue = new(keyQueue)
+		}
+		queues.queues[c.key] = queue
+	}
+	queue.records = slices.Insert(queue.records, i, it)
+	return queue, i
+}
+
+// setOnLevelLocked sets whether a record is on a level, and counts those that are.
+func (queues *keyQueues) setOnLevelLocked(it *queuedRecord, onLevel bool) {
+	if it.onLevel == onLevel {
+		return
+	}
+	it.onLevel = onLevel
+	if onLevel {
+		queues.onLevels.Add(1)
+	} else {
+		queues.onLevels.Add(-1)
+	}
+}
+
+// first returns the first unsettled record, or nil.
+func (queue *keyQueue) first() *queuedRecord {
+	for i := queue.head; i < len(queue.records); i++ {
+		if !queue.records[i].done {
+			return &queue.records[i]
+		}
+	}
+	return nil
+}
+
+// isFirst reports whether all records before index i are settled.
+func (queue *keyQueue) isFirst(i int) bool {
+	for j := queue.head; j < i; j++ {
+		if !queue.records[j].done {
+			return false
+		}
+	}
+	return true
+}
+
+// dropCopyLocked removes a copy of a record. It removes the record with its last copy if it is settled.
+func (queues *keyQueues) dropCopyLocked(queue *keyQueue, i int, c *recordCopy) {
+	if c.counted {
+		queue.records[i].copies--
+	}
+	queues.removeIfDoneLocked(c.key, queue, i)
+}
+
+func (queues *keyQueues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) {
+	if it := &queue.records[i]; it.done && it.copies <= 0 {
+		queues.removeLocked(queue, i)
+		queues.removeIfEmptyLocked(key, queue)
+	}
+}
+
+// removeLocked removes a record that no lane holds.
+func (queues *keyQueues) removeLocked(queue *keyQueue, i int) {
+	queues.setOnLevelLocked(&queue.records[i], false)
+	if i > queue.head {
+		queue.records = slices.Delete(queue.records, i, i+1)
+		return
+	}
+	queue.records[i] = queuedRecord{}
+	queue.head++
+	if queue.head >= 64 && queue.head > len(queue.records)/2 {
+		n := copy(queue.records, queue.records[queue.head:])
+		clear(queue.records[n:])
+		queue.records, queue.head = queue.records[:n], 0
+	}
+}
+
+// maxSpare bounds the empty queues that are kept, and maxSpareRoom the capacity of each.
+const (
+	maxSpare     = 4096
+	maxSpareRoom = 8
+)
+
+// removeIfEmptyLocked removes a queue without records. Copies that wait as duplicates have a record.
+func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
+	if queues.queues[key] != queue || queue.head < len(queue.records) || len(queue.duplicates) > 0 {
+		return
+	}
+	delete(queues.queues, key)
+	if len(queues.spare) < maxSpare && cap(queue.records) <= maxSpareRoom {
+		queue.records, queue.head = queue.records[:0], 0
+		queues.spare = append(queues.spare, queue)
+	}
+}
+
+// wakeLocked makes copies of a queue ask again after one of its records was settled, parked or given up. first says
+// whether that was the first record.
+func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
+	for _, c := range queue.duplicates {
+		c.waits = false
+		c.notify()
+	}
+	queue.duplicates = nil
+	if next := queue.first(); first && next != nil {
+		switch {
+		case next.held == nil && queue.waiting > 0: // copies that waited for a held record are parked now
+			for i := queue.head; i < len(queue.records) && queue.waiting > 0; i++ {
+				queue.wakeCopy(queue.records[i].held)
+			}
+		case next.held != nil:
+			queue.wakeCopy(next.held)
+		}
+	}
+	queues.removeIfEmptyLocked(key, queue)
+}
+
+func (queue *keyQueue) wakeCopy(c *recordCopy) {
+	if c != nil && c.waits {
+		c.waits = false
+		queue.waiting--
+		c.notify()
+	}
+}
+
+// notify puts a copy into its lane's mailbox.
+func (c *recordCopy) notify() {
+	c.mailbox.copies = append(c.mailbox.copies, c)
+	if len(c.mailbox.copies) == 1 {
+		c.mailbox.notify()
+	}
+}
+
+// markConflictLocked records that two different records have the same key and offset.
+func (queues *keyQueues) markConflictLocked(queue *keyQueue, i int, c *recordCopy) {
+	queues.addConflictLocked(c.keyOffset)
+	if queue.records[i].held == nil {
+		first := queue.isFirst(i)
+		queues.removeLocked(queue, i)
+		queues.wakeLocked(c.key, queue, first)
+	}
+}
+
+func (queues *keyQueues) addConflictLocked(p keyOffset) {
+	if queues.conflicts == nil {
+		queues.conflicts = make(map[keyOffset]struct{})
+	}
+	queues.conflicts[p] = struct{}{}
+}

@@ -1,0 +1,63 @@
+package kafka
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// No failure, duplicate or kill breaks the order: no record runs before the earlier ones of its key, none runs twice in a
+// session, and none is lost or left behind.
+func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
+	t.Parallel() // it computes, while others wait
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		if err := newQueueModel(1+r.IntN(20), 1+r.IntN(4), r.IntN).run(400); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func FuzzKeyQueues(f *testing.F) {
+	f.Add([]byte("0123456789"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		i := 0
+		draw := func(n int) int {
+			if i >= len(data) {
+				return 0
+			}
+			i++
+			return int(data[i-1]) % n
+		}
+		if err := newQueueModel(1+draw(20), 1+draw(4), draw).run(min(len(data)/2, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A session does not wait for records on the origin that compaction has deleted.
+func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
+	var behind atomic.Int64
+	queues := newKeyQueues(&behind)
+	queues.startAt(10)
+	box := mailbox{notify: func() {}}
+	waiting := recordCopy{keyOffset: keyOffset{1, 12}, counted: true, mailbox: &box}
+	queues.addLoaded(waiting, time.UnixMilli(1), true)
+	queues.addExpected(keyOffset{1, 10}, 0)
+	queues.finishLoading()
+	now := time.UnixMilli(1000)
+	if v, until := queues.ask(&waiting, now, true); v != verdictHold || until != now.Add(heldRecheck) {
+		t.Fatalf("%d until %s, want a recheck soon", v, until)
+	}
+	other := recordCopy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
+	if v, _ := queues.ask(&other, now, false); v != verdictRun {
+		t.Fatalf("another key: %d", v)
+	}
+	if v, _ := queues.ask(&waiting, now, true); v != verdictRun {
+		t.Errorf("%d, although nothing is before it", v)
+	}
+	if n := behind.Load(); n != 1 {
+		t.Errorf("%d are counted on levels", n)
+	}
+}

@@ -1,0 +1,74 @@
+package kafka
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The load used to stop after MaxParked records and the end of a fetch, so later records of the origin were overtaken.
+// It reads all records now. After MaxParked it keeps only those that may be overtaken.
+func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
+	const maxParked, records = 3, 60 // of 100 KB: six fetches
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	want := []int64{0, 1, 2}
+	for i := range records {
+		rec := &kgo.Record{Topic: "orders", Key: fmt.Append(nil, "other ", i), Value: make([]byte, 100<<10)}
+		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(rec.Value) // never fails
+		if i%10 == 9 {
+			rec.Key = []byte("waits")
+			want = append(want, int64(i))
+		}
+		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	r := &reader{client: &Client{cfg: Config{MaxParked: maxParked}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
+	queues := newKeyQueues(new(atomic.Int64))
+	queues.startAt(0)
+	waits := recordCopy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
+	queues.addLoaded(waits, time.Now(), true)
+	if err := r.loadOrigin(t.Context(), queues, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, p := range queues.unread {
+		got = append(got, p.offset)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("expects the records at %v, want %v", got, want)
+	}
+	if queue := queues.queues[waits.key]; len(queue.records) != records/10+1 {
+		t.Errorf("the queue of the waiting key has %d records, want %d", len(queue.records), records/10+1)
+	}
+}
+
+// The memory of a record as the comment of loadOrigin says.
+func TestALoadedRecordTakes64Bytes(t *testing.T) {
+	if n := unsafe.Sizeof(queuedRecord{}) + unsafe.Sizeof(keyOffset{}); n > 64 {
+		t.Errorf("%d bytes", n)
+	}
+}

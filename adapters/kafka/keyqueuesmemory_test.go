@@ -1,0 +1,33 @@
+package kafka
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The memory of a waiting message as docs/explanation/order.md and Config.MaxParked say: each has its own key, which is
+// the maximum.
+func BenchmarkWaitingRecordMemory(b *testing.B) {
+	const waiting = 100_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var maxBytes int64
+	for b.Loop() {
+		before := heap()
+		var behind atomic.Int64
+		queues := newKeyQueues(&behind)
+		queues.startAt(waiting)
+		for i := range int64(waiting) {
+			queues.addLoaded(recordCopy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
+		}
+		maxBytes = max(maxBytes, heap()-before)
+		runtime.KeepAlive(queues)
+	}
+	b.ReportMetric(float64(maxBytes)/waiting, "B/message")
+}

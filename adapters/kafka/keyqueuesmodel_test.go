@@ -1,0 +1,371 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// queueModel is a partition of an origin with its levels, and a reader that is killed at times, as keyQueues sees them.
+// A string of bytes chooses the steps. A violated promise panics with a text.
+type queueModel struct {
+	draw    func(n int) int
+	keys    []uint64 // of the origin's records
+	settled []bool   // acked or dead-lettered in any session
+	copies  []*levelCopy
+	now     time.Time
+
+	// The session, which a kill forgets.
+	queues      *keyQueues
+	next        int // of the origin
+	box         mailbox
+	settledHere []bool // settled in this session
+	running     []*recordCopy
+	waiting     []*recordCopy              // held copies that wait
+	writing     []*recordCopy              // copies that must be parked
+	written     []*recordCopy              // a retry or a parked copy is written, and the source is not settled
+	refused     []*recordCopy              // refused hops, which will be dead-lettered
+	then        map[*recordCopy]*levelCopy // the copy that was written
+	origin      map[int]bool               // acked
+	copyOf      map[*recordCopy]*levelCopy // its copy on a level; nil for the origin's
+}
+
+// levelCopy is a copy on a level.
+type levelCopy struct {
+	offset, attempts int
+	due              time.Time
+	acked, taken     bool
+	atStart          bool // it existed when the session began
+}
+
+const maxAttempts = 3
+
+func newQueueModel(records, keys int, draw func(int) int) *queueModel {
+	w := &queueModel{draw: draw, settled: make([]bool, records), now: time.UnixMilli(1_000_000), origin: make(map[int]bool)}
+	for range records {
+		w.keys = append(w.keys, uint64(draw(keys)))
+	}
+	w.restart()
+	return w
+}
+
+// restart begins a session: the origin is read again from its lowest unsettled record.
+func (w *queueModel) restart() {
+	w.next = 0
+	for w.next < len(w.keys) && w.origin[w.next] {
+		w.next++
+	}
+	for i := range w.origin { // only offsets below the lowest unsettled one were committed
+		if i > w.next {
+			delete(w.origin, i)
+		}
+	}
+	w.queues = newKeyQueues(new(atomic.Int64))
+	w.queues.startAt(int64(w.next))
+	w.box = mailbox{notify: func() {}}
+	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
+	w.then, w.copyOf = make(map[*recordCopy]*levelCopy), make(map[*recordCopy]*levelCopy)
+	w.settledHere = make([]bool, len(w.keys))
+	// The last ack on a level may not have been committed.
+	for _, c := range w.copies {
+		if c.acked && w.draw(8) == 0 {
+			c.acked = false
+		}
+		c.taken = false
+		c.atStart = !c.acked
+		if c.atStart {
+			w.queues.addLoaded(w.recordCopy(c), c.due, true)
+		}
+	}
+	for n := w.next; n < int(w.queues.highest); n++ {
+		w.queues.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
+	}
+	w.queues.finishLoading()
+}
+
+func (w *queueModel) recordCopy(c *levelCopy) recordCopy {
+	return recordCopy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.box}
+}
+
+func (w *queueModel) step() {
+	switch w.draw(10) {
+	case 0, 1:
+		if w.next < len(w.keys) {
+			n := w.next
+			w.next++
+			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+		}
+	case 2, 3:
+		if c := w.pick(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
+			w.take(c)
+		}
+	case 4:
+		if c := pop(&w.running, w.draw); c != nil {
+			w.done(c)
+		}
+	case 5:
+		if c := pop(&w.running, w.draw); c != nil {
+			w.fail(c)
+		}
+	case 6:
+		if c := pop(&w.writing, w.draw); c != nil {
+			if w.draw(8) == 0 {
+				w.deadLetter(c)
+			} else {
+				w.write(c, int(c.attempts))
+			}
+		}
+	case 7:
+		if c := pop(&w.written, w.draw); c != nil {
+			w.park(c)
+		}
+	case 8:
+		w.now = w.now.Add(time.Duration(w.draw(2000)) * time.Millisecond)
+	case 9:
+		switch w.draw(12) {
+		case 0:
+			w.restart()
+		case 1: // it hops, and the hop may be in doubt
+			if c := w.pick(func(c *levelCopy) bool { return c.due.After(w.now) }); c != nil {
+				w.hop(c)
+			}
+		case 3: // it waits too long for a slow handler
+			if c := pop(&w.waiting, w.draw); c != nil {
+				if !w.queues.stopWaiting(c) {
+					w.waiting = append(w.waiting, c) // a duplicate
+					break
+				}
+				w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(levelRecheck)}
+				w.writing = append(w.writing, c)
+			}
+		case 4:
+			if c := pop(&w.refused, w.draw); c != nil {
+				w.deadLetter(c)
+			}
+		case 2: // written twice
+			if c := w.pick(func(*levelCopy) bool { return true }); c != nil {
+				w.add(*c)
+			}
+		}
+	}
+	w.settle()
+}
+
+// take makes a lane read and ask about a copy on a level.
+func (w *queueModel) take(c *levelCopy) {
+	own := w.recordCopy(c)
+	c.taken = true
+	w.copyOf[&own] = c
+	w.ask(&own)
+}
+
+// pick chooses a waiting copy that matches ok.
+func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
+	var found []*levelCopy
+	for _, c := range w.copies {
+		if !c.acked && !c.taken && ok(c) {
+			found = append(found, c)
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found[w.draw(len(found))]
+}
+
+func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
+	if len(*from) == 0 {
+		return nil
+	}
+	i := draw(len(*from))
+	c := (*from)[i]
+	*from = slices.Delete(*from, i, i+1)
+	return c
+}
+
+// add writes a copy to a level. A lane reads it at once, and holds it.
+func (w *queueModel) add(c levelCopy) *levelCopy {
+	c.acked, c.taken, c.atStart = false, false, false
+	w.copies = append(w.copies, &c)
+	own := w.recordCopy(&c)
+	w.queues.addSeen(&own, c.due)
+	return &c
+}
+
+func (w *queueModel) ask(c *recordCopy) {
+	n := int(c.offset)
+	v, until := w.queues.ask(c, w.now, w.draw(2) == 0 && !c.fromOrigin)
+	switch v {
+	case verdictRun:
+		if w.settledHere[n] {
+			panic(fmt.Sprintf("%d runs again, which this session settled", n))
+		}
+		for _, r := range w.running {
+			if r.keyOffset == c.keyOffset {
+				panic(fmt.Sprintf("%d runs twice at once", n))
+			}
+			if r.key == c.key {
+				panic(fmt.Sprintf("%d runs beside %d, which has its key", n, r.offset))
+			}
+		}
+		for m := range n {
+			if w.keys[m] == w.keys[n] && !w.settled[m] && !w.settled[n] {
+				panic(fmt.Sprintf("%d runs before %d is settled", n, m))
+			}
+		}
+		w.running = append(w.running, c)
+	case verdictPark:
+		w.then[c] = &levelCopy{offset: n, due: until}
+		w.writing = append(w.writing, c)
+	case verdictHold:
+		w.copyOf[c].due, w.copyOf[c].taken = until, false
+	case verdictDrop:
+		w.ack(c)
+		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
+			panic(fmt.Sprintf("%d is lost", n))
+		}
+	case verdictUnordered:
+		panic(fmt.Sprintf("%d has no order", n))
+	case verdictWait:
+		w.waiting = append(w.waiting, c)
+	}
+}
+
+// settle asks again about copies in the mailbox.
+func (w *queueModel) settle() {
+	for len(w.box.copies) > 0 {
+		for _, c := range w.queues.collect(&w.box) {
+			w.waiting = slices.DeleteFunc(w.waiting, func(o *recordCopy) bool { return o == c })
+			w.ask(c)
+		}
+	}
+	for _, queue := range w.queues.queues {
+		first := queue.first()
+		if first == nil {
+			continue // other copies of settled records may be left
+		}
+		for _, it := range queue.records[queue.head:] {
+			if it.held != nil && it.held.waits && (first.held == nil || first.held.waits) {
+				panic(fmt.Sprintf("%d waits for %d, which no lane holds", it.offset, first.offset))
+			}
+		}
+	}
+}
+
+func (w *queueModel) ack(c *recordCopy) {
+	if on := w.copyOf[c]; on != nil {
+		on.acked = true
+	} else {
+		w.origin[int(c.offset)] = true
+	}
+}
+
+func (w *queueModel) done(c *recordCopy) {
+	w.settled[c.offset], w.settledHere[c.offset] = true, true
+	w.ack(c)
+	w.queues.settle(c)
+}
+
+func (w *queueModel) fail(c *recordCopy) {
+	if int(c.attempts)+1 >= maxAttempts {
+		w.done(c) // dead-lettered
+		return
+	}
+	w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
+	w.write(c, int(c.attempts)+1)
+}
+
+func (w *queueModel) write(c *recordCopy, attempts int) {
+	n := w.then[c]
+	n.attempts = attempts
+	w.then[c] = w.add(*n)
+	w.written = append(w.written, c)
+}
+
+func (w *queueModel) park(c *recordCopy) {
+	w.ack(c)
+	w.queues.park(c, w.then[c].attempts, w.then[c].due)
+}
+
+func (w *queueModel) hop(c *levelCopy) {
+	own := w.recordCopy(c)
+	if w.queues.dropStale(&own) {
+		c.acked = true
+		return
+	}
+	if w.draw(4) == 0 {
+		c.taken, w.copyOf[&own] = true, c
+		w.refused = append(w.refused, &own)
+		return
+	}
+	w.add(*c)
+	if w.draw(3) == 0 {
+		return // the report of its ack is lost
+	}
+	c.acked = true
+	w.queues.hopped(&own)
+}
+
+// deadLetter dead-letters a copy that its level refuses.
+func (w *queueModel) deadLetter(c *recordCopy) {
+	inHand := func(o *recordCopy) bool { return o != c && o.keyOffset == c.keyOffset }
+	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // it continues
+	w.settled[c.offset], w.settledHere[c.offset] = true, w.settledHere[c.offset] || !another
+	w.ack(c)
+	w.queues.deadLetter(c)
+}
+
+// finish lets all records settle.
+func (w *queueModel) finish() {
+	for range 100_000 {
+		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
+			!slices.ContainsFunc(w.copies, func(c *levelCopy) bool { return !c.acked }) && w.next == len(w.keys) {
+			if n := w.queues.onLevels.Load(); n != 0 || len(w.queues.queues) != 0 {
+				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.queues.queues)))
+			}
+			return
+		}
+		switch {
+		case w.next < len(w.keys):
+			n := w.next
+			w.next++
+			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+		case len(w.running) > 0:
+			w.fail(pop(&w.running, w.draw))
+		case len(w.writing) > 0:
+			c := pop(&w.writing, w.draw)
+			w.write(c, int(c.attempts))
+		case len(w.written) > 0:
+			w.park(pop(&w.written, w.draw))
+		case len(w.refused) > 0:
+			w.deadLetter(pop(&w.refused, w.draw))
+		default:
+			w.now = w.now.Add(time.Second)
+			for _, c := range w.copies {
+				if !c.acked && !c.taken && !c.due.After(w.now) {
+					w.take(c)
+				}
+			}
+		}
+		w.settle()
+	}
+	panic(fmt.Sprintf("it never ends: settled %v, %d run, %d and %d are written", w.settled, len(w.running), len(w.writing), len(w.written)))
+}
+
+func (w *queueModel) run(steps int) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if text, ok := v.(string); ok {
+				err = fmt.Errorf("%s", text) //nolint:err113 // a test's
+				return
+			}
+			panic(v)
+		}
+	}()
+	for range steps {
+		w.step()
+	}
+	w.finish()
+	return nil
+}

@@ -1,0 +1,172 @@
+package kafka
+
+import (
+	"slices"
+	"time"
+)
+
+// Lanes report here what became of their copies, and collect the copies about which they must ask again.
+
+// settle records that the record of a copy was acked or dead-lettered.
+func (queues *keyQueues) settle(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if queue, i, found := queues.findLocked(c); found && queue.records[i].held == c {
+		queues.settleLocked(queue, i, c)
+	}
+}
+
+// deadLetter records that a copy on its way to a level was refused there and dead-lettered. A copy that hops has not
+// asked before. Other copies of its record are dropped when they arrive, except a held one.
+func (queues *keyQueues) deadLetter(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].written != c.written {
+		return
+	}
+	if it := &queue.records[i]; it.held != nil && it.held != c {
+		// The held copy runs, or this copy is its successor, and its lane has not reported the move yet. After that
+		// report nothing is left to wait for.
+		it.deadLettered = true
+		queues.dropCopyLocked(queue, i, c)
+		return
+	}
+	queues.settleLocked(queue, i, c)
+}
+
+// settleLocked settles the record of a copy and wakes the copies behind it.
+func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
+	it := &queue.records[i]
+	it.held, it.done = nil, true
+	queues.setOnLevelLocked(it, false)
+	if c.offset < queues.from || c.offset >= queues.next {
+		if queues.settled == nil {
+			queues.settled = make(map[keyOffset]int64)
+		}
+		queues.settled[c.keyOffset] = c.written
+	}
+	first := queue.isFirst(i)
+	queues.dropCopyLocked(queue, i, c)
+	queues.wakeLocked(c.key, queue, first)
+}
+
+// park records that a copy was written to a level. The record comes back when it is due, after that many attempts.
+func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].held != c {
+		return
+	}
+	it := &queue.records[i]
+	if it.deadLettered {
+		queues.settleLocked(queue, i, c)
+		return
+	}
+	it.held, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
+	queues.setOnLevelLocked(it, true)
+	if c.counted {
+		it.copies--
+	}
+	first := queue.isFirst(i)
+	if _, known := queues.conflicts[c.keyOffset]; known {
+		queues.removeLocked(queue, i)
+	}
+	queues.wakeLocked(c.key, queue, first)
+}
+
+// hopped records that a copy moved to another level without asking.
+func (queues *keyQueues) hopped(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if queue, i, found := queues.findLocked(c); found && c.counted {
+		queue.records[i].copies--
+		queues.removeIfDoneLocked(c.key, queue, i)
+	}
+}
+
+// stopWaiting ends the wait of a held copy, because the lane writes it to a level. It returns false if the copy was
+// woken, or another copy of its record is held.
+func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].held != c || !c.waits {
+		return false
+	}
+	c.waits = false
+	queue.waiting--
+	return true
+}
+
+// giveUp records that the lane leaves a copy unsettled. The record is still where it was read, and blocks those behind
+// it.
+func (queues *keyQueues) giveUp(c *recordCopy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queue, i, found := queues.findLocked(c)
+	if !found {
+		return
+	}
+	if queue.records[i].held != c {
+		queue.duplicates = slices.DeleteFunc(queue.duplicates, func(t *recordCopy) bool { return t == c })
+		return
+	}
+	if c.waits {
+		c.waits = false
+		queue.waiting--
+	}
+	queue.records[i].held = nil
+	queues.wakeLocked(c.key, queue, queue.isFirst(i))
+}
+
+// dropStale reports whether a copy that is to hop is out of date. Then the copy is dropped.
+func (queues *keyQueues) dropStale(c *recordCopy) bool {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if _, known := queues.conflicts[c.keyOffset]; known {
+		return false
+	}
+	queue, i, found := queues.findLocked(c)
+	if !found {
+		return queues.wasSettledLocked(c)
+	}
+	it := &queue.records[i]
+	if it.written != c.written || !it.done && c.attempts >= it.attempts {
+		return false
+	}
+	queues.dropCopyLocked(queue, i, c)
+	return true
+}
+
+// addSeen records that a lane has read a copy on a level, and when it is due.
+func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	if _, known := queues.conflicts[c.keyOffset]; known || c.counted {
+		return
+	}
+	queues.highest = max(queues.highest, c.offset)
+	queue, i, found := queues.findLocked(c)
+	switch {
+	case found && queue.records[i].written == c.written:
+		it := &queue.records[i]
+		it.attempts, it.unread = max(it.attempts, c.attempts), false
+		queues.setOnLevelLocked(it, true)
+		if it.held == nil {
+			it.due = due.UnixMilli()
+		}
+	case !found && !queues.wasSettledLocked(c):
+		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
+		queues.setOnLevelLocked(&queue.records[i], true)
+	}
+}
+
+func (queues *keyQueues) collect(box *mailbox) []*recordCopy {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	copies := box.copies
+	box.copies = nil
+	return copies
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// repeatInterval is the time after which a lasting problem is reported again.
+const repeatInterval = time.Minute
+
+// reportTimes has the time of the last report of each lasting problem.
+type reportTimes struct {
+	mu sync.Mutex
+	at map[string]time.Time // by problem
+}
+
+// reportOften reports a problem once, and again after repeatInterval.
+func (r *reader) reportOften(what string, change redeliver.Change, detail string, err error) {
+	t, now := &r.reported, time.Now()
+	t.mu.Lock()
+	last, known := t.at[what]
+	due := !known || now.Sub(last) >= repeatInterval
+	if due {
+		if t.at == nil {
+			t.at = make(map[string]time.Time)
+		}
+		t.at[what] = now
+	}
+	t.mu.Unlock()
+	if due {
+		r.report(change, detail, err)
+	}
+}
+
+// forget makes the next report of a problem immediate.
+func (t *reportTimes) forget(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.at, what)
+}
+
+// handleGroupError reports an error that the group returns outside of Consume, if it is not temporary.
+// Connections, leaders and generations come and go.
+func (r *reader) handleGroupError(err error) {
+	var where *sarama.ConsumerError
+	if !errors.As(err, &where) {
+		return
+	}
+	switch {
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
+		r.reportUnread(where.Topic, where.Partition, "; grant Read", where.Err)
+	case errors.Is(err, sarama.ErrOffsetOutOfRange):
+		r.reportOften(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
+			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
+	case undecodable(err):
+		// sarama reports it for every partition of the broker, and does not say which one has the batch.
+		r.reportOften("a fetch cannot be decoded", redeliver.ChangeNotRead, fmt.Sprintf("%s/%d, or another partition that the same broker leads, has "+
+			"a batch of records that the client cannot decode, and none of them is read; trying again. Find the batch in the partition whose lag "+
+			"grows from its committed offset, and move the group past it or delete it (kafka-delete-records); for a batch that is too large "+
+			"sarama.MaxDecompressedBatchSize may be raised", where.Topic, where.Partition), where.Err)
+	}
+}
+
+// undecodable reports whether a fetch failed because of the contents of the log.
+func undecodable(err error) bool {
+	_, packet := errors.AsType[sarama.PacketDecodingError](err)
+	return packet || errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.Is(err, sarama.ErrInsufficientData)
+}
+
+// reportUnread reports a partition that this member owns and cannot read. The session goes on with the others, so
+// nothing else shows that.
+func (r *reader) reportUnread(topic string, partition int32, what string, err error) {
+	r.reportOften(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: its messages wait; trying again%s", topic, partition, what), err)
+}

@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+type sinkOf func(redeliver.Event)
+
+func (f sinkOf) Event(e redeliver.Event) { f(e) }
+
+// offlineReader returns a reader without a broker.
+func offlineReader(sink redeliver.Sink) *reader {
+	cfg := Config{Group: "billing"}.withDefaults()
+	cfg.Sink = sink
+	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{
+		origin: "orders", group: "billing", policy: cfg.policy("orders"),
+		control: ownTopic{name: "orders.billing.control", exists: true},
+	}, noPauseGroup{})
+}
+
+func TestGroupErrorsAreReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reported []redeliver.SubscriptionChanged
+		r := offlineReader(sinkOf(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok {
+				reported = append(reported, c)
+			}
+		}))
+		handleError := func(topic string, err error) {
+			r.handleGroupError(&sarama.ConsumerError{Topic: topic, Partition: 3, Err: err})
+		}
+		for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrIllegalGeneration, sarama.ErrNotLeaderForPartition, net.ErrClosed} {
+			handleError("a", err)
+		}
+		r.handleGroupError(sarama.ErrTopicAuthorizationFailed) // it has no topic
+		if len(reported) > 0 {
+			t.Fatalf("reported: %+v", reported)
+		}
+		for range 3 {
+			handleError("a", sarama.ErrTopicAuthorizationFailed)
+			handleError("b", sarama.ErrTopicAuthorizationFailed)
+			handleError("a", sarama.ErrOffsetOutOfRange)
+			handleError("a", sarama.ErrGroupAuthorizationFailed)
+		}
+		if len(reported) != 4 || !errors.Is(reported[0].Err, sarama.ErrTopicAuthorizationFailed) || reported[0].Change != redeliver.ChangeNotRead ||
+			!strings.Contains(reported[0].Detail, "a/3") || !strings.Contains(reported[0].Detail, "grant Read") || strings.Contains(reported[2].Detail, "grant") {
+			t.Errorf("reported: %+v", reported)
+		}
+		reported = nil
+		for _, topic := range []string{"a", "b"} {
+			handleError(topic, fmt.Errorf("%w: zstd batch decompressed to more than 100 bytes", sarama.ErrDecompressedBatchTooLarge))
+			handleError(topic, sarama.PacketDecodingError{Info: "invalid compression specified (7)"})
+		}
+		if len(reported) != 1 || reported[0].Change != redeliver.ChangeNotRead || !strings.Contains(reported[0].Detail, "a/3") || !strings.Contains(reported[0].Detail, "MaxDecompressedBatchSize") {
+			t.Errorf("of batches that cannot be decoded: %+v", reported)
+		}
+		<-time.After(repeatInterval)
+		handleError("a", sarama.ErrTopicAuthorizationFailed)
+		if len(reported) != 2 {
+			t.Errorf("reported: %+v", reported)
+		}
+	})
+}
+
+// A lost group used to be reported once, and the subscription then stopped for days in silence.
+func TestALostGroupIsReportedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reported := 0
+		r := offlineReader(sinkOf(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeDisconnected {
+				reported++
+			}
+		}))
+		for range 30 {
+			r.reportDisconnected(sarama.ErrOutOfBrokers)
+			<-time.After(10 * time.Second)
+		}
+		if reported != 5 {
+			t.Errorf("reported %d times in 5 minutes, want 5", reported)
+		}
+		r.reportJoined("")
+		r.reportDisconnected(sarama.ErrOutOfBrokers)
+		if reported != 6 {
+			t.Error("not reported when it was lost again")
+		}
+	})
+}
+
+// broken is a cluster that cannot say where a partition begins.
+type broken struct{ sarama.Client }
+
+func (broken) GetOffset(string, int32, int64) (int64, error) { return 0, sarama.ErrOutOfBrokers }
+
+// noOffsetClaim is a partition without a committed offset.
+type noOffsetClaim struct{ *staticClaim }
+
+func (noOffsetClaim) InitialOffset() int64 { return sarama.OffsetOldest }
+
+func TestAnUnreadPartitionIsReported(t *testing.T) {
+	t.Parallel()
+	var reported []redeliver.SubscriptionChanged
+	r := offlineReader(sinkOf(func(e redeliver.Event) {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			reported = append(reported, c)
+		}
+	}))
+	r.client.admin.client = broken{}
+	s := &staticClaim{ctx: context.Background()}
+	err := (&session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
+	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(reported) != 1 || !errors.Is(reported[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(reported[0].Detail, "orders/0") {
+		t.Errorf("reported: %+v; %v", reported, err)
+	}
+}

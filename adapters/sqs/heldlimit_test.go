@@ -1,0 +1,78 @@
+package sqs
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Held messages are bounded by number and by size. The others stay in the queue.
+func TestHeldMessagesAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		hand heldLimit
+		most int
+	}{
+		"messages": {heldLimit{messages: 57}, 57},
+		"bytes":    {heldLimit{bytes: 57 << 10}, 57},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders.fifo", "MaximumMessageSize", "1024")
+				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
+				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), heldLimit: c.hand}, failHandler)
+				for i := range 200 { // each in a group of its own
+					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
+				}
+				b.advance(time.Minute)
+				if n := len(b.ran("")); n > c.most || n < c.most-maxBatch {
+					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
+				}
+				b.advance(time.Hour) // five waves of 47 to 57, one after another
+				if n := len(b.messagesIn("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
+					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
+				}
+				b.close(cl)
+			})
+		})
+	}
+}
+
+// The default limit holds all that may be in flight.
+func TestDefaultHeldLimit(t *testing.T) {
+	if got := (Config{}).withDefaults().heldLimit; got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
+		t.Errorf("the default is %+v", got)
+	}
+	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().heldLimit.messages; got < 2*maxInFlight {
+		t.Errorf("%d in hand for %d in flight", got, 2*maxInFlight)
+	}
+	// A receive of ten messages of SQS's largest size fits.
+	if got := (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
+		t.Errorf("room for %d", got)
+	}
+}
+
+// A message without room for the state waits hidden, which SQS allows for twelve hours. After a longer wait it goes
+// to the DLQ as it is.
+func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders", "MaximumMessageSize", "4096")
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		c := b.start("one", "orders", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
+			return redeliver.RetryAfter(errHandler, 12*time.Hour)
+		})
+		b.put("orders", "a", body, "", nil)
+		b.advance(time.Minute)
+		b.close(c)
+		if dead := b.messagesIn("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.messagesIn("orders")) != 0 {
+			b.Errorf("%d are dead, %d are left", len(dead), len(b.messagesIn("orders")))
+		}
+		if letters := eventsOf[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
+			b.Errorf("it says %+v", letters)
+		}
+	})
+}
