@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// DefaultQueue is the default of Config.Queue.
+// defaultQueue is the default of Config.Queue.
 const defaultQueue = 1000
 
 // Config of [OnDeadLetter].

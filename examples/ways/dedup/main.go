@@ -41,9 +41,8 @@ func main() {
 	}
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
-	dedup, err := middleware.Dedup(middleware.DedupConfig{ // middleware/redisdedup has a store for many processes
-		Skipped: func(msg *message.Message) { fmt.Println(msg.UUID, "was charged before") },
-	})
+	skipped := func(msg *message.Message) { fmt.Println(msg.UUID, "was charged before") }
+	dedup, err := middleware.Dedup(middleware.DedupConfig{Skipped: skipped}) // middleware/redisdedup is for many processes
 	check(err)
 	router.AddMiddleware(middleware.Retry(), dedup)
 	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
