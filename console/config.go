@@ -80,7 +80,7 @@ type Commander interface {
 	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
 	// Commands returns the commands that were sent, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
-	// Withdraw withdraws a command. What the command has done until then remains.
+	// Withdraw withdraws a command. Effects that the command has had until then remain.
 	Withdraw(ctx context.Context, id string) error
 }
 

@@ -20,7 +20,7 @@ type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header)
 // Decoded is the result of a [Decoder].
 type Decoded struct {
 	JSON []byte
-	// As names the format of the body, as "Avro, schema 7, shop.Order".
+	// As names the format of the body, such as "Avro, schema 7, shop.Order".
 	As string
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// age asks for the age of the oldest message and for the retention. If a request fails, these values are unknown, but
-// the DLQ has no error.
+// age requests the age of the oldest message and the retention. If that fails, these values are unknown, which is not
+// an error of the DLQ.
 func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()

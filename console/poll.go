@@ -161,7 +161,7 @@ func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	return nil
 }
 
-// hear counts the waiting messages periodically. If that fails, the DLQ has no error.
+// hear counts the waiting messages periodically. A failure is not an error of the DLQ.
 func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
 	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {

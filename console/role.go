@@ -63,8 +63,8 @@ type Actor struct {
 // Right is a role for some DLQs.
 type Right struct {
 	Role Role
-	// DLQs is a [path.Match] pattern for names of DLQs, as "orders.*". A pattern with a slash matches the broker's name
-	// and the DLQ's name, as "kafka-eu/*". Default: all.
+	// DLQs is a [path.Match] pattern for names of DLQs, such as "orders.*". A pattern with a slash matches the broker's
+	// name and the DLQ's name, such as "kafka-eu/*". Default: all.
 	DLQs string
 }
 
@@ -123,7 +123,7 @@ func scope(a Actor) string {
 	return a.highest().Role.String()
 }
 
-// maxActor is the maximum length of a name, which may come from a proxy's header.
+// maxActor is the maximum length of a name in bytes. A name may come from a proxy's header.
 const maxActor = 200
 
 // known reports whether an actor has valid rights and a name that can be recorded.

@@ -35,7 +35,7 @@ type connection struct {
 	management   string
 	stateKeyFile string
 
-	from    string  // where url found the broker, for errors, as --broker kafka://host:9092
+	from    string  // source of the broker for errors, such as --broker kafka://host:9092
 	read    profile // the profile that url chose
 	readAPI string  // its management API, if its broker is used
 }

@@ -42,7 +42,7 @@ type source struct {
 	b    *broker
 	dlqs []subject // given with --dlq
 
-	opened  map[string]bool // DLQs
+	opened  map[string]bool // names of open DLQs
 	strange []string        // DLQs whose names contain no topic and group
 	shut    []string        // DLQs that were listed but could not be opened, and why
 	mute    string          // why the DLQs were not listed the last time

@@ -79,7 +79,7 @@ func rate(perSecond float64) string {
 	}
 }
 
-// thousands formats a number with commas, as 1,234,567.
+// thousands formats a number with commas, such as 1,234,567.
 func thousands(n int64) string {
 	if n < 0 {
 		return "-" + thousands(-n)

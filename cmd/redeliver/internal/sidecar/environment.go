@@ -12,8 +12,8 @@ const maxEnvironment = 32 << 10
 
 const ours = "REDELIVER_"
 
-// withoutOurs returns an environment without the variables that begin with our prefix. They are about another message,
-// or secret, as the broker's password.
+// withoutOurs returns an environment without the variables that begin with our prefix. They may be about another
+// message, or secret, such as the broker's password.
 func withoutOurs(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
 }

@@ -134,7 +134,7 @@ func (s *healthSink) Event(e redeliver.Event) {
 	s.Sink.Event(e)
 }
 
-// Counter passes the call to next, because only a counter sees messages that succeed.
+// Counter passes the call to next, because Health does not need messages that succeed.
 func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if next, ok := s.Sink.(redeliver.CountingSink); ok {
 		return next.Counter(s.Sink, origin, group)
@@ -150,7 +150,7 @@ func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (en
 	return func() {}
 }
 
-// Wants refuses the events of messages that succeed, because Health does not use them.
+// Wants passes the call to next, because Health needs no events of messages.
 func (s *healthSink) Wants(e redeliver.Event) bool {
 	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {
 		return next.Wants(e)

@@ -44,8 +44,8 @@ type Webhook struct {
 }
 
 const (
-	// webhookTry is the timeout of one attempt. webhookTries is how long one dead letter is retried; those behind it
-	// wait for it.
+	// webhookTry is the timeout of one attempt. webhookTries is how long one dead letter is retried. Later ones wait
+	// for it.
 	webhookTry   = 10 * time.Second
 	webhookTries = time.Minute
 	// webhookEnd is how long the waiting dead letters may take at the end.
