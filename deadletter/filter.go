@@ -76,7 +76,7 @@ func (f *Filter) All() bool {
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
 }
 
-// maxChosen bounds the names in one list of a filter, which is recorded with its task.
+// maxChosen bounds each list of a filter, which is recorded with its task.
 const maxChosen = 1000
 
 func (f *Filter) check() error {

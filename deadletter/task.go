@@ -31,14 +31,14 @@ type Task struct {
 	Back   string `json:"back,omitempty"`
 	ReadBy string `json:"read_by,omitempty"`
 
-	// The request, as it was made.
+	// The original request.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
 	Watch      time.Duration `json:"watch,omitempty"`
 	Window     int           `json:"window,omitempty"`
 	MaxReplays int           `json:"max_replays,omitempty"`
-	Expect     int64         `json:"expect,omitempty"` // of a purge: the most that it may remove
+	Expect     int64         `json:"expect,omitempty"` // of a purge: the maximum that it may remove
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
@@ -48,18 +48,18 @@ type Task struct {
 
 // Counts is the progress of a task. It is recorded together with the outcomes that it counts.
 type Counts struct {
-	Scanned     int64 `json:"scanned"` // looked at, by the latest runner
-	Matched     int64 `json:"matched"` // of those, taken by the filter
+	Scanned     int64 `json:"scanned"` // read by the latest runner
+	Matched     int64 `json:"matched"` // those that match the filter
 	Replayed    int64 `json:"replayed,omitempty"`
 	Edited      int64 `json:"edited,omitempty"`
 	Purged      int64 `json:"purged,omitempty"`
 	Imported    int64 `json:"imported,omitempty"`
 	Quarantined int64 `json:"quarantined,omitempty"`
 	Refused     int64 `json:"refused,omitempty"`
-	CameBack    int64 `json:"came_back,omitempty"` // replayed, and dead again
+	CameBack    int64 `json:"came_back,omitempty"` // replayed, and in the DLQ again
 }
 
-// count notes an outcome.
+// count adds an outcome.
 func (c *Counts) count(o Outcome) {
 	switch o {
 	case Replayed:
@@ -105,7 +105,7 @@ const (
 	KindImport     Kind = "import"
 )
 
-// fixed is why a task of this kind cannot be resumed; empty where it can.
+// fixed returns the reason why a task of this kind cannot be resumed, or "" if it can.
 func (k Kind) fixed() string {
 	switch k {
 	case KindEdit:
@@ -192,7 +192,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
 	if errors.Is(err, ErrHeld) {
-		return nil // by its runner, who is asked; or by another's, and then a resume finds the wish
+		return nil // its runner gets the request; if another task's runner has the DLQ, a resume finds it
 	}
 	if err != nil {
 		return err
@@ -231,8 +231,8 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	}
 }
 
-// sameWay refuses a task that was made on a DLQ that was opened otherwise: it would take
-// what it did not take then, or bring the rest elsewhere.
+// sameWay returns an error if the DLQ is now opened differently than for the task. The task would then read other
+// messages or send the rest elsewhere.
 func (t *Task) sameWay(info Info) error {
 	var was, is, how string
 	switch {
@@ -249,5 +249,5 @@ func (t *Task) sameWay(info Info) error {
 		t.ID, how, was, info.DLQ, is, t.Back, t.ReadBy)
 }
 
-// now is the time as it is recorded.
+// now returns the current time in the precision of a record.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
