@@ -35,7 +35,7 @@ func (c *Client) Subscription(topic string) *Subscription {
 type Stored struct {
 	// Where is the name of its topic.
 	Where string
-	// State is the state in its headers: when it is due, or why it is dead.
+	// State is the state in its headers: when it is due, or why it is in the DLQ.
 	State redeliver.State
 	// Message is the message as it was published: UUID, metadata and payload.
 	Message *message.Message
