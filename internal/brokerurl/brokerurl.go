@@ -42,7 +42,7 @@ type URL struct {
 	Broker         Broker
 	Hosts          []string // each is host:port; none for sqs://
 	TLS            bool
-	User, Password string     // empty if there is none: RabbitMQ's clients then use guest; the access key for sqs+http://
+	User, Password string     // RabbitMQ's clients use guest if empty; for sqs+http:// the access key
 	SASL           string     // for Kafka, one of the names in kafka.go; empty for none
 	VHost          string     // for RabbitMQ, "/" by default
 	Client         url.Values // for RabbitMQ: parameters that its client reads
@@ -214,7 +214,7 @@ func (u *URL) readUser(authority string) (hosts string, err error) {
 	password, err2 := url.PathUnescape(text)
 	switch {
 	case err1 != nil || err2 != nil:
-		return "", errors.New("user and password use percent-encoding: write % as %25") // without the value, which may be a password
+		return "", errors.New("user and password use percent-encoding: write % as %25") // no value in the error
 	case password != "" && u.Password != "":
 		return "", errors.New("the URL has a password, and another one is given: omit one")
 	}

@@ -106,7 +106,7 @@ func Read(m *driver.Message, info driver.Info) {
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
 		Belongs(m, info, "", text(watermillTopic))
-		m.State.Reason = redeliver.ReasonExhausted // its poison queue gets messages that the middlewares before it gave up
+		m.State.Reason = redeliver.ReasonExhausted // the middlewares before its poison queue gave up
 	default:
 	}
 }
