@@ -1,5 +1,5 @@
-// Command dedup charges an order once that its shop has sent twice, on a Kafka in
-// this process. One that failed is no duplicate of itself.
+// Command dedup charges an order once although its shop has sent it twice, with a Kafka in this process. A failed order
+// does not count as a duplicate of itself.
 package main
 
 import (
