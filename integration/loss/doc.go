@@ -19,8 +19,8 @@
 // consumer has run that message again, which is the meaning of the state.
 //
 //   - running: inside a handler;
-//   - publishing: the decision is made, but the write to a level or the DLQ is not confirmed. Either it is delayed before
-//     it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer is unread;
+//   - publishing: the decision is made, but the write to a level or the DLQ is not confirmed. Either it is delayed
+//     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer is unread;
 //   - waiting: a message is held until it is due, and no message is running or being written;
 //   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave;
 //   - ending: the process is not killed but gets SIGTERM, and its handlers give up only when the drain timeout is over.

@@ -28,7 +28,7 @@ const (
 	End     Kind = "end"     // the handler is about to return Outcome
 	Dead    Kind = "dead"    // a message is in the DLQ, as an independent client read it
 	Odd     Kind = "odd"     // redeliver reported something that must not happen, such as implausible headers
-	Tried   Kind = "tried"   // redeliver reported that a write of the message (its Name) after Attempt failed and will be repeated
+	Tried   Kind = "tried"   // redeliver reported that a write of the message Name after Attempt failed and is repeated
 	Fault   Kind = "fault"   // a fault begins; What and Target name it
 	Healed  Kind = "healed"  // the fault is over
 	Moved   Kind = "moved"   // the process's connection or partitions came or went: its messages in hand may run again
