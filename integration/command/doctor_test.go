@@ -143,7 +143,8 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 			b.doctor(api)
 			b.manage(http.MethodDelete, "", "queues", "/", b.topic+".retry.5m")
 			b.doctorSays("the policies of the consumers", all)
-			b.doctor([]string{"--backoff", "fixed:10s", "--levels", "1s,10s"}, "missing "+b.topic+".retry.10s") // only AMQP reports that
+			// Only AMQP reports that.
+			b.doctor([]string{"--backoff", "fixed:10s", "--levels", "1s,10s"}, "missing "+b.topic+".retry.10s")
 			other := b.subscribe(policyOf(1))
 			b.doctorSays("different policies", api, "policies "+b.topic)
 			other()

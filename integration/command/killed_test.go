@@ -57,7 +57,8 @@ func (s *shop) killed() {
 	}
 	look := func() []map[string]any { return s.rows(0, "dlq", "show", s.dlq, "--limit", "1000") }
 	left := look()
-	for began := time.Now(); len(left) != before+2*each && time.Since(began) < maxWait; { // SQS hides messages that a killed command has read for a while
+	// SQS hides the messages of a killed command.
+	for began := time.Now(); len(left) != before+2*each && time.Since(began) < maxWait; {
 		<-time.After(betweenLooks)
 		left = look()
 	}

@@ -88,7 +88,7 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 		}
 	}
 	seen := make(map[string]int)
-	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // messages that a killed release had in hand come back a moment later
+	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // a killed release had some in hand
 		if time.Since(began) > maxWait {
 			t.Fatalf("%d of %d messages came back", len(seen), n)
 		}
