@@ -66,8 +66,8 @@ func (w *watch) note(m *Message) {
 	}
 }
 
-// after is called after n messages were sent. At the end of a stage it waits. It returns an error if too many messages
-// came back.
+// after must be called after n messages were sent. At the end of a stage it waits. It returns an error if too many
+// messages came back.
 func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
 		// Read a slow DLQ less often.

@@ -20,7 +20,7 @@ const (
 	markPrefix = driver.MarkPrefix
 )
 
-// New makes a queue from an adapter's driver. Adapters call it.
+// New returns a queue over an adapter's driver. Adapters call it.
 func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
 // WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count

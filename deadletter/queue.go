@@ -42,7 +42,7 @@ type Queue interface {
 	Tasks(ctx context.Context) ([]Task, error)
 	// Request asks the runner of a task, in whatever process, to do something.
 	Request(ctx context.Context, task string, w Request) error
-	// Holder returns who has the DLQ; ok is false if nobody has.
+	// Holder returns the present holder of the DLQ; ok is false if there is none.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
 	// Close ends the connection. Close scans and claims before.
 	Close() error
@@ -58,11 +58,11 @@ type (
 	Position = driver.Position
 	Writer   = driver.Writer
 	Outcome  = driver.Outcome
-	// HeldError says who has the DLQ.
+	// HeldError names the holder of the DLQ.
 	HeldError = driver.HeldError
 )
 
-// Where a scan begins.
+// The beginnings of a scan.
 const (
 	Start = driver.Start
 	End   = driver.End
@@ -115,7 +115,7 @@ type Claim interface {
 // Request is a request to the runner of a task.
 type Request string
 
-// The values of Wanted. The empty one is "go on".
+// The requests. The empty one means to continue.
 const (
 	NoRequest     Request = ""
 	PauseRequest  Request = "pause"

@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// The user's name and reason.
+	// The name and the reason of the user.
 	Who string `json:"who"`
 	Why string `json:"why"`
 
@@ -221,7 +221,7 @@ func want(ctx context.Context, q Queue, id string, w Request) error {
 	return q.Request(ctx, id, w)
 }
 
-// newTask makes a task with an id that sorts by time.
+// newTask returns a task with an id that sorts by time.
 func newTask(q Queue, kind Kind, who, why string) Task {
 	at, info := now(), q.Info()
 	return Task{

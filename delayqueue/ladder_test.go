@@ -127,7 +127,7 @@ func hops(l delayqueue.Ladder, delays []time.Duration) (n int) {
 	return n
 }
 
-// optimum returns the fewest hops of any ladder that has at most most of the rungs and includes the smallest.
+// optimum returns the fewest hops of any ladder that has at most most of the levels and includes the smallest.
 func optimum(rungs delayqueue.Ladder, delays []time.Duration, most int) int {
 	best := math.MaxInt
 	var choose func(chosen delayqueue.Ladder, from int)

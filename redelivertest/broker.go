@@ -42,8 +42,8 @@ type storedRecord struct {
 	after *delivery
 }
 
-// New makes a broker for a test. In a bubble of testing/synctest it uses the bubble's clock. Otherwise it uses the real
-// clock, and the test takes as long as the delays. Everything that was opened and started ends with the test.
+// New returns a broker for a test. In a bubble of testing/synctest it uses the bubble's clock. Otherwise it uses the
+// real clock, and the test takes as long as the delays. Everything that was opened and started ends with the test.
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{

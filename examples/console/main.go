@@ -72,7 +72,7 @@ func run(ctx context.Context, address string) (err error) {
 	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))
 }
 
-// mend makes the services work and fail in turn, at each line of input.
+// Each line of input alternately fixes and breaks the services.
 func mend(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
 		mended := !s.mended.Load()

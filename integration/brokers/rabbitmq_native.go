@@ -236,7 +236,7 @@ func (p *rabbitProcess) eval(ctx context.Context, expression string) (string, er
 	return value, nil
 }
 
-// logTail is long, because when a node cannot start, a long report of Erlang's follows the line with the reason.
+// logTail returns many lines, because when a node cannot start, a long report of Erlang's follows the reason.
 func (p *rabbitProcess) logTail() string { return p.work.logTail(150) }
 
 func (p *rabbitProcess) remove(keepLog bool) (string, error) { return p.work.remove(keepLog) }

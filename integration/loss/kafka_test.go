@@ -45,7 +45,7 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 	return k
 }
 
-// The group has a dot, which is escaped in a topic's name; see docs/reference/names.md.
+// group returns the name of the group. Its dot is escaped in a topic's name; see docs/reference/names.md.
 func (k *kafkaSystem) group() string { return "g." + k.topic }
 func (k *kafkaSystem) base() string  { return k.topic + ".g_2e" + k.topic }
 

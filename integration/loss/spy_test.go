@@ -177,7 +177,7 @@ func (s *spy) leave(r run) {
 	delete(s.running, r)
 }
 
-// send is called before a write leaves, and may delay it. gone is closed when its connection has ended, on a broker
+// send handles a write before it leaves, and may delay it. gone is closed when its connection has ended, on a broker
 // that then gives the messages of that connection to others (see lost). The process then dies at the next delayed
 // write.
 func (s *spy) send(r run, where string, gone <-chan struct{}) {
@@ -212,7 +212,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
 }
 
-// answer is called when the broker has answered writes, before the client reads it.
+// answer handles the broker's answer to writes, before the client reads it.
 func (s *spy) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *spy) answer() {
 	}
 }
 
-// commit is called before acked messages are committed.
+// commit handles acked messages before the client commits them.
 func (s *spy) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,17 +237,17 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
-// spare is called for a suspect that has already come back once, most likely because the suite killed the process in
-// which it ran alone. That was its one crash. A second one would send it to the DLQ, because nobody can know that it
-// was the suite. So no state is reached until it is settled. Kills from outside ignore this.
+// spare handles a suspect that has already come back once, most likely because the suite killed the process in which it
+// ran alone. That was its one crash. A second one would send it to the DLQ, because nobody can know that it was the
+// suite. So no state is reached until it is settled. Kills from outside ignore this.
 func (s *spy) spare(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spared[r] = struct{}{}
 }
 
-// lost is called when a connection that delivered messages has ended, on a broker that then gives its messages to
-// others. A death of this process then causes no repeated run of them.
+// lost handles the end of a connection that delivered messages, on a broker that then gives its messages to others. A
+// death of this process then causes no repeated run of them.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +270,7 @@ func (s *spy) acking(runs []run) {
 	s.acked = s.acked[:0]
 }
 
-// hold is called for a message that came from where messages wait.
+// hold handles a message that came from where messages wait.
 func (s *spy) hold(r run, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

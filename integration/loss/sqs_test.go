@@ -32,7 +32,7 @@ type sqsSystem struct {
 	taken map[string]bool // by message id
 
 	mu    sync.Mutex
-	doubt []*proxy.Active // rules whose answers do not tell whether the request was executed
+	doubt []*proxy.Active // rules with ambiguous answers: the request may have been executed
 }
 
 // newSQS prepares a queue.

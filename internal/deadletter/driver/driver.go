@@ -92,7 +92,7 @@ type DLQ interface {
 	// [State.Put] decides whether a lease entry counts. The error is [ErrFull] if the broker has no
 	// room for them; then nothing is written.
 	Append(ctx context.Context, entries ...Entry) error
-	// Held returns who has a lock; ok is false if nobody has.
+	// Held returns the holder of a lock; ok is false if there is none.
 	Held(ctx context.Context, lock string) (h Holder, ok bool, err error)
 	// Close closes the DLQ and its sessions, whose locks end as if their process had died.
 	Close() error
