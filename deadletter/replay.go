@@ -22,7 +22,7 @@ const (
 
 // Replay is the request of a replay. It requires Who and Why.
 type Replay struct {
-	// Who is the name of the user, for the history.
+	// The name of the user, for the history.
 	Who string
 	// Why is the reason, for those who read the history.
 	Why string
