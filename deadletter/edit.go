@@ -20,9 +20,9 @@ type Change struct {
 	// is edited.
 	Position Position
 	ID       string
-	// Body, if it is not nil, is the new body. Key and id stay as they are.
+	// Body, if it is not nil, is the new body. Key and id do not change.
 	Body []byte
-	// Set are headers that get a new value: it replaces all values of that name, and new names come last. Remove
+	// Set are headers with new values. A new value replaces all values of that name, and new names come last. Remove
 	// are names of headers to remove. The headers of redeliver, and the one with the id, are locked.
 	Set    []Header
 	Remove []string
@@ -46,9 +46,8 @@ type HeaderChange struct {
 	After  [][]byte `json:"after"`
 }
 
-// Edit replays one message with a changed body or headers. The original stays in the DLQ until the
-// edited copy is confirmed. The message may be quarantined, because an edit makes another message
-// of it. The returned task has the diff.
+// Edit replays one message with a changed body or headers. The original stays in the DLQ until the edited copy is
+// confirmed. The message may be quarantined, because the edited message is another one. The returned task has the diff.
 func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err

@@ -23,8 +23,8 @@ const (
 // New returns a queue over an adapter's driver. Adapters call it.
 func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
-// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count
-// the driver's calls, or make them fail. A Queue around one of New has a method Unwrap() Queue.
+// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count the driver's calls, or
+// make them fail. A Queue around one from New must have a method Unwrap() Queue, or WithDriver returns it unchanged.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	switch q := q.(type) {
 	case *driverQueue:

@@ -24,7 +24,7 @@ const (
 type Replay struct {
 	// The name of the user, for the history.
 	Who string
-	// Why is the reason, for those who read the history.
+	// Why is the reason, for the history.
 	Why string
 	// Filter selects the messages. Default: all that are in the DLQ now.
 	Filter Filter
@@ -41,8 +41,8 @@ type Replay struct {
 	// Window is how many messages may be sent and not yet settled. A crash may leave that many
 	// duplicates. Default 500, at most 10,000.
 	Window int
-	// MaxReplays is how often a message may be replayed. A message that was replayed that often is
-	// quarantined. Default 3. Filter.Quarantined replays such messages all the same.
+	// MaxReplays bounds the number of replays of a message. A message with that many replays is quarantined. Default 3.
+	// Filter.Quarantined replays such messages nevertheless.
 	MaxReplays int
 	// Report is called with the progress. Optional.
 	Report Report

@@ -18,7 +18,7 @@ const (
 	// maxGather bounds how many messages a runner reads before it checks for requests and records its progress, if few
 	// messages match the filter.
 	maxGather = 10_000
-	// gatherBytes bounds what a window holds in memory.
+	// gatherBytes bounds the memory of a window, in bytes.
 	gatherBytes = 32 << 20
 )
 

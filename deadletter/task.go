@@ -131,9 +131,9 @@ const (
 	StatusInterrupted Status = "interrupted" // recorded as running, but its process died
 )
 
-// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that nobody
-// runs, and that is neither done nor cancelled. Edits and imports can be neither resumed nor
-// paused, because an edit has one message, and the input of an import is not kept.
+// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that has no runner, and is
+// neither done nor cancelled. Edits and imports can be neither resumed nor paused, because an edit has one message, and
+// the input of an import is not kept.
 func (t *Task) Resumable() bool {
 	switch t.Status {
 	case StatusPaused, StatusStopped, StatusFailed, StatusInterrupted:
@@ -146,8 +146,8 @@ func (t *Task) Resumable() bool {
 // Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
 func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
-// History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but
-// that nobody runs, has the status interrupted.
+// History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but has no runner, has the
+// status interrupted.
 func History(ctx context.Context, q Queue) ([]Task, error) {
 	tasks, err := q.Tasks(ctx)
 	if err != nil {
@@ -184,8 +184,8 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // not paused, so Pause refuses imports and edits.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
 
-// Cancel asks for the final end of a task. A task that nobody runs is cancelled at once. Messages
-// that it has replayed stay replayed.
+// Cancel asks for the final end of a task. A task without a runner is cancelled at once. Messages that it has replayed
+// stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, CancelRequest); err != nil {
 		return err

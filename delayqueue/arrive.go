@@ -19,8 +19,8 @@ type Arrival struct {
 	// Level is the level on which the message waits, or 0 on the way back.
 	Level time.Duration
 	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, or
-	// else when it arrived. A time after Now is not believed: another clock must not hold a message whose own due time
-	// is lost.
+	// else when it arrived. A time after Now counts as Now, because a wrong clock must not hold a message that has lost
+	// its due time.
 	Written time.Time
 	// Leaves is when the message leaves its level for a shorter one. Default:
 	// Level after Written.

@@ -52,7 +52,7 @@ func New(tb testing.TB) *Broker {
 	}
 }
 
-// Elapsed returns the time since the broker was made, by its clock.
+// Elapsed returns the time since the broker was created, by its clock.
 func (b *Broker) Elapsed() time.Duration { return time.Since(b.began) }
 
 // Publish writes messages to a topic, for all its groups, now and later. It fails the test for a

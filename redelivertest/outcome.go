@@ -60,8 +60,8 @@ func (s *Subscription) Events() []redeliver.Event {
 	return all
 }
 
-// Outcome waits until everything is at rest (see [Broker.Wait]), and returns what happened to a
-// message. It fails the test if the group has never seen the message.
+// Outcome waits until everything is at rest (see [Broker.Wait]), and returns the outcome of a message. It fails the
+// test if the group has never seen the message.
 func (s *Subscription) Outcome(id string) Outcome {
 	s.q.b.tb.Helper()
 	all := s.Outcomes()

@@ -78,8 +78,8 @@ func (s *Subscription) DeadLetters() []Stored {
 	return all
 }
 
-// Waiting returns the messages that wait now, the next due first. In a bubble it first lets all
-// goroutines do what they can do now, and no time passes.
+// Waiting returns the messages that wait now, the next due first. In a bubble it first waits until all other goroutines
+// are blocked, without advancing the time.
 func (s *Subscription) Waiting() []Stored {
 	if s.q.b.bubble {
 		quiet()

@@ -18,7 +18,7 @@ type rule func(msg *message.Message, attempt int) error
 
 var errTold = errors.New("failed as told")
 
-// rules are those without a parameter.
+// rules are the rules without a parameter.
 var rules = map[string]rule{
 	"never":     func(*message.Message, int) error { return nil },
 	"always":    func(*message.Message, int) error { return errTold },

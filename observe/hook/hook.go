@@ -32,7 +32,7 @@ var (
 	ErrClosed = errors.New("the hook is closed")
 )
 
-// Counts has the numbers of dead letters by what happened to them.
+// Counts has the numbers of dead letters by outcome.
 type Counts struct {
 	Delivered int64 // the function returned nil
 	Failed    int64 // it returned an error, or panicked

@@ -18,7 +18,7 @@ import (
 type DLQConfig struct {
 	// System is as in Config.
 	System string
-	// Queues are the DLQs. They must stay open for as long as they are collected.
+	// Queues are the DLQs. They must stay open while they are collected.
 	Queues []deadletter.Queue
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration

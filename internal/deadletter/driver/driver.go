@@ -98,7 +98,7 @@ type DLQ interface {
 	Close() error
 }
 
-// Locks. A driver whose Look is [FreeLook] is not asked for LookLock.
+// The locks. A driver whose Look is [FreeLook] is not asked for LookLock.
 const (
 	ClaimLock = "claim" // held by the runner that writes
 	LookLock  = "look"  // held by the reader, where reading hides

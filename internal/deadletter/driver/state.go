@@ -51,7 +51,7 @@ type Version struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// ReadSnapshot reads what [Snapshot.Bytes] wrote.
+// ReadSnapshot parses the result of [Snapshot.Bytes].
 func ReadSnapshot(body []byte) (s Snapshot, err error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, fmt.Errorf("it holds something else than the state of a DLQ: %w", err)

@@ -33,8 +33,8 @@ type Message struct {
 	// Headers are the user's, in order, repeated ones included. State has those of redeliver, and
 	// Foreign those of other programs that fill the DLQ.
 	Headers []Header
-	// Properties are what the broker keeps in addition to the headers, under the adapter's names:
-	// on RabbitMQ "content-type" and so on. An export has them.
+	// Properties are values that the broker keeps in addition to the headers, under the adapter's names: on RabbitMQ
+	// "content-type" and so on. An export has them.
 	Properties []Header
 	// State says why it is in the DLQ: reason, error, attempts, times, replays.
 	State redeliver.State
