@@ -22,7 +22,7 @@ type MotoOptions struct {
 }
 
 // Moto starts a moto server, or uses the one from the environment, and returns when it answers. The server keeps all
-// data in memory, so Kill and Start empty it. It cannot run in docker, because the tests that use SQS through boto3
+// data in memory, so Kill and Start empty it. It never runs in docker, because the tests that use SQS through boto3
 // need its virtual environment in any case; see [Python].
 func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 	complete(&o.StartTimeout, &o.Logf, log.Printf)

@@ -22,7 +22,7 @@ type corruptor struct {
 	to     string
 	listen net.Listener
 	lying  atomic.Bool
-	lies   atomic.Int64 // number of corrupted batches
+	lies   atomic.Int64 // number of corrupted answers
 }
 
 func newCorruptor(t *testing.T, to string) *corruptor {

@@ -60,7 +60,7 @@ func (k *kafkaSystem) empty(ctx context.Context) error { return k.broker.Start(c
 func TestOverloadKafkaFullDisk(t *testing.T) {
 	t.Parallel()
 	own := brokers.OwnKafka(t, brokers.KafkaOptions{})
-	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // more than the limit of its files
+	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // larger than any of its files
 		t.Skip(err)
 	}
 	fullBroker(t, overloads[0], newKafka(t, own.Addrs(), own, "full", 6))

@@ -39,7 +39,7 @@ func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Mes
 	return ctx
 }
 
-// isRoot reports whether a span in ctx is the root of a trace in any case.
+// isRoot reports whether a span that begins in ctx is a root in any case.
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // publishedFirst begins the span of a message that may name its publisher.

@@ -101,8 +101,8 @@ type wait struct {
 	asked time.Time
 	up    bool
 	rungs map[string]*rung
-	// tells reports whether the broker has ever reported a due time. Only then is a level without waiting messages not
-	// overdue.
+	// tells reports whether the broker has ever reported a due time. Only then does a level without waiting messages
+	// count as not overdue.
 	tells    bool
 	findings map[doctor.SymptomKind]int // nil if the doctor was not asked, or has no answer
 }
