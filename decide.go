@@ -83,8 +83,8 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	}
 	class := p.classify(s, err)
 	if class.Kind == KindPostpone {
-		if pause, ok := as[*PauseError](err); ok && pause != nil {
-			d.Pause = min(max(0, pause.For), MaxPause)
+		if pause, ok := as[*PauseError](err); ok && pause != nil && pause.For > 0 {
+			d.Pause = min(pause.For, MaxPause)
 			class.Backoff = Fixed(d.Pause)
 		}
 		p.postpone(d, class, now)

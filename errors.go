@@ -140,17 +140,21 @@ type PauseError struct {
 
 // Pause puts the message aside, as [Postpone] does, and pauses its subscription in this process: no message begins for d, neither
 // a first delivery nor a retry. Then one message at a time runs as a probe. All run again after the first probe whose handler does
-// not ask for another pause. Of several pauses the one that ends last counts. A d above [MaxPause] is cut to that, and a negative
-// one is 0. Pause(nil, d) is nil.
+// not ask for another pause. Of several pauses the one that ends last counts. Attempts that have begun go on, and so do batches that
+// have begun to gather and suspects, which run alone. A d above [MaxPause] is cut to that. With a d of 0 or less, Pause is Postpone.
+// Pause(nil, d) is nil.
 func Pause(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &PauseError{err, min(max(0, d), MaxPause)}
+	if d <= 0 {
+		return Postpone(err)
+	}
+	return &PauseError{err, min(d, MaxPause)}
 }
 
 // MaxPause is the longest pause that a handler can ask for at once.
-const MaxPause = 24 * time.Hour
+const MaxPause = time.Hour
 
 func (e *PauseError) Error() string        { return textOf(e.Unwrap(), ErrPaused) }
 func (e *PauseError) Is(target error) bool { return target == ErrPaused }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// told is a DLQ in which looking costs, and whose broker tells how old it is.
+// told is a costly DLQ whose broker reports the age of its messages.
 type told struct {
 	*stub
 	oldest time.Duration
@@ -35,8 +35,8 @@ func newTold(name string) *told {
 	return q
 }
 
-// How old the oldest is, when the broker drops it, and how the count changes, is shown
-// of a DLQ that nobody has looked at; and what is not told is no trouble.
+// For a DLQ that was not read, the page shows the age of the oldest message, when the broker drops it, and how the
+// count changes. Values that are not reported are not errors.
 func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, silent := newTold("old"), newTold("silent")
@@ -63,7 +63,7 @@ func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
 	})
 }
 
-// Messages of which nothing is dropped are said to stay forever.
+// If the broker drops no messages, the page says that they are kept forever.
 func TestWhatIsKeptForEverIsSaidToBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTold("kept")

@@ -8,21 +8,22 @@ import (
 
 const (
 	hours = 24
-	// recent is the stretch from which the present rate is taken.
+	// recent is the period from which the current rate is computed.
 	recent = 5 * time.Minute
 )
 
-// Arrivals says when the messages in a DLQ were written. Messages that left it are not counted.
+// Arrivals counts the messages of a DLQ by the time at which they were written. It does not count messages that have
+// left the DLQ.
 type Arrivals struct {
-	Now    time.Time // the end
+	Now    time.Time // end of the last hour
 	Hours  [hours]int64
 	Recent int64 // in the last five minutes
-	Before int64 // earlier than all that
+	Before int64 // before the hours
 }
 
 func newArrivals(now time.Time) Arrivals { return Arrivals{Now: now} }
 
-// see counts a message. Clocks differ: a time in the future counts as now.
+// see counts a message. Because clocks differ, it counts a time in the future as now.
 func (a *Arrivals) see(m *deadletter.Message) {
 	age := max(0, a.Now.Sub(m.Time))
 	if age < recent {
@@ -35,7 +36,7 @@ func (a *Arrivals) see(m *deadletter.Message) {
 	}
 }
 
-// Day is how many came within 24 hours.
+// Day returns the number of messages that arrived within 24 hours.
 func (a Arrivals) Day() (n int64) {
 	for _, h := range a.Hours {
 		n += h
@@ -43,17 +44,17 @@ func (a Arrivals) Day() (n int64) {
 	return n
 }
 
-// LastHour is how many came within an hour.
+// LastHour returns the number of messages that arrived within the last hour.
 func (a Arrivals) LastHour() int64 { return a.Hours[hours-1] }
 
 // Bar is an hour of the chart.
 type Bar struct {
 	From, To time.Time
 	Count    int64
-	X, Y, H  int // in the chart's units: 10 wide each, 100 high
+	X, Y, H  int // in units of the chart, in which a bar is 10 wide and at most 100 high
 }
 
-// Bars are the hours, the earliest first.
+// Bars returns the hours, the earliest first.
 func (a Arrivals) Bars() []Bar {
 	most := a.Most()
 	bars := make([]Bar, hours)
@@ -61,14 +62,14 @@ func (a Arrivals) Bars() []Bar {
 		to := a.Now.Add(-time.Duration(hours-1-i) * time.Hour)
 		h := 0
 		if n > 0 {
-			h = max(2, int(n*100/most)) // one of many can be seen, too
+			h = max(2, int(n*100/most)) // even one message must be visible
 		}
 		bars[i] = Bar{From: to.Add(-time.Hour), To: to, Count: n, X: i * 10, Y: 100 - h, H: h}
 	}
 	return bars
 }
 
-// Most is the highest of the hours, at least 1.
+// Most returns the highest count of an hour, at least 1.
 func (a Arrivals) Most() (most int64) {
 	most = 1
 	for _, n := range a.Hours {

@@ -13,32 +13,31 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Record is one line of the audit record, as JSON.
+// Record is one line of the audit record, in JSON.
 type Record struct {
 	Time   time.Time `json:"time"`
 	Who    string    `json:"who"`
 	Role   string    `json:"role"`
-	From   string    `json:"from,omitempty"` // the address that asked
-	For    string    `json:"for,omitempty"`  // X-Forwarded-For of the proxy that asked, which only says so
+	From   string    `json:"from,omitempty"` // remote address
+	For    string    `json:"for,omitempty"`  // X-Forwarded-For as the proxy sent it, unverified
 	Action Action    `json:"action"`
 	DLQ    string    `json:"dlq,omitempty"`
-	// Result is "allowed" before anything is done, "denied", and, when it is over,
-	// "done" or "failed".
+	// Result is "allowed" before anything is done, "denied", or, at the end, "done" or "failed".
 	Result string `json:"result"`
-	// The messages that it concerns, and the reason.
+	// The messages that the action affects, and its reason.
 	Position deadletter.Position `json:"position,omitempty"`
 	Task     string              `json:"task,omitempty"`   // or the id of a command
-	Levels   []string            `json:"levels,omitempty"` // of what waits
+	Levels   []string            `json:"levels,omitempty"` // of waiting messages
 	Filter   *deadletter.Filter  `json:"filter,omitempty"`
-	Text     string              `json:"text,omitempty"` // what was searched for in all DLQs
+	Text     string              `json:"text,omitempty"` // the text of a search in all DLQs
 	Why      string              `json:"why,omitempty"`
-	// How it ended.
+	// The outcome.
 	Status deadletter.Status  `json:"status,omitempty"`
 	Counts *deadletter.Counts `json:"counts,omitempty"`
 	Error  string             `json:"error,omitempty"`
 }
 
-// The results.
+// The values of Record.Result.
 const (
 	allowed = "allowed"
 	denied  = "denied"
@@ -46,10 +45,10 @@ const (
 	failed  = "failed"
 )
 
-// errAudit is a record that could not be written.
+// errAudit reports that a record could not be written.
 var errAudit = errors.New("writing the audit record")
 
-// audit writes the record, a line at a time.
+// audit writes the record, one line at a time.
 type audit struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -69,7 +68,7 @@ func (a *audit) write(r Record) error {
 	return nil
 }
 
-// toLogger is where the record goes when no place was named.
+// toLogger writes the record to the default logger. It is used if Config.Audit is nil.
 type toLogger struct{}
 
 func (toLogger) Write(line []byte) (int, error) {

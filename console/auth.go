@@ -15,15 +15,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Auth identifies the user of a request. Make one with [Basic], [BehindProxy] or [Custom]. The zero
-// Auth serves this machine only, and everybody on it is an operator. The address must then be a
-// loopback address, and the host name in the request a local one, so that no web page reaches the
-// console by a name of its own. Requests that came through a proxy are refused, because the proxy
-// is on this machine and the sender may not be.
+// Auth identifies the user of a request. Create one with [Basic], [BehindProxy] or [Custom].
+//
+// The zero Auth serves only this machine, with the role Operator. The console must then listen on a loopback address,
+// and the host name in the request must be a local one, so that no web page can reach the console under a name of its
+// own. Requests that came through a proxy are refused, because their sender may not be on this machine.
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
-	knows    func(name string) bool // reports whether a user has the name; nil but for Basic
+	knows    func(name string) bool // reports whether a user has the name; only for Basic
 	problems []redeliver.Problem
 }
 
@@ -36,14 +36,13 @@ const (
 	authCustom
 )
 
-// Errors of an [Auth]. One of [Custom] may return them, too.
+// Errors of an [Auth]. The function of [Custom] may return them, too.
 var (
 	// ErrLogin asks for a name and a password.
 	ErrLogin = errors.New("a name and a password are required")
 	// ErrUnknownUser refuses the request of an unknown user.
 	ErrUnknownUser = errors.New("the user is not known here")
-	// ErrProxied refuses requests whose headers say that they came through a proxy, if no authentication is
-	// configured.
+	// ErrProxied refuses a request whose headers show that it came through a proxy, if no authentication is configured.
 	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
 )
 
@@ -66,10 +65,9 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
-// proxied returns the sign that a request came through a proxy, or "" for none. A
-// proxy that adds no header still passes on an Origin or Referer with the name that the
-// browser knows, or speaks HTTP/1.0, which no browser does. A cross-site Referer is a
-// link from another site.
+// proxied returns the sign that a request came through a proxy, or "". A proxy that adds no header still passes on an
+// Origin or Referer with the name that the browser knows, or uses HTTP/1.0, which no browser does. A cross-site Referer
+// is only a link from another site.
 func proxied(r *http.Request) string {
 	for name := range r.Header {
 		switch lower := strings.ToLower(name); lower {
@@ -98,8 +96,7 @@ func proxied(r *http.Request) string {
 	return ""
 }
 
-// loopback reports whether a host, with or without a port, is localhost or a loopback
-// address.
+// loopback reports whether a host, with or without a port, is localhost or a loopback address.
 func loopback(host string) bool {
 	host = withoutPort(host)
 	ip, err := netip.ParseAddr(host)
@@ -122,7 +119,7 @@ func local(r *http.Request) (Actor, error) {
 	return Actor{Name: "local", Role: Operator}, nil
 }
 
-// remote is the address of the other side of the connection.
+// remote returns the remote address of the connection.
 func remote(r *http.Request) (netip.Addr, bool) {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -131,17 +128,16 @@ func remote(r *http.Request) (netip.Addr, bool) {
 	return at.Addr().Unmap(), true
 }
 
-// User is somebody with a password.
+// User is a user with a password.
 type User struct {
 	Name, Password string
 	Role           Role
-	// Rights are those of [Actor]. Default: none.
+	// Rights are as in [Actor]. Default: none.
 	Rights []Right
 }
 
-// Basic asks for a name and a password as browsers do. Passwords must have at least 8 bytes. After
-// 10 wrong passwords for one name from one address (on IPv6: one /64 network) within a minute, it
-// refuses that pair until the minute is over.
+// Basic uses HTTP basic authentication. Passwords must have at least 8 bytes. After 10 wrong passwords for one name
+// from one address (for IPv6: one /64 network) within a minute, it refuses that pair until the minute is over.
 func Basic(users ...User) Auth {
 	a := Auth{kind: authBasic}
 	type entry struct {
@@ -173,7 +169,7 @@ func Basic(users ...User) Auth {
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e, ok := known[name] // the zero one for an unknown name: as much work, and never right
+		e, ok := known[name] // the zero entry for an unknown name takes as long to compare and never matches
 		sum := sha256.Sum256([]byte(password))
 		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin
@@ -183,32 +179,30 @@ func Basic(users ...User) Auth {
 	return a
 }
 
-// ProxyConfig says which proxy is believed. From and Role are required.
+// ProxyConfig configures which proxy is trusted. From and Role are required.
 type ProxyConfig struct {
-	// From are the addresses of the proxy. A request from anywhere else is refused.
-	// Required.
+	// From are the addresses of the proxy. A request from any other address is refused. Required.
 	From []netip.Prefix
-	// User is the header with the name. Default X-Forwarded-User.
+	// User is the header with the user's name. Default X-Forwarded-User.
 	User string
-	// Groups is the header with the groups, with commas between them: where people name
-	// their own groups, the proxy must refuse a name with a comma. Default
-	// X-Forwarded-Groups.
+	// Groups is the header with the groups, separated by commas. If users can name their own groups, the proxy must
+	// refuse a name with a comma. Default X-Forwarded-Groups.
 	Groups string
-	// Secret is the value that the proxy adds to each request in the header SecretHeader, so that no other
-	// program at its addresses is believed. At least 16 bytes. Required if From has a loopback address, which
-	// every process of this machine has. Default: none.
+	// Secret is the value that the proxy adds to each request in SecretHeader, so that no other program at its
+	// addresses is trusted. At least 16 bytes. Required if From has a loopback address, which every process of this
+	// machine can use. Default: none.
 	Secret string
 	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
 	SecretHeader string
-	// Role is the role of somebody for all DLQs. Role and Rights must be safe for concurrent use; a user with
-	// neither is refused. Required, where there is no Rights.
+	// Role returns the role of a user for all DLQs. Role and Rights must be safe for concurrent use. A user with
+	// neither is refused. Required if Rights is nil.
 	Role func(user string, groups []string) Role
-	// Rights are those of somebody, as in [Actor]. Default: none.
+	// Rights returns the rights of a user, as in [Actor]. Default: none.
 	Rights func(user string, groups []string) []Right
 }
 
-// BehindProxy accepts the user's name from a proxy that has authenticated the user. The proxy must
-// remove these headers from the requests of its clients.
+// BehindProxy trusts the user's name from a proxy that has authenticated the user. The proxy must remove these headers
+// from the requests of its clients.
 func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.User = cmp.Or(cfg.User, "X-Forwarded-User")
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
@@ -242,7 +236,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 			}
 		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
-		if len(users) != 1 || len(groups) > 1 { // a header that is there twice has passed a proxy that only adds
+		if len(users) != 1 || len(groups) > 1 { // a repeated header has passed a proxy that only adds headers
 			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrUnknownUser)
 		}
 		var in []string
@@ -268,7 +262,7 @@ const (
 	maxThrough = 100 // bytes of X-Forwarded-For in the record
 )
 
-// hasLoopback reports whether a prefix has a loopback address.
+// hasLoopback reports whether a prefix includes a loopback address.
 func hasLoopback(p netip.Prefix) bool {
 	for _, loopback := range []string{"127.0.0.0/8", "::1/128", "::ffff:127.0.0.0/104"} {
 		if p.Overlaps(netip.MustParsePrefix(loopback)) {
@@ -278,9 +272,9 @@ func hasLoopback(p netip.Prefix) bool {
 	return false
 }
 
-// Custom calls a function of a service that already has a login. An error refuses the request; it
-// is recorded, but not shown. ErrLogin asks for a name and a password. The function must be safe
-// for concurrent use.
+// Custom calls a function of a service that has its own login. If the function returns an error, the request is
+// refused; the error is recorded but not shown. ErrLogin asks for a name and a password. The function must be safe for
+// concurrent use.
 func Custom(ask func(*http.Request) (Actor, error)) Auth {
 	a := Auth{kind: authCustom, ask: ask}
 	if ask == nil {

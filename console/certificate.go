@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// certificateAge is how often the files of a certificate are read.
+// certificateAge is how often the certificate files are checked.
 const certificateAge = time.Minute
 
-// certificate reads a certificate from its files, and again when they were renewed. While
-// the new ones cannot be read, the old one serves.
+// certificate reads a certificate from its files, and reads it again when they change. If the new files cannot be read,
+// it keeps the old certificate.
 type certificate struct {
 	cert, key string
 
 	mu      sync.Mutex
 	pair    *tls.Certificate
-	changed time.Time // of the key's file, when the pair was read
+	changed time.Time // modification time of the key file at the last read
 	looked  time.Time
 }
 

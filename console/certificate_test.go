@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// pair writes a certificate with a number.
+// pair writes a certificate with a serial number, and its key.
 func pair(t *testing.T, cert, key string, number int64, at time.Time) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -40,7 +40,7 @@ func pair(t *testing.T, cert, key string, number int64, at time.Time) {
 	}
 }
 
-// A certificate was read once: a renewed one needed a restart.
+// A certificate used to be read only once, so a renewed one required a restart.
 func TestARenewedCertificateIsServed(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	synctest.Test(t, func(t *testing.T) {

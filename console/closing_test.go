@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// heldUp is a DLQ that can be claimed only when its gate is opened.
+// heldUp is a DLQ that can be claimed only once its gate is open.
 type heldUp struct {
 	*stub
 	gate    chan struct{}
@@ -36,8 +36,8 @@ func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadlette
 
 var anOperator = Actor{Name: "ann", Role: Operator}
 
-// An edit goes to its end when the client has gone, and a console that is closed waits for it: its queues are
-// closed next. It does so for a while.
+// An edit finishes even if the client is gone. A closing console waits for it for a limited time, because its queues
+// are closed next.
 func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 	for name, opened := range map[string]bool{"it ends": true, "it takes too long": false} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 	}
 }
 
-// Nothing begins when the console has been closed.
+// A closed console starts nothing.
 func TestAClosedConsoleBeginsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
@@ -154,7 +154,7 @@ func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
 	}
 }
 
-// No answer may take forever, but a stream of events lasts.
+// Responses have a timeout, but a stream of events continues.
 func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {
@@ -178,7 +178,7 @@ func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	buf := make([]byte, 1<<10)
-	for all := ""; strings.Count(all, "event: changed") < 2; { // each at least a second behind the one before
+	for all := ""; strings.Count(all, "event: changed") < 2; { // at least one second apart
 		c.desk.live.poke()
 		n, err := answer.Body.Read(buf)
 		if err != nil {

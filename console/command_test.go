@@ -46,8 +46,8 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 	return nil
 }
 
-// An operator releases and cancels waiting messages, and withdraws the commands: the operator types the name,
-// the consumers get what the form says, and the audit log records it.
+// An operator releases and cancels waiting messages, and withdraws the commands. The operator must type the DLQ's name,
+// the consumers receive the form's values, and the audit log records the action.
 func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
@@ -84,7 +84,7 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 		ask1(http.StatusBadRequest, "level", "1h", "kind", "forget")
 		ask1(http.StatusBadRequest, "level", "1h", "why", " ")
 		ask1(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
-		ask1(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release takes whole levels
+		ask1(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release applies to whole levels
 		if len(q.given) != 0 {
 			t.Fatalf("the consumers were told %+v", q.given)
 		}

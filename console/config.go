@@ -13,78 +13,74 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DefaultRefresh is how often the DLQs are read in the background.
+// DefaultRefresh is the default of Config.Refresh.
 const DefaultRefresh = 10 * time.Second
 
 // Config configures the console. Queues is required.
 type Config struct {
-	// Queues are the DLQs, in the order of the page. Required if there are no Notes. Close them after the Console.
+	// Queues are the DLQs, in their order on the page. Close them after the Console. Required if there are no Notes.
 	Queues []Queue
-	// Notes are shown on the page of all DLQs to everybody: for example which DLQs are missing, and why.
-	// Default: none.
+	// Notes are shown to everybody on the page of all DLQs, for example which DLQs are missing and why. Default: none.
 	Notes []string
-	// Auth identifies users and their rights. Default: requests from this machine to a local host name are those of an
-	// operator, and all others are refused.
+	// Auth identifies users and their rights. Default: requests from this machine to a local host name have the role
+	// Operator, and all others are refused.
 	Auth Auth
-	// Hosts are the host names of the console, without a port. A request with another name is refused, because a page
-	// of another site could point a name of its own to the console. Default: any name; without Auth only localhost and
-	// the loopback addresses.
+	// Hosts are the host names of the console, without a port. A request for another name is refused, because another
+	// site could point a name of its own to the console. Default: any name; without Auth only localhost and the
+	// loopback addresses.
 	Hosts []string
-	// ReadOnly forbids all changes. A look that costs something is not a change. Default: the role decides.
+	// ReadOnly forbids all changes. A read that costs something is not a change. Default: the role decides.
 	ReadOnly bool
-	// Redact gets each key, body, header and error before it is shown. Default: they are shown as they are.
+	// Redact is called with each key, body, header and error before it is shown. Default: they are shown unchanged.
 	Redact Redactor
-	// Decode turns binary bodies into JSON for display. Default: none is decoded.
+	// Decode converts binary bodies to JSON for display. Default: no body is decoded.
 	Decode Decoder
-	// TraceURL is the address of a trace, with {trace} in place of its id: "https://jaeger.example.com/trace/{trace}".
-	// Default: the page shows the id without a link.
+	// TraceURL is the address of a trace, with {trace} for its id: "https://jaeger.example.com/trace/{trace}". Default:
+	// the page shows the id without a link.
 	TraceURL string
-	// Audit gets the record of all changes and of the payloads that were shown, with the user: one JSON object
-	// in a line, each in one Write, never two at once. When a Write fails, nothing is done and no payload is
-	// shown. Default: the default logger of log/slog.
+	// Audit receives the record of all changes and of the payloads that were shown, with the user. Each record is one
+	// line with a JSON object, written with one Write, never concurrently. If a Write fails, nothing is done and no
+	// payload is shown. Default: the default logger of log/slog.
 	Audit io.Writer
-	// Refresh is how often the DLQs are read in the background. A DLQ whose reading takes long is read less
-	// often, so that reading takes at most a tenth of the time. Default 10 s.
+	// Refresh is the interval of background reads of the DLQs. A DLQ that takes long to read is read less often, so
+	// that reading takes at most a tenth of the time. Default 10 s.
 	Refresh time.Duration
-	// Title is on each page. Default "Dead letters".
+	// Title is shown on each page. Default "Dead letters".
 	Title string
 }
 
 // Queue is a DLQ that the console shows.
 type Queue struct {
-	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], too, the console shows waiting messages,
-	// and with a [Commander] an operator may release and cancel them. Required.
+	// Queue is the DLQ as an adapter opens it. If it is also a [Waiter], the console shows waiting messages. If it is
+	// also a [Commander], an operator may release and cancel them. Required.
 	deadletter.Queue
-	// Cluster names the broker where there are several of a kind. Default: the
-	// kind, "kafka".
+	// Cluster is the name of the broker, if there are several of a kind. Default: the kind, such as "kafka".
 	Cluster string
 }
 
-// Waiter is a DLQ that counts the messages that wait for their next attempt in the group.
+// Waiter is a DLQ that can count the messages that wait for their next attempt in its group.
 type Waiter interface {
-	// Waiting returns the levels, the shortest first. It may be called at any time, and reads no message. The
-	// console calls it every sixth refresh, with a timeout of 15 s, and shows its error beside the DLQ.
+	// Waiting returns the levels, the shortest delay first. It may be called at any time and reads no message. The
+	// console calls it at every sixth refresh with a timeout of 15 s, and shows its error beside the DLQ.
 	Waiting(ctx context.Context) ([]Level, error)
 }
 
-// Level is the messages that wait on one level of a group.
+// Level is the state of one retry level of a group.
 type Level struct {
 	Name  string // "10s"
-	Count int64  // messages that wait there
-	Late  int64  // of those, how many are already due; -1 if unknown
-	// Overdue is for how long the first of them has been due. 0 where it is not due
-	// yet, or that is not known.
+	Count int64  // number of waiting messages
+	Late  int64  // number of those that are already due; -1 if unknown
+	// Overdue is how long the first of them has been due. It is 0 if that message is not due yet or this is unknown.
 	Overdue time.Duration
 }
 
-// Commander is a DLQ whose group's consumers accept commands about waiting messages, as kafka.Waiting sends
-// them.
+// Commander is a DLQ whose group's consumers accept commands about waiting messages, like kafka.Waiting.
 type Commander interface {
-	// Command sends a command to the consumers, which obey in the background, and returns it with its id.
+	// Command sends a command to the consumers, which execute it in the background. It returns the command with its id.
 	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
-	// Commands returns those that were given, the oldest first.
+	// Commands returns the commands that were sent, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
-	// Withdraw withdraws a command. Its effects until then remain.
+	// Withdraw withdraws a command. Effects that the command has had until then remain.
 	Withdraw(ctx context.Context, id string) error
 }
 
@@ -127,7 +123,7 @@ func (c *Config) validate() error {
 // traceMark is the placeholder for the id of a trace.
 const traceMark = "{trace}"
 
-// traceURL is the address of a trace; empty where there is none.
+// traceURL returns the address of a trace. It is empty if there is none.
 func (c *Config) traceURL(id string) string {
 	if id == "" || c.TraceURL == "" {
 		return ""

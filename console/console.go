@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Console is the web console: an [http.Handler]. It is safe for concurrent use.
+// Console is the web console, an [http.Handler]. It is safe for concurrent use.
 type Console struct {
 	cfg      Config
 	desk     *desk
@@ -19,8 +19,8 @@ type Console struct {
 	cancel   context.CancelFunc
 }
 
-// New makes a console and begins to read its DLQs in the background. It returns all problems of the
-// configuration at once. Close it before its queues.
+// New creates a console and starts to read its DLQs in the background. It returns all problems of the configuration at
+// once. Close it before its queues.
 func New(cfg Config) (*Console, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -31,13 +31,13 @@ func New(cfg Config) (*Console, error) {
 	c.handler = c.guard(c.routes())
 	for _, q := range c.desk.queues {
 		if err := c.desk.background(func() { c.desk.poll(q, c.desk.turn) }); err != nil {
-			return nil, err // it is not closed yet
+			return nil, err // the console is not closed yet
 		}
 	}
 	return c, nil
 }
 
-// Add shows one more DLQ from now on, after the others. Close the Console before it.
+// Add shows one more DLQ, after the others. Close the Console before it.
 func (c *Console) Add(q Queue) error {
 	if q.Queue == nil {
 		return errors.New("console: adding a DLQ: there is no Queue")
@@ -48,20 +48,20 @@ func (c *Console) Add(q Queue) error {
 	return nil
 }
 
-// SetNotes changes [Config.Notes].
+// SetNotes replaces [Config.Notes].
 func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
 
-// Close ends the background work and returns when it has ended. It pauses the tasks of this
-// process; any process can resume them. An edit may finish within 5 s. Later requests are refused.
+// Close ends the background work and waits for it. It pauses the tasks of this process; any process can resume them. An
+// edit has up to 5 s to finish. Later requests are refused.
 func (c *Console) Close() {
 	c.cancel()
 	c.desk.close()
 }
 
-// ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any
-// prefix that http.StripPrefix or a proxy removes.
+// ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any prefix that
+// http.StripPrefix or a proxy removes.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" { // "/prefix" without its slash, from which relative addresses lead astray
+	if r.URL.Path == "" { // "/prefix" without its slash, from which relative addresses would be wrong
 		if asked, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(asked, "/") {
 			redirect(w, "./"+path.Base(asked)+"/")
 			return
@@ -73,15 +73,15 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.Clone(r.Context())
 		r.URL = &slashed
 	}
-	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // ServeMux would lead there from the root
+	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // ServeMux would redirect without the prefix
 		r = r.Clone(r.Context())
 		r.URL.Path, r.URL.RawPath = strings.Repeat("/-", strings.Count(r.URL.Path, "/")), ""
 	}
 	c.handler.ServeHTTP(w, r)
 }
 
-// routes maps addresses to pages. All are side by side, so that every address in them is relative; names of
-// queues and positions of messages are parameters, because they may have characters that no path can hold.
+// routes maps addresses to pages. All pages are at the same level, so that every address in them is relative. Names of
+// queues and positions of messages are parameters, because they may contain characters that are invalid in a path.
 func (c *Console) routes() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]func(http.ResponseWriter, *http.Request) error{
@@ -121,8 +121,7 @@ func (c *Console) routes() http.Handler {
 	return mux
 }
 
-// redirect leads on after a form: relative, because the console does not know
-// under which prefix it is.
+// redirect answers a form with a redirect. The address is relative, because the console does not know its prefix.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

@@ -12,8 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// Every link of every page leads to a page, under whatever prefix the console is
-// mounted, and every page can be read by a machine.
+// Every link of every page leads to a page, under any prefix, and every page is accessible.
 func TestEveryLinkLeadsSomewhereUnderAnyPrefix(t *testing.T) {
 	for _, prefix := range []string{"", "/ops/dead-letters"} {
 		t.Run("prefix "+prefix, func(t *testing.T) {
@@ -90,14 +89,14 @@ func crawl(t *testing.T, h http.Handler, start string) {
 	}
 }
 
-// readable checks what a keyboard and a screen reader need.
+// readable checks the requirements of keyboards and screen readers.
 func readable(t *testing.T, at string, a *answer) {
 	t.Helper()
 	count := map[string]int{}
 	ids := map[string]int{}
 	last := 0
 	a.each(func(n *node) {
-		if n.Data != "title" || n.Parent.Data == "head" { // a picture's parts have titles, too
+		if n.Data != "title" || n.Parent.Data == "head" { // parts of an image have titles, too
 			count[n.Data]++
 		}
 		if id := attr(n, "id"); id != "" {
@@ -171,7 +170,7 @@ func inner(n *node) string {
 	return b.String()
 }
 
-// Without its slash a prefix is no place from which addresses are relative.
+// Relative addresses need the slash after the prefix, so a request without it is redirected.
 func TestAPrefixWithoutItsSlashLeadsThere(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A page of another site once made the operator's browser look, reveal and search, and the
-// record named the operator: CrossOriginProtection lets each GET pass.
+// A page of another site used to be able to make the operator's browser look, reveal and search, and the record named
+// the operator, because CrossOriginProtection allows every GET.
 func TestAnotherSiteAsksForNothing(t *testing.T) {
 	rec, costly := &auditLog{}, newStub("costly", 3)
 	costly.info.Look = "a delivery of each message"
@@ -33,7 +33,7 @@ func TestAnotherSiteAsksForNothing(t *testing.T) {
 	if n := len(rec.said()); n != 0 {
 		t.Errorf("the record names somebody who did not ask: %q", rec.said())
 	}
-	// A link from another site leads to a page. It downloads nothing, and does not agree to what a look costs.
+	// A link from another site opens a page, but downloads nothing and does not agree to a costly read.
 	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	get(t, c, page("message", free, "at", "0"), link...)
 	get(t, c, page("messages", costly, "look", "yes"), link...).has(t, "Look anyway")

@@ -9,22 +9,22 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// decodeTime bounds how long a [Decoder] may take: it may ask a schema registry.
+// decodeTime is the timeout of a [Decoder], which may query a schema registry.
 const decodeTime = 3 * time.Second
 
-// Decoder turns the body of a message into JSON for people if it knows the encoding. Otherwise
-// Decoded.JSON is nil. The page shows an error beside the body. It must be safe for concurrent use,
-// and must not change the bytes that it gets.
+// Decoder converts the body of a message to readable JSON. If it does not know the encoding, it returns a nil
+// Decoded.JSON. The page shows an error beside the body. A Decoder must be safe for concurrent use and must not modify
+// its arguments.
 type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header) (Decoded, error)
 
-// Decoded is a body that a [Decoder] has read.
+// Decoded is the result of a [Decoder].
 type Decoded struct {
 	JSON []byte
-	// As names the format of the body: "Avro, schema 7, shop.Order".
+	// As names the format of the body, such as "Avro, schema 7, shop.Order".
 	As string
 }
 
-// decode reads a body that is shown whole. A part of one is no encoding of anything.
+// decode decodes a body that is shown whole. A partial body is not valid in any encoding.
 func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble string) {
 	if d.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
 		return nil, ""

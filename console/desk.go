@@ -11,36 +11,36 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// desk is the only owner of the DLQs. Every read and every change goes through it with the name of the user, and
-// it allows or refuses; no page has a queue of its own.
+// desk owns the DLQs. Every read and every change goes through it with the name of the user, and it allows or refuses
+// them. No page has access to a queue.
 type desk struct {
 	cfg   Config
 	audit audit
 	live  *hub
-	looks chan struct{} // one for each reader of DLQs at once
+	looks chan struct{} // semaphore for concurrent readers of DLQs
 
-	ctx  context.Context // of the work in the background
+	ctx  context.Context // of the background work
 	jobs jobs
-	turn chan struct{} // to read a DLQ in the background
+	turn chan struct{} // semaphore for background reads
 
-	shown  sync.RWMutex // of queues and notes
-	queues []*openQueue // never changed in place
+	shown  sync.RWMutex // guards queues and notes
+	queues []*openQueue // never modified in place
 	notes  []string
 
-	mu     sync.Mutex // of closed, and of what is added to wg
+	mu     sync.Mutex // guards closed and calls of wg.Add
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// openQueue is one DLQ with what was seen of it in the background.
+// openQueue is a DLQ and its state at the last background read.
 type openQueue struct {
 	q       deadletter.Queue
 	info    deadletter.Info
 	cluster string
-	key     string // names it in addresses
-	costly  bool   // looking changes something
+	key     string // identifies the DLQ in addresses
+	costly  bool   // reading changes something
 	kick    chan struct{}
-	asked   atomic.Bool // for its causes, where looking changes something
+	asked   atomic.Bool // the causes of a costly DLQ were requested
 
 	mu   sync.Mutex
 	seen Snapshot
@@ -58,7 +58,7 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 	return d
 }
 
-// newQueue returns a DLQ that is shown. Its key has the broker's name if the DLQ's own is not unique.
+// newQueue returns a DLQ to show. If its name is not unique, its key includes the broker's name.
 func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
 	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
@@ -68,14 +68,14 @@ func newQueue(q *Queue, ambiguous bool) *openQueue {
 	return one
 }
 
-// known are the DLQs that are shown.
+// known returns the DLQs that are shown.
 func (d *desk) known() []*openQueue {
 	d.shown.RLock()
 	defer d.shown.RUnlock()
 	return d.queues
 }
 
-// add shows one more DLQ, and begins to read it.
+// add shows one more DLQ and starts to read it.
 func (d *desk) add(q *Queue) error {
 	d.shown.Lock()
 	defer d.shown.Unlock()
@@ -97,14 +97,14 @@ func (d *desk) add(q *Queue) error {
 	return nil
 }
 
-// told are the notes.
+// told returns the notes.
 func (d *desk) told() []string {
 	d.shown.RLock()
 	defer d.shown.RUnlock()
 	return d.notes
 }
 
-// tell changes the notes.
+// tell replaces the notes.
 func (d *desk) tell(notes []string) {
 	d.shown.Lock()
 	changed := !slices.Equal(d.notes, notes)
@@ -118,8 +118,8 @@ func (d *desk) tell(notes []string) {
 // errClosing refuses work that would outlive the console.
 var errClosing = errors.New("the console is closing, and starts nothing")
 
-// background runs something for whose end close waits. Once that waits, nothing
-// more begins: the queues are closed next.
+// background runs do in a goroutine for which close waits. It fails once close was called, because the queues are
+// closed next.
 func (d *desk) background(do func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *desk) background(do func()) error {
 	return nil
 }
 
-// close returns when all that runs in the background has ended.
+// close waits until all background work has ended.
 func (d *desk) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -138,24 +138,24 @@ func (d *desk) close() {
 	d.wg.Wait()
 }
 
-// errNoQueue is a DLQ that the console does not have.
+// errNoQueue reports a DLQ that the console does not have.
 var errNoQueue = errors.New("there is no such dead-letter queue here")
 
-// queue is a DLQ that is there for somebody, and who they are for it.
+// queue returns the DLQ with a key, and the user with their role for it.
 func (d *desk) queue(who Actor, key string) (*openQueue, Actor, error) {
 	for _, q := range d.known() {
 		if q.key == key {
 			if here := who.on(q); here.Role >= Viewer {
 				return q, here, nil
 			}
-			break // a user without a role there does not learn that it exists
+			break // a user without a role must not learn that the DLQ exists
 		}
 	}
 	return nil, Actor{}, errNoQueue
 }
 
-// may reports whether somebody may do something with a DLQ, for which who is as queue
-// returned them. It is the only place that decides.
+// may returns an error if the user may not perform an action on a DLQ. who must be the Actor that queue returned. Only
+// may decides about rights.
 func (d *desk) may(who Actor, a Action) error {
 	readOnly := d.cfg.ReadOnly && a.changes()
 	if who.Role < a.needs() || readOnly {
@@ -164,7 +164,7 @@ func (d *desk) may(who Actor, a Action) error {
 	return nil
 }
 
-// permit is may for a request, not for an offer: a denial is recorded.
+// permit is like may, and records a denial. It is for requests; may is for what a page offers.
 func (d *desk) permit(who Actor, key string, a Action) error {
 	_, here, err := d.queue(who, key)
 	if err == nil && d.may(here, a) != nil {
@@ -173,8 +173,8 @@ func (d *desk) permit(who Actor, key string, a Action) error {
 	return err
 }
 
-// enter opens a DLQ for an action. Changes, reveals and denials are recorded first. When it returns without an
-// error, the user has the role for this DLQ.
+// enter opens a DLQ for an action. It records changes, reveals and denials first. If it returns no error, the user has
+// the required role for this DLQ.
 func (d *desk) enter(who *Actor, key string, r Record) (*openQueue, error) {
 	q, here, err := d.queue(*who, key)
 	if err != nil {
@@ -202,7 +202,7 @@ func (d *desk) sign(r *Record, who *Actor, q *openQueue) {
 	}
 }
 
-// causes asks for the causes of a DLQ that is not read in the background.
+// causes requests the causes of a DLQ that is not read in the background.
 func (d *desk) causes(who Actor, key string) error {
 	q, err := d.enter(&who, key, Record{Action: List})
 	if err != nil {
@@ -213,7 +213,7 @@ func (d *desk) causes(who Actor, key string) error {
 	return nil
 }
 
-// left records how something ended.
+// left records how an action ended.
 func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err error) error {
 	d.sign(&r, &who, q)
 	r.Result = done
@@ -226,10 +226,10 @@ func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err e
 	return d.audit.write(r)
 }
 
-// auditor is the reader of the record: the redactor hides the same there.
+// auditor is the reader of the audit record. It makes the redactor hide the same parts there as on pages.
 var auditor = Actor{Role: Reader}
 
-// Overview is a DLQ with what was seen of it.
+// Overview is a DLQ with its state at the last background read.
 type Overview struct {
 	Key, Cluster string
 	Info         deadletter.Info
@@ -253,7 +253,7 @@ func (d *desk) overview(who Actor, q *openQueue) Overview {
 	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Commands: commands, Snapshot: s}
 }
 
-// all is every DLQ as it was seen last. It asks no broker.
+// all returns every DLQ with its last known state. It sends no request to a broker.
 func (d *desk) all(who Actor) (list []Overview) {
 	for _, q := range d.known() {
 		if here := who.on(q); d.may(here, Look) == nil {
@@ -263,7 +263,7 @@ func (d *desk) all(who Actor) (list []Overview) {
 	return list
 }
 
-// one is a DLQ as it was seen last.
+// one returns a DLQ with its last known state.
 func (d *desk) one(who Actor, key string) (Overview, error) {
 	q, err := d.enter(&who, key, Record{Action: Look})
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// age asks for the age of the oldest message and for the retention. An error there is no error of the DLQ: the
-// values are then unknown.
+// age requests the age of the oldest message and the retention. If that fails, these values are unknown, which is not
+// an error of the DLQ.
 func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -18,7 +18,7 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 		s.Oldest = time.Time{}
 	}
 	if time.Since(r.aged) < minPoll*d.cfg.Refresh {
-		return // settings do not change so often
+		return // settings do not change that often
 	}
 	r.aged = time.Now()
 	keeps, err := q.q.Retention(ctx)
@@ -28,10 +28,10 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	}
 }
 
-// Growth is how the count of a DLQ has changed: what came, less what left.
+// Growth is the change of a DLQ's count: messages that arrived, less messages that left.
 type Growth struct {
 	By   int64
-	Over time.Duration // an hour at most; 0 if unknown
+	Over time.Duration // at most an hour; 0 if unknown
 }
 
 func (g Growth) String() string {
@@ -45,7 +45,7 @@ func (g Growth) String() string {
 	}
 }
 
-// growing remembers the counts of the last hour, one for every fifth minute.
+// growing holds the counts of the last hour, one per five minutes.
 type growing struct{ counts []counted }
 
 type counted struct {
@@ -53,7 +53,7 @@ type counted struct {
 	n  int64
 }
 
-// see records a count, and returns how it has changed within the hour.
+// see records a count and returns the change within the last hour.
 func (g *growing) see(at time.Time, n int64) Growth {
 	for len(g.counts) > 1 && at.Sub(g.counts[0].at) > time.Hour {
 		g.counts = g.counts[1:]

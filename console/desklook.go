@@ -13,27 +13,28 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Bounds of what one page may cost.
+// Limits of what one page may cost.
 const (
-	lookTime = 15 * time.Second // a page looks through a DLQ no longer than this
-	maxLooks = 4                // pages look into DLQs at once, each with what a fetch takes of memory
+	lookTime = 15 * time.Second // maximum time for which a page reads a DLQ
+	maxLooks = 4                // maximum number of concurrent reads for pages; each needs memory for a fetch
 	maxRows  = 200
 	maxSkip  = 1_000_000
-	maxNewer = 2_000 // to be passed over when the newest come first
+	maxNewer = 2_000 // maximum number of skipped messages if the newest come first
 )
 
-// wants is a list that is asked for.
+// wants is the list that a page requests.
 type wants struct {
 	Filter deadletter.Filter
 	Size   int
 	Skip   int
-	Newest bool // first
+	Newest bool // the newest first
 }
 
-// Rows is a part of the messages that a filter takes.
+// Rows is a page of the messages that match a filter.
 type Rows struct {
 	Rows []Row
-	// Scanned were read. More says that there are more, Cut that the time was over before the end.
+	// Scanned is the number of messages that were read. More reports whether there are more matches, Cut whether the
+	// time ran out before the end.
 	Scanned   int64
 	More, Cut bool
 }
@@ -54,7 +55,8 @@ type Row struct {
 	HasKey, Hidden bool // Hidden: there is a key, and the user may not see it
 }
 
-// look waits for its turn to read a DLQ, and bounds how long the reading may take.
+// look acquires one of the slots for reading DLQs. The returned context limits the read to lookTime; leave frees the
+// slot.
 func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, lookTime)
 	select {
@@ -66,10 +68,10 @@ func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(),
 	}
 }
 
-// errBusy refuses a look, before anything was done.
+// errBusy reports that no slot became free. Nothing was done.
 var errBusy = errors.New("too many look into DLQs at once")
 
-// list is some messages that a filter takes.
+// list returns the messages that match a filter, as far as w selects them.
 func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, error) {
 	r := Record{Action: List}
 	if within(&w.Filter) {
@@ -89,7 +91,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	}
 	defer leave()
 	var out Rows
-	var last []Row // the newest so far, of which Size+Skip+1 are kept
+	var last []Row // the newest so far; at least Size+Skip+1 are kept
 	n := 0
 	err = deadletter.Browse(ctx, watching{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
 		n++
@@ -120,14 +122,14 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	return out, err
 }
 
-// within reports whether a filter asks for what is in messages: a viewer may not
-// see that must not find it out by searching, either.
+// within reports whether a filter matches by the content of messages. A user who may not see the content must not
+// discover it by searching.
 func within(f *deadletter.Filter) bool {
 	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""
 }
 
-// listed is a row of a list, which keeps of a key what a line shows: thousands of them
-// may be kept, and a key is as long as a message.
+// listed returns the row of a message in a list. It keeps only the part of the key that is shown, because a list may
+// have thousands of rows and a key can be as long as a message.
 func (d *desk) listed(who Actor, q *openQueue, m *deadletter.Message) Row {
 	r := d.row(who, q, m)
 	r.Key = bytes.Clone(r.Key[:min(len(r.Key), shownLine+1)])
@@ -148,7 +150,7 @@ func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) Row {
 	return r
 }
 
-// Letter is one message as somebody may see it.
+// Letter is one message as a user may see it.
 type Letter struct {
 	Row
 	Overview    Overview
@@ -158,27 +160,27 @@ type Letter struct {
 	Filler      deadletter.Writer
 	Findings    []redeliver.Finding
 	Fingerprint string
-	// Body is nil for null, too; Shown says that somebody may see it at all, Whole
-	// that nothing of it was hidden.
+	// Body is nil also for null. Shown reports whether the user may see the body, Whole whether no part of it is
+	// hidden.
 	Body          []byte
 	Shown, Whole  bool
 	Headers       []HeaderView
 	Foreign       []HeaderView
-	HeadersHidden int // for who may not see any
-	HeadersLeft   int // that are not shown, because there are too many
+	HeadersHidden int // number of headers that the user may not see
+	HeadersLeft   int // number of headers above the limit
 }
 
-// HeaderView is a header as somebody may see it.
+// HeaderView is a header as a user may see it.
 type HeaderView struct {
 	Name  string
 	Value []byte
 	Whole bool
 }
 
-// Null marks a header without a value, which is not an empty one.
+// Null reports whether a header has no value. An empty value is not null.
 func (h HeaderView) Null() bool { return h.Value == nil }
 
-// letter is one message. To see it whole is recorded.
+// letter returns one message. Showing a whole message is recorded.
 func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
 	_, here, err := d.queue(who, key)
 	if err != nil {
@@ -221,8 +223,8 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	return l, nil
 }
 
-// shownHeaders is how many headers of a message are shown. A message of a megabyte has
-// room for a hundred thousand, and the others are not even copied.
+// shownHeaders is the maximum number of headers that are shown of a message. A message of 1 MB can have a hundred
+// thousand headers, and the others are not copied.
 const shownHeaders = 100
 
 func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
@@ -230,7 +232,7 @@ func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter
 	views := make([]HeaderView, len(headers))
 	for i, h := range headers {
 		v := &views[i]
-		v.Name = strings.Clone(h.Name) // the page keeps no more of the message than it shows
+		v.Name = strings.Clone(h.Name) // do not keep the whole message in memory
 		v.Value, v.Whole = d.redact(Part{Kind: PartHeader, Name: h.Name, Value: h.Value, DLQ: q.info, Headers: m.Headers})
 		v.Value = bytes.Clone(v.Value)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// maxHits bounds the results of a search.
+// maxHits is the maximum number of search results.
 const maxHits = 100
 
 // Hit is a message that a search has found.
 type Hit struct {
-	DLQ string // its key
+	DLQ string // the key of the DLQ
 	Row
 }
 
@@ -27,14 +27,14 @@ type Found struct {
 	Hits    []Hit
 	Scanned int64
 	More    bool     // there are more than maxHits
-	Cut     []string // DLQs for all of which the time was too short
-	Costly  []string // DLQs that were not searched, because looking costs
+	Cut     []string // DLQs that were not searched to their end in time
+	Costly  []string // DLQs that were not searched, because reading changes something
 	Silent  []string // DLQs that did not answer
-	ByID    []string // DLQs in which a viewer searches by id alone
+	ByID    []string // DLQs in which a viewer searches only by id
 }
 
-// search looks for a text in the ids, keys, errors, bodies and header values of all DLQs,
-// the smallest first. Each has a fair share of the time.
+// search searches the ids, keys, errors, bodies and header values of all DLQs for a text, the smallest DLQ first. Each
+// DLQ has an equal share of the time.
 func (d *desk) search(ctx context.Context, who Actor, text string) (found Found, err error) {
 	ctx, leave, err := d.look(ctx)
 	if err != nil {
@@ -74,10 +74,10 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 	return found, nil
 }
 
-// searchOne looks for a text in one DLQ.
+// searchOne searches one DLQ for a text.
 func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *Found) error {
 	rec := Record{Action: Search, Text: d.errorText(auditor, q.info, nil, text)}
-	if d.may(who.on(q), Search) != nil { // a user who may not see the content of messages does not find it out by searching
+	if d.may(who.on(q), Search) != nil { // otherwise a user could learn hidden content by searching for it
 		rec = Record{Action: List}
 		found.ByID = append(found.ByID, q.key)
 	}
@@ -117,7 +117,7 @@ func has(m *deadletter.Message, text string, in []byte) bool {
 		slices.ContainsFunc(m.Headers, func(h deadletter.Header) bool { return bytes.Contains(h.Value, in) })
 }
 
-// count is how many messages were there, as they were counted last.
+// count returns the number of messages at the last count.
 func (q *openQueue) count() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,15 +9,16 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Work is a task, and where it is.
+// Work is a task and its DLQ.
 type Work struct {
 	Key string
 	deadletter.Task
-	// Job is its progress in this process; nil when another one runs it.
+	// Job is the task's progress in this process. It is nil if another process runs the task.
 	Job *Job
 }
 
-// tasks are those of one DLQ, or of all, the newest first. The errors of brokers that did not answer are by DLQ.
+// tasks returns the tasks of one DLQ or of all, the newest first. errs has the errors of the brokers that did not
+// answer, by DLQ.
 func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, errs map[string]error, err error) {
 	queues := d.known()
 	if key != "" {
@@ -32,7 +33,7 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 	errs = make(map[string]error)
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for _, q := range queues { // at once: a DLQ that does not answer delays no other
+	for _, q := range queues { // concurrently, so that a DLQ that does not answer delays no other
 		here := who.on(q)
 		if d.may(here, Look) != nil {
 			continue
@@ -68,7 +69,7 @@ func (d *desk) task(ctx context.Context, who Actor, key, id string) (Work, error
 	return d.work(who, q, t), nil
 }
 
-// work is a task as a user may see it: its filter and its changes quote messages.
+// work returns a task as a user may see it. Its filter and its changes quote messages.
 func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
 	w := Work{Key: q.key, Task: t, Job: d.jobs.view(t.ID)}
 	if w.Job != nil && w.Job.Running {
@@ -78,7 +79,7 @@ func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
 	w.Note = d.quotation(who, q.info, w.Note)
 	w.Why = d.errorText(who, q.info, nil, w.Why)
 	w.Diff = d.diff(who, q, w.Diff)
-	if w.Job != nil { // a copy, as view made it
+	if w.Job != nil { // view returned a copy
 		w.Job.Task = w.Task
 		w.Job.Err = d.quotation(who, q.info, w.Job.Err)
 		for i := range w.Job.Results {
@@ -89,8 +90,8 @@ func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
 	return w
 }
 
-// diff is the changes of an edit, as a user may see them. The sums of bodies are hidden if a body may be: the
-// sum of a short one gives it away.
+// diff returns the changes of an edit as a user may see them. If a body may be hidden, its checksum is, too, because
+// the checksum of a short body reveals it.
 func (d *desk) diff(who Actor, q *openQueue, was *deadletter.Diff) *deadletter.Diff {
 	if was == nil || who.Role >= Reader && d.cfg.Redact == nil {
 		return was

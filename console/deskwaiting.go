@@ -11,7 +11,7 @@ import (
 // errNoCommands refuses commands about waiting messages.
 var errNoCommands = wrong("waiting messages cannot be released or cancelled here: that works only on Kafka, with a queue that is a console.Commander")
 
-// actionOf is the action that a command is.
+// actionOf returns the action for a kind of command.
 func actionOf(kind deadletter.CommandKind) (Action, error) {
 	switch kind {
 	case deadletter.ReleaseWaiting:
@@ -23,7 +23,7 @@ func actionOf(kind deadletter.CommandKind) (Action, error) {
 	}
 }
 
-// commander is a DLQ whose group's consumers accept commands.
+// commander returns the queue as a Commander, or errNoCommands.
 func (q *openQueue) commander() (Commander, error) {
 	if c, ok := q.q.(Commander); ok {
 		return c, nil
@@ -31,7 +31,7 @@ func (q *openQueue) commander() (Commander, error) {
 	return nil, errNoCommands
 }
 
-// commands are the commands that were given, for users who may give them.
+// commands returns the commands that were sent. It is only for users who may send them.
 func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadletter.Command, error) {
 	if err := d.permit(who, key, Release); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadlette
 	return all, err
 }
 
-// command sends the consumers a command about waiting messages.
+// command sends a command about waiting messages to the consumers.
 func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.Command) error {
 	action, err := actionOf(c.Kind)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 	})
 }
 
-// withdraw takes a command back.
+// withdraw withdraws a command.
 func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Withdraw, Task: cut(id, maxActor)}
 	return d.direct(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
@@ -79,7 +79,7 @@ func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
 	})
 }
 
-// direct does something with the consumers of a DLQ's group, and records it.
+// direct does something with the consumers of a DLQ's group and records it.
 func (d *desk) direct(ctx context.Context, who *Actor, key string, rec *Record, do func(context.Context, Commander) error) error {
 	q, err := d.enter(who, key, *rec)
 	if err != nil {

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// maxTaskStart bounds how long the start of a task waits for its id.
+	// maxTaskStart is how long the start of a task waits for the task's id.
 	maxTaskStart = 20 * time.Second
-	// keptJobs is how many tasks of this process are remembered, keptResults how
-	// many of their messages.
+	// keptJobs is the number of tasks of this process that are kept, keptResults the number of results kept per task.
 	keptJobs    = 50
 	keptResults = 100
 )
@@ -24,14 +23,14 @@ const (
 // Job is a task that this process runs or ran.
 type Job struct {
 	Task    deadletter.Task
-	Expect  int64 // how many messages were announced
+	Expect  int64 // number of messages that was announced
 	Running bool
 	Err     string
 	Began   time.Time
-	Results []deadletter.Result // the latest
+	Results []deadletter.Result // the latest ones
 }
 
-// jobs are those of this process, the oldest first.
+// jobs are the tasks of this process, the oldest first.
 type jobs struct {
 	mu   sync.Mutex
 	list []*Job
@@ -52,7 +51,7 @@ func (j *jobs) change(do func()) {
 	do()
 }
 
-// view is a copy of the state of a task, or nil.
+// view returns a copy of a task's state, or nil.
 func (j *jobs) view(id string) *Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -66,7 +65,7 @@ func (j *jobs) view(id string) *Job {
 	return nil
 }
 
-// running counts those that have not ended.
+// running returns the number of tasks that have not ended.
 func (j *jobs) running() (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,13 +77,13 @@ func (j *jobs) running() (n int) {
 	return n
 }
 
-// forecast counts what a replay would send.
+// forecast counts the messages that an action would affect.
 func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
 	if err := d.permit(who, key, a); err != nil {
 		return f, false, err
 	}
 	rec := Record{Action: List}
-	if within(&r.Filter) { // the count reports whether there is such a message
+	if within(&r.Filter) { // the count reveals whether there is such a message
 		rec = Record{Action: Search, Filter: &r.Filter}
 	}
 	q, err := d.enter(&who, key, rec)
@@ -128,7 +127,7 @@ func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 	return err
 }
 
-// quarantine marks messages, so that no replay takes them.
+// quarantine quarantines messages, which excludes them from replays.
 func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.QuarantineOptions, expect int64) (string, error) {
 	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
 	return d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
@@ -137,7 +136,7 @@ func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadlett
 	})
 }
 
-// purge removes messages for good.
+// purge permanently deletes messages.
 func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.PurgeOptions) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
 	return d.start(ctx, who, key, rec, p.Expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
@@ -146,16 +145,16 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Pu
 	})
 }
 
-// signature is an actor's name in the history.
+// signature returns an actor's name as the history of tasks shows it.
 func signature(who Actor) string { return who.Name + " (console)" }
 
-// errSlow is a task that has said nothing yet.
+// errSlow reports that a task was started but has no id yet.
 var errSlow = errors.New("the task is being started, and the broker takes its time; look for it among the tasks")
 
-// taskFunc does a task with a DLQ.
+// taskFunc runs a task on a DLQ.
 type taskFunc func(context.Context, deadletter.Queue, deadletter.Report) (deadletter.Task, error)
 
-// start runs a task in this process until the console is closed, and returns its id as soon as it has one.
+// start runs a task in this process until the console is closed. It returns the task's id as soon as it is known.
 func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, expect int64, do taskFunc) (string, error) {
 	q, err := d.enter(&who, key, rec)
 	if err != nil {
@@ -167,7 +166,7 @@ func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, exp
 		Progress: func(t deadletter.Task) {
 			d.jobs.change(func() { job.Task = t })
 			select {
-			case began <- t.ID: // the first time, and nobody minds the others
+			case began <- t.ID: // the first report; later ones are dropped
 			default:
 			}
 			d.live.poke()
@@ -207,7 +206,7 @@ func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, exp
 		return id, nil
 	case err := <-ended:
 		select {
-		case id := <-began: // it was over before we looked
+		case id := <-began: // the task ended before this select
 			return id, nil
 		default:
 		}
@@ -219,7 +218,7 @@ func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, exp
 	}
 }
 
-// ask asks the runner of a task, in whatever process, to pause or to end.
+// ask asks the runner of a task, in any process, to pause or to cancel it.
 func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) error {
 	rec := Record{Action: a, Task: id}
 	q, err := d.enter(&who, key, rec)
@@ -241,8 +240,8 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	return err
 }
 
-// edit replays one message changed. It continues to its end also when the client does not wait, and for a while
-// when the console is closed.
+// edit replays one message with changes. It continues if the client goes away, and for a grace period after the console
+// is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(&who, key, rec)

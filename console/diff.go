@@ -6,18 +6,17 @@ import (
 )
 
 const (
-	// maxDiff bounds the lines that are compared with each other; longer texts are shown as all removed and all
-	// added.
+	// maxDiff is the maximum number of lines that are compared. Longer texts are shown as all removed and all added.
 	maxDiff = 1500
-	// maxShown bounds the lines that are shown, around is how many equal ones are shown
-	// before and after a change.
+	// maxShown is the maximum number of lines that are shown. around is the number of equal lines that are shown before
+	// and after a change.
 	maxShown = 400
 	around   = 3
 )
 
 // DiffLine is a line of a diff.
 type DiffLine struct {
-	Sign string // "+", "-", "" for the same, "…" for lines that were left out
+	Sign string // "+", "-", "" for an equal line, "…" for omitted lines
 	Text string
 }
 
@@ -55,7 +54,7 @@ func diffLines(before, after string) []DiffLine {
 	return out
 }
 
-// middle compares texts that differ at both ends, by the longest common subsequence.
+// middle compares texts that differ at both ends, using their longest common subsequence.
 func middle(a, b []string) (out []DiffLine) {
 	if len(a) > maxDiff || len(b) > maxDiff {
 		for _, s := range a {
@@ -66,7 +65,7 @@ func middle(a, b []string) (out []DiffLine) {
 		}
 		return out
 	}
-	long := make([][]int16, len(a)+1) // [i][j]: of a[i:] and b[j:]
+	long := make([][]int16, len(a)+1) // [i][j]: length for a[i:] and b[j:]
 	for i := range long {
 		long[i] = make([]int16, len(b)+1)
 	}

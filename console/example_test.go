@@ -15,7 +15,7 @@ func ExampleNew() {
 	c, err := console.New(console.Config{
 		Queues: []console.Queue{{Queue: orders}},
 		Auth: console.Custom(func(r *http.Request) (console.Actor, error) {
-			user, ok := r.Context().Value("user").(string) // what the service's login has put there
+			user, ok := r.Context().Value("user").(string) // set by the service's login
 			if !ok {
 				return console.Actor{}, console.ErrUnknownUser
 			}
@@ -24,7 +24,7 @@ func ExampleNew() {
 		Audit: os.Stderr,
 	})
 	if err != nil {
-		return // there is no queue yet, and the console says so
+		return // there is no queue yet, and the console reports it
 	}
 	defer c.Close()
 	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", c))

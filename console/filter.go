@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The names of a filter's parts in addresses and forms.
+// The names of the filter's parameters in addresses and forms.
 const (
 	pFingerprint = "fp"
 	pID          = "id"
@@ -30,25 +30,26 @@ const (
 	pType        = "type"
 	pText        = "text"
 	pQuarantined = "quarantined"
-	pChosen      = "chosen" // in a list, by its boxes
+	pChosen      = "chosen" // selected by the checkboxes of a list
 )
 
 const (
-	// maxParam bounds one part of a filter, maxParams how many of a kind there are.
+	// maxParam is the maximum length of one filter value in bytes, maxParams the maximum number of values per
+	// parameter.
 	maxParam  = 1024
 	maxParams = maxRows
-	// localTime is how a browser writes a moment; it is taken as UTC.
+	// localTime is the format in which a browser writes a time. It is read as UTC.
 	localTime = "2006-01-02T15:04"
 )
 
-// inputError is something in an address or a form that cannot be right.
+// inputError is an invalid value in an address or a form.
 type inputError struct{ text string }
 
 func (e *inputError) Error() string { return e.text }
 
 func wrong(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
 
-// parseForm reads a form. An unreadable form is an error of the sender.
+// parseForm parses a form. It returns an inputError if the form is malformed.
 func parseForm(r *http.Request) error {
 	err := r.ParseForm()
 	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
@@ -57,7 +58,7 @@ func parseForm(r *http.Request) error {
 	return wrong("the form cannot be read: %v", err)
 }
 
-// readFilter reads a filter from an address or a form.
+// readFilter parses a filter from an address or a form.
 func readFilter(v url.Values) (f deadletter.Filter, err error) {
 	for name, values := range v {
 		if slices.ContainsFunc(values, func(s string) bool { return len(s) > maxParam }) && filterParam(name) {
@@ -72,7 +73,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 		f.Positions = append(f.Positions, deadletter.Position(p))
 	}
 	if v.Get(pChosen) != "" && len(f.Positions) == 0 {
-		return f, wrong("no message was chosen") // and nothing chosen must not mean all
+		return f, wrong("no message was chosen") // an empty selection must not mean all messages
 	}
 	for _, r := range filled(v[pReason]) {
 		f.Reasons = append(f.Reasons, redeliver.Reason(r))
@@ -124,7 +125,7 @@ func readTime(name, s string) (time.Time, error) {
 	return time.Time{}, wrong("%s is %q, and must be a moment like 2006-01-02T15:04", name, s)
 }
 
-// writeFilter is the reverse of readFilter.
+// writeFilter is the inverse of readFilter.
 func writeFilter(v url.Values, f *deadletter.Filter) {
 	set := func(name string, values ...string) {
 		for _, s := range values {
@@ -165,7 +166,7 @@ func writeFilter(v url.Values, f *deadletter.Filter) {
 	}
 }
 
-// address is the relative address of a page about a DLQ.
+// address returns the relative address of a page about a DLQ.
 func address(page, key string, f *deadletter.Filter, more ...string) string {
 	v := url.Values{"dlq": {key}}
 	if f != nil {
@@ -179,7 +180,7 @@ func address(page, key string, f *deadletter.Filter, more ...string) string {
 	return page + "?" + v.Encode()
 }
 
-// describe is a filter in words, a part each.
+// describe describes a filter in words, with one string per condition.
 func describe(f *deadletter.Filter) (parts []string) {
 	list := func(what string, values []string) {
 		if len(values) > 0 {
@@ -221,7 +222,7 @@ func describe(f *deadletter.Filter) (parts []string) {
 	return parts
 }
 
-// number reads a bounded number of an address or a form.
+// number parses a bounded number from an address or a form.
 func number(v url.Values, name string, byDefault, least, most int) (int, error) {
 	s := v.Get(name)
 	if s == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Forms come from browsers, and from programs.
+// Forms come from browsers and from programs.
 func FuzzReplayForm(f *testing.F) {
 	f.Add("canary=1,+10,+100&rate=10&why=bank+is+back")
 	f.Add("canary=0&rate=NaN&why=")
@@ -38,7 +38,7 @@ func FuzzReplayForm(f *testing.F) {
 	})
 }
 
-// A form changes only those headers of a message that may be changed.
+// A form changes only the headers of a message that may be changed.
 func FuzzEditForm(f *testing.F) {
 	f.Add("h0=b&n0-name=x&n0=y", "a", []byte("b"))
 	f.Add("h0-remove=1", "a", []byte("b"))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A page that rebinds its name to the console's address sends requests to its own origin,
-// with any header. Behind a proxy the Host header was not looked at.
+// A page that rebinds its name to the console's address sends requests to its own origin, with any header. Behind a
+// proxy, the Host header used to be ignored.
 func TestAConsoleAnswersToItsNamesAlone(t *testing.T) {
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Operator }})
 	for name, auth := range map[string]Auth{"proxy": proxy, "custom": as(Operator)} {
@@ -29,7 +29,7 @@ func TestAConsoleAnswersToItsNamesAlone(t *testing.T) {
 	}
 }
 
-// Everybody on the machine has a loopback address: without a secret any process there says who it is.
+// Any process on the machine can use a loopback address. Without a secret, it could claim any user.
 func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 	role := func(string, []string) Role { return Operator }
 	for _, from := range []string{"127.0.0.1/32", "127.0.0.0/8", "::1/128", "::/1", "::ffff:127.0.0.0/104", "96.0.0.0/3"} {
@@ -71,7 +71,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 	get(t, c, "/", "X-Proxy-Secret", secret, "X-Forwarded-User", "ann")
 }
 
-// The record once named the proxy's address alone.
+// The record used to contain only the proxy's address.
 func TestTheRecordHasTheAddressThatTheProxyNames(t *testing.T) {
 	rec := &auditLog{}
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Reader }})})

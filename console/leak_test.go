@@ -17,8 +17,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// quoting is a DLQ of which everything but the messages themselves quotes messages:
-// tasks, what was searched for, why some are refused.
+// quoting is a DLQ whose tasks, searches and refusals quote messages.
 func quoting() *stub {
 	q := newStub("quotes", 2)
 	letter := q.make
@@ -44,14 +43,13 @@ func quoting() *stub {
 	return q
 }
 
-// secrets are all that is quoted. A text that begins with x- is the name of a header, which only a viewer must
-// not see.
+// secrets are all quoted texts. A text that begins with x- is the name of a header, which is hidden only from viewers.
 var secrets = []string{
 	"secret-group", "secret-key", "secret-tenant", "secret-text", "secret-note", "secret-sum", "secret-other", "secret-before", "secret-after",
 	"secret-error", "secret-why", "x-tenant", "x-region",
 }
 
-// quotations opens a console on it, with a task that it has run itself.
+// quotations opens a console for that DLQ, with a task that the console has run.
 func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string) {
 	t.Helper()
 	q = quoting()
@@ -68,7 +66,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 	return c, q, []string{"/", page("dlq", q), page("messages", q), page("message", q, "at", "1"), "/tasks", page("tasks", q), page("task", q, "id", "t-1"), page("task", q, "id", "t-2")}
 }
 
-// A viewer reads nothing of a message in what quotes one; a reader does.
+// Texts that quote a message are hidden from a viewer, but not from a reader.
 func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, q, targets := quotations(t, Config{Audit: &auditLog{}})
@@ -93,7 +91,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 
 		// A broker's text is treated like an error.
 		q.fail(errors.New(`dial tcp amqp://user:pass-secret@10.0.0.7: reading "secret-record": refused`))
-		for range 2 { // before that was seen in the background, and behind
+		for range 2 { // before and after the background read has seen it
 			for _, role := range []string{"viewer", "reader"} {
 				for _, target := range append(targets, page("task", q, "id", "none")) {
 					seen := ask(t, c, http.MethodGet, target, nil, "Role", role).body
@@ -107,7 +105,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 	})
 }
 
-// The redactor is asked about all that, too, and where it fails nothing is shown.
+// The redactor is called for quotations, too. If it fails, they are hidden.
 func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 	for name, redact := range map[string]Redactor{
 		"it hides": func(p Part) ([]byte, error) {
@@ -121,12 +119,12 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 				rec := &auditLog{}
 				c, q, targets := quotations(t, Config{Audit: rec, Redact: redact})
 				defer c.Close()
-				for _, target := range append(targets, page("replay", q)) { // which says why some are refused
+				for _, target := range append(targets, page("replay", q)) { // which shows why some are refused
 					if seen := get(t, c, target, "Role", "operator").body; strings.Contains(seen, "secret") {
 						t.Errorf("%s tells the secret:\n%s", target, seen)
 					}
 				}
-				// Nor does the record of a search say what was searched for.
+				// The record of a search does not contain the search text, either.
 				ask(t, c, http.MethodGet, page("messages", q, "key", "secret-key", "header", "x-tenant", "value", "secret-tenant", "text", "secret-text"), nil, "Role", "operator")
 				q.fail(errors.New("reading secret-record: refused"))
 				ask(t, c, http.MethodPost, "/task", map[string][]string{"dlq": {"quotes"}, "id": {"t-1"}, "ask": {"pause"}}, "Role", "operator")
@@ -145,7 +143,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 	}
 }
 
-// The stream of events says that something has changed, and never what.
+// The stream of events reports that something has changed, but not what.
 func TestTheStreamQuotesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, q, _ := quotations(t, Config{Audit: &auditLog{}})
@@ -175,7 +173,7 @@ func TestTheStreamQuotesNothing(t *testing.T) {
 		q.fail(errors.New("reading secret-record: refused"))
 		until("event: changed")
 		cancel()
-		for lines.Scan() { // a pipe has no room of its own
+		for lines.Scan() { // a pipe has no buffer
 		}
 		ends(t, ended)
 		c.Close()

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A list used to keep whole keys, and with them the messages they are part of.
+// A list used to keep whole keys, and with them the messages that contain them.
 func TestAListKeepsOfAKeyWhatALineShows(t *testing.T) {
 	d := &desk{}
 	for _, key := range [][]byte{nil, {}, []byte("k"), bytes.Repeat([]byte("ä"), 1<<20)} {

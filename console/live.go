@@ -7,23 +7,22 @@ import (
 )
 
 const (
-	// maxStreams bounds the pages that are kept up to date at once.
+	// maxStreams is the maximum number of pages that are kept up to date at once.
 	maxStreams = 64
-	// maxStreamsOfOne bounds the streams of one name and address.
+	// maxStreamsOfOne is the maximum number of streams per user name and address.
 	maxStreamsOfOne = 8
-	// streamPause is the least time between two words to one page.
+	// streamPause is the minimum time between two events to one page.
 	streamPause = time.Second
-	// streamBeat shows a page, and proxies between, that the server is alive.
+	// streamBeat is the interval of the keep-alives, which show the page and any proxies that the server is alive.
 	streamBeat = 15 * time.Second
-	// streamWrite bounds how long a page may take to listen.
+	// streamWrite is the write timeout of one event.
 	streamWrite = 10 * time.Second
 )
 
-// hub notifies open pages that something has changed. They then load themselves again, with the rights of their
-// user.
+// hub notifies open pages that something has changed. They then reload with the rights of their user.
 type hub struct {
 	mu      sync.Mutex
-	streams map[chan struct{}]string // by name and address
+	streams map[chan struct{}]string // the value is the user name and address
 }
 
 func newHub() *hub { return &hub{streams: make(map[chan struct{}]string)} }
@@ -35,7 +34,7 @@ func (h *hub) poke() {
 	for s := range h.streams {
 		select {
 		case s <- struct{}{}:
-		default: // it has not heard the last one yet
+		default: // the page has not read the last notification yet
 		}
 	}
 }
@@ -63,7 +62,7 @@ func (h *hub) leave(s chan struct{}) {
 	delete(h.streams, s)
 }
 
-// events is a stream of server-sent events: "changed", and nothing about what.
+// events sends a stream of server-sent events. They say "changed", but not what.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	who := actorOf(r)
 	if err := c.desk.may(who.highest(), Look); err != nil {
@@ -79,12 +78,12 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer c.desk.live.leave(s)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy that gathers has nothing live
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that buffers would delay the events
 	out := http.NewResponseController(w)
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for word := "retry: 3000\nevent: hello\ndata: {}\n\n"; ; {
-		_ = out.SetWriteDeadline(time.Now().Add(streamWrite)) // not all servers can
+		_ = out.SetWriteDeadline(time.Now().Add(streamWrite)) // not all servers support deadlines
 		if _, err := w.Write([]byte(word)); err != nil || out.Flush() != nil {
 			return
 		}
@@ -104,7 +103,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rest waits; false when there is nobody left to go on for.
+// rest waits for d. It returns false if the request or the console has ended.
 func (c *Console) rest(r *http.Request, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

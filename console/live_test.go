@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stream is the browser's end of a page that is kept up to date.
+// stream is the browser's side of a stream of events.
 type stream struct {
 	header http.Header
 	status int
@@ -26,7 +26,7 @@ func (s *stream) WriteHeader(status int)      { s.status = status }
 func (s *stream) Write(p []byte) (int, error) { return s.w.Write(p) }
 func (s *stream) Flush()                      {}
 
-// listen opens a stream; it ends with ctx.
+// listen opens a stream that ends with ctx.
 func listen(ctx context.Context, t *testing.T, h http.Handler) (*stream, chan struct{}) {
 	t.Helper()
 	return listenAs(ctx, t, h, "127.0.0.1:1")
@@ -57,7 +57,7 @@ func listenAs(ctx context.Context, t *testing.T, h http.Handler, from string) (*
 	return s, ended
 }
 
-// ends waits for the end of a stream, by the clock of the bubble.
+// ends waits for the end of a stream in the bubble's fake time.
 func ends(t *testing.T, ended chan struct{}) {
 	t.Helper()
 	select {
@@ -80,7 +80,7 @@ func TestAnOpenPageHearsOfChanges(t *testing.T) {
 		if word := <-s.words; word != "hello" || s.header.Get("Content-Type") != "text/event-stream" {
 			t.Errorf("it begins with %q, %v", word, s.header)
 		}
-		<-time.After(DefaultRefresh) // when nothing changes nothing is said
+		<-time.After(DefaultRefresh) // without a change there is no event
 		synctest.Wait()
 		if n := len(s.words); n != 0 {
 			t.Errorf("%d words of nothing", n)
@@ -90,7 +90,7 @@ func TestAnOpenPageHearsOfChanges(t *testing.T) {
 		if word := <-s.words; word != "changed" || time.Since(began) > 2*DefaultRefresh {
 			t.Errorf("it says %q after %s", word, time.Since(began))
 		}
-		// Many changes are one word.
+		// Many changes cause one event.
 		for range 1000 {
 			c.desk.live.poke()
 		}
@@ -102,7 +102,7 @@ func TestAnOpenPageHearsOfChanges(t *testing.T) {
 		cancel()
 		ends(t, ended)
 
-		// A page that is open does not keep the console from closing.
+		// An open page does not keep the console from closing.
 		_, ended = listen(t.Context(), t, c)
 		synctest.Wait()
 		c.Close()
@@ -129,7 +129,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// Otherwise one page, or one viewer, could take all streams.
+// Otherwise one page or one viewer could use all streams.
 func TestStreamsOfOneAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: byHeader()})
@@ -158,7 +158,7 @@ func TestStreamsOfOneAreBounded(t *testing.T) {
 	})
 }
 
-// The server of its own: it listens on this machine, serves, and ends with its context.
+// The console's own server listens on this machine, serves, and ends with its context.
 func TestListenAndServe(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 2)}}})
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxFailures bounds the failed logins of one user from one network within
-	// failureTime. Beyond it passwords are not compared, and nothing is recorded.
+	// maxFailures is the maximum number of failed logins of one user from one network within failureTime. Above it,
+	// passwords are not compared and nothing is recorded.
 	maxFailures = 10
 	failureTime = time.Minute
-	// maxFailed bounds the users and networks that are remembered.
+	// maxFailed is the maximum number of users and networks that are kept.
 	maxFailed = 1000
 )
 
-// failures counts refused requests. The zero value is ready.
+// failures counts refused requests. The zero value is ready to use.
 type failures struct {
 	mu   sync.Mutex
 	seen map[failure]streak
@@ -30,8 +30,8 @@ type failures struct {
 
 // failure is a key of failures.
 type failure struct {
-	user string     // empty for a name that no user has
-	from netip.Addr // a network
+	user string     // empty for an unknown user
+	from netip.Addr // see network
 }
 
 type streak struct {
@@ -39,7 +39,7 @@ type streak struct {
 	since time.Time
 }
 
-// full reports whether there were maxFailures lately.
+// full reports whether there were maxFailures within failureTime.
 func (f *failures) full(of failure) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,7 +47,7 @@ func (f *failures) full(of failure) bool {
 	return ok && c.n >= maxFailures && time.Since(c.since) < failureTime
 }
 
-// add counts a failure and returns how many there were lately.
+// add counts a failure and returns the number within failureTime.
 func (f *failures) add(of failure) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,8 +63,8 @@ func (f *failures) add(of failure) int {
 	return c.n
 }
 
-// network is the network that a request came from: its address, or its /64 on IPv6,
-// where one host has as many addresses as it likes.
+// network returns the network that a request came from: its address, or its /64 for IPv6, where one host can have any
+// number of addresses.
 func network(r *http.Request) netip.Addr {
 	at, _ := remote(r)
 	if at.Is6() {
@@ -73,7 +73,7 @@ func network(r *http.Request) netip.Addr {
 	return at
 }
 
-// refused records a request that was not let in.
+// refused records a request that was refused.
 func (c *Console) refused(r *http.Request, of failure, err error) {
 	n := c.failures.add(of)
 	if n > maxFailures {
@@ -86,7 +86,7 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	_ = c.desk.audit.write(rec) // the request is refused in any case
 }
 
-// letIn returns the user of a request. It answers a request that it refuses, and ok is false then.
+// letIn returns the user of a request. If it refuses the request, it answers it and ok is false.
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()
@@ -103,7 +103,7 @@ func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok b
 	if err == nil {
 		return who, true
 	}
-	if auth.kind != authLocal && (tried || !errors.Is(err, ErrLogin)) { // browsers ask without a password first
+	if auth.kind != authLocal && (tried || !errors.Is(err, ErrLogin)) { // browsers try without a password first
 		c.refused(r, of, err)
 	}
 	switch {

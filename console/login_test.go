@@ -40,7 +40,7 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if end := rec.lines[9].Error; !strings.Contains(end, "10 failed") {
 			t.Errorf("the last line says %q", end)
 		}
-		// The answer is the same for a right and a wrong password, and the record does not grow.
+		// The response is the same for a right and a wrong password, and the record does not grow.
 		for _, password := range []string{"guess 11", "a long password"} {
 			if status := get("ann", password, "192.0.2.1:2000"); status != http.StatusTooManyRequests {
 				t.Errorf("after 10 failures %q is %d", password, status)
@@ -55,7 +55,7 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 				t.Errorf("%s from %s is %d", other[0], other[1], status)
 			}
 		}
-		<-time.After(time.Minute) // by the clock of the bubble
+		<-time.After(time.Minute) // fake time of the bubble
 		if status := get("ann", "a long password", "192.0.2.1:3000"); status != http.StatusOK {
 			t.Errorf("a minute later it is %d", status)
 		}
@@ -64,14 +64,14 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if last := rec.lines[len(rec.lines)-1]; last.Who != "" || last.Result != denied {
 			t.Errorf("of an unknown user the record says %+v", last)
 		}
-		// A browser asks once without a password; that is no failure.
+		// A browser's first request without a password is not a failure.
 		if a := ask(t, c, http.MethodGet, "/", nil); a.StatusCode != http.StatusUnauthorized || len(rec.said()) != 11 {
 			t.Errorf("without a password it is %d, and the record has %d lines", a.StatusCode, len(rec.said()))
 		}
 	})
 }
 
-// The error of a service's own login may name its hosts and credentials.
+// The error of a service's own login may contain its hosts and credentials.
 func TestTheErrorOfALoginIsNotShown(t *testing.T) {
 	rec := &auditLog{}
 	login := Custom(func(*http.Request) (Actor, error) {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is a group with dead letters, whose handler can be fixed.
+// shop is a group with dead letters and a handler that can be fixed.
 type shop struct {
 	t      *testing.T
 	b      *redelivertest.Broker
@@ -35,7 +35,7 @@ type shop struct {
 	mended bool
 }
 
-// newShop fills a DLQ with messages that fail, each with the error that its text is.
+// newShop fills a DLQ with messages that fail. The error of each is its text.
 func newShop(t *testing.T, b *redelivertest.Broker, msgs ...*message.Message) *shop {
 	t.Helper()
 	s := &shop{t: t, b: b}
@@ -81,12 +81,12 @@ func open(t *testing.T, b *redelivertest.Broker, cfg Config) *Console {
 	return c
 }
 
-// as lets everybody in with a role.
+// as accepts every request with one role.
 func as(role Role) Auth {
 	return Custom(func(*http.Request) (Actor, error) { return Actor{Name: "ann", Role: role}, nil })
 }
 
-// byHeader lets everybody in with the role that the request names.
+// byHeader accepts every request with the role in its header Role.
 func byHeader() Auth {
 	return Custom(func(r *http.Request) (Actor, error) {
 		role, err := ParseRole(r.Header.Get("Role"))
@@ -94,7 +94,7 @@ func byHeader() Auth {
 	})
 }
 
-// answer is what came back, with its page as a tree.
+// answer is a response with its page as a tree.
 type answer struct {
 	*http.Response
 	body string
@@ -135,7 +135,7 @@ func ask(t *testing.T, h http.Handler, method, target string, form url.Values, h
 	return a
 }
 
-// get is a page that must be there.
+// get requests a page that must exist.
 func get(t *testing.T, h http.Handler, target string, header ...string) *answer {
 	t.Helper()
 	a := ask(t, h, http.MethodGet, target, nil, header...)
@@ -163,7 +163,7 @@ func attr(n *html.Node, name string) string {
 	return ""
 }
 
-// text is what somebody reads on a page.
+// text returns the text of a page as a user reads it.
 func (a *answer) text() string {
 	if a.page == nil {
 		return a.body
@@ -187,7 +187,7 @@ func (a *answer) has(t *testing.T, texts ...string) {
 	}
 }
 
-// form is the fields of the form with an action, as a browser would send them.
+// form returns the fields of the form with an action, as a browser would send them.
 func (a *answer) form(t *testing.T, action string) url.Values {
 	t.Helper()
 	var found *html.Node
@@ -217,7 +217,7 @@ func (a *answer) form(t *testing.T, action string) url.Values {
 	return v
 }
 
-// auditLog is where the audit record goes.
+// auditLog collects the audit record.
 type auditLog struct {
 	mu    sync.Mutex
 	lines []Record

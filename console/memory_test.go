@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A message of a megabyte has room for 60,000 headers. All of them were copied and
-// redacted for a page that shows 100: 40 such pages at once took 555 MB.
+// A message of 1 MB can have 60,000 headers. A page that shows 100 used to copy and redact all of them, and 40 such
+// pages at once took 555 MB.
 func TestAPageIsMadeOfWhatItShows(t *testing.T) {
 	const headers = 60_000
 	q := newStub("q", 1)
@@ -44,7 +44,7 @@ func TestAPageIsMadeOfWhatItShows(t *testing.T) {
 	}
 }
 
-// A form with too many fields was the broker's fault, 502.
+// A form with too many fields used to be reported as an error of the broker, 502.
 func TestAFormWithTooManyFieldsIsWrong(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &auditLog{}})
 	if err != nil {

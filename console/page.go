@@ -23,7 +23,7 @@ import (
 //go:embed templates/*.html assets/*
 var files embed.FS
 
-// version names the embedded files, so that browsers may cache them.
+// version identifies the embedded files, so that browsers may cache them.
 var version = sync.OnceValue(func() string {
 	h := sha256.New()
 	names, _ := fs.Glob(files, "assets/*")
@@ -34,8 +34,7 @@ var version = sync.OnceValue(func() string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 })
 
-// templates are the pages, by name: each has the layout and the parts that pages
-// share, and defines "main".
+// templates are the pages by name. Each has the layout and the shared parts, and defines "main".
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	pages, _ := fs.Glob(files, "templates/page-*.html")
@@ -67,7 +66,7 @@ var functions = template.FuncMap{
 	"shorten": func(s string) string { return cut(s, 4<<10) },
 }
 
-// percent is a share in words: never nothing where there is something.
+// percent formats a share. A share above 0 is never shown as 0 %.
 func percent(share float64) string {
 	switch {
 	case share <= 0:
@@ -82,21 +81,21 @@ func percent(share float64) string {
 // Frame is the part that all pages share.
 type Frame struct {
 	Title   string
-	Console string // its title
-	Root    string // the way to the first page, "" or "../"
+	Console string // title of the console
+	Root    string // path to the first page, "" or "../"
 	Version string
 	Actor   Actor
-	// Known is false for a page about nobody's being let in.
+	// Known is false on a page for a user who is not logged in.
 	Known, ReadOnly bool
-	Nav             string // which part of the console
-	Query           string // what was searched for
+	Nav             string // the current section of the console
+	Query           string // the search text
 	Now             time.Time
 	Live            bool   // the page may be kept up to date
-	Note            string // what a form before has done
+	Note            string // what the last form has done
 	Page            any
 }
 
-// notes are the messages that a page shows first when its address asks for them.
+// notes are the messages that a page shows at its top when its address requests them.
 var notes = map[string]string{
 	"started":   "The task was started.",
 	"asked":     "The task was asked. It stops after what it has in hand.",
@@ -109,8 +108,8 @@ var notes = map[string]string{
 	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 
-// show writes a page. It is made whole before the first byte is sent, so that a
-// page is never half of one.
+// show renders a page and sends it. It renders the whole page before the first byte is sent, so that an error leaves no
+// partial page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f Frame) {
 	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
 	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
@@ -131,7 +130,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	_, _ = w.Write(page.Bytes()) // the client may be gone
 }
 
-// Problem is a page with an error.
+// Problem is an error page.
 type Problem struct {
 	Heading, Text string
 	Back          string // an address, or empty
@@ -141,7 +140,7 @@ func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, he
 	c.show(w, r, status, "problem", Frame{Title: heading, Page: Problem{Heading: heading, Text: text}})
 }
 
-// trouble is the page about an error.
+// trouble shows the page for an error.
 func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
 	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
@@ -150,7 +149,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 			p.Back = address("dlq", key, nil)
 		}
 	}
-	status := http.StatusBadGateway // most come from a broker
+	status := http.StatusBadGateway // most errors come from a broker
 	_, deniedTo := errors.AsType[*DeniedError](err)
 	_, input := errors.AsType[*inputError](err)
 	_, large := errors.AsType[*http.MaxBytesError](err)
@@ -176,18 +175,18 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
 		p.Text = "It took longer than " + lasting(lookTime) + ". " + outcomeOf(r, err) + " " + c.desk.about(actorOf(r), key, err)
 	default:
-		p.Text = c.desk.about(actorOf(r), key, err) // a broker's text may quote a message
+		p.Text = c.desk.about(actorOf(r), key, err) // the text of a broker may quote a message
 	}
 	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
 }
 
-// beforeError is an error from before anything was changed.
+// beforeError is an error that occurred before anything was changed.
 type beforeError struct{ err error }
 
 func (e *beforeError) Error() string { return e.err.Error() }
 func (e *beforeError) Unwrap() error { return e.err }
 
-// outcomeOf describes a request to which a broker gave no answer: it may have been carried out all the same.
+// outcomeOf describes a request that a broker did not answer. The broker may have executed it nevertheless.
 func outcomeOf(r *http.Request, err error) string {
 	_, before := errors.AsType[*beforeError](err)
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -196,8 +195,7 @@ func outcomeOf(r *http.Request, err error) string {
 	return "Look at the task history to see whether it was done."
 }
 
-// asset is one of the embedded files. A browser keeps it until there is another
-// version.
+// asset sends one of the embedded files. A browser caches it until the version changes.
 func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	content, err := files.ReadFile("assets/" + name)
@@ -210,5 +208,5 @@ func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == version() {
 		w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(content) //nolint:gosec // G705: the content is embedded; the request only chooses which
+	_, _ = w.Write(content) //nolint:gosec // G705: the content is embedded; the request only selects the file
 }

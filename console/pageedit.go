@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// editText is the longest body that can be edited in a form, newHeaders how many
-	// headers may be added at once.
+	// editText is the maximum size in bytes of a body that can be edited in a form. newHeaders is the number of headers
+	// that can be added at once.
 	editText   = 256 << 10
 	newHeaders = 3
 )
 
-// EditPage is the form that changes a message, and, once it is filled in, the changes that it would make.
+// EditPage is the form that changes a message and, once it is filled in, a preview of the changes.
 type EditPage struct {
 	*Letter
-	// Text is the body in the form. BodyLocked is why it cannot be edited.
+	// Text is the body in the form. BodyLocked explains why it cannot be edited.
 	Text, BodyLocked string
 	Headers          []EditHeader
 	New              []EditHeader
 	Why              string
-	// Preview is the second step: the message that would be sent.
+	// Preview reports whether the page is the second step, which shows the message to be sent.
 	Preview  bool
 	Body     []DiffLine
 	Changed  []HeaderDiff
@@ -41,7 +41,7 @@ type EditHeader struct {
 	Remove      bool
 }
 
-// HeaderDiff is a header before and after, empty for none.
+// HeaderDiff is a header before and after the edit; an absent header is empty.
 type HeaderDiff struct {
 	Name, Before, After string
 	Added, Removed      bool
@@ -62,7 +62,8 @@ func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fewHeaders refuses to edit a message of whose headers only some are shown.
+// fewHeaders returns an error if the page shows only some of a message's headers, because such a message cannot be
+// edited.
 func fewHeaders(l *Letter) error {
 	if l.HeadersLeft == 0 {
 		return nil
@@ -97,8 +98,8 @@ func newEditPage(l *Letter) EditPage {
 	return p
 }
 
-// bodyLocked returns why a body cannot be edited in a form. A form gives text back with its line ends changed:
-// what has only "\n" can be restored, other text cannot.
+// bodyLocked returns why a body cannot be edited in a form. A form changes line ends: if all of them are "\n" they can
+// be restored, otherwise they cannot.
 func bodyLocked(l *Letter) string {
 	switch {
 	case !l.Whole:
@@ -114,7 +115,7 @@ func bodyLocked(l *Letter) string {
 	}
 }
 
-// fromForm is text as it was before a browser changed its line ends.
+// fromForm restores the line ends of a text that a browser has changed.
 func fromForm(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }
@@ -127,7 +128,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := r.PostForm
-	v.Set("look", "yes") // the form was shown
+	v.Set("look", "yes") // the user agreed when the form was shown
 	r.Form.Set("look", "yes")
 	l, err := c.asked(w, r)
 	if err != nil {
@@ -171,8 +172,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readHeaders reads the headers of the form: those that were there by their number,
-// and new ones.
+// readHeaders parses the headers of the form: existing ones by their index, and new ones.
 func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 	for i := range p.Headers {
 		h := &p.Headers[i]
@@ -210,7 +210,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 	return nil
 }
 
-// preview fills in what would change.
+// preview fills in the changes that the edit would make.
 func (p *EditPage) preview(change *deadletter.Change) {
 	p.Preview = true
 	p.SameBody = change.Body == nil

@@ -8,11 +8,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// HomePage is every DLQ.
+// HomePage is the page of all DLQs.
 type HomePage struct {
 	Queues []QueueView
-	// Total is how many dead letters there are in all, Empty that there are none
-	// anywhere, Unsure that not all were counted.
+	// Total is the number of dead letters in all DLQs. Empty reports whether there are none, Unsure whether some DLQs
+	// were not counted.
 	Total         int64
 	Empty, Unsure bool
 	Running       int // tasks of this process
@@ -22,20 +22,19 @@ type HomePage struct {
 // QueueView is a DLQ as a page shows it.
 type QueueView struct {
 	Overview
-	// State is "new" (not counted yet), "error" (the broker does not answer), "stale"
-	// (what is shown is old), "empty", or "".
+	// State is "new" (not counted yet), "error" (the broker does not answer), "stale" (the state is old), "empty", or
+	// "".
 	State string
 	Age   time.Duration // of the oldest message, if known
-	Left  time.Duration // until the broker drops the oldest; 0 for never
+	Left  time.Duration // until the broker drops the oldest message; 0 for never
 	Bars  []Bar
 	Most  int64
 }
 
-// lateAfter is for how long a waiting message may have been due before the page says so: until then it is on its
-// way.
+// lateAfter is how long a waiting message must be overdue before the page reports it. Until then it is being delivered.
 const lateAfter = 10 * time.Second
 
-// staleAfter is after how many refreshes without an answer a DLQ is shown as stale.
+// staleAfter is the number of refreshes without an answer after which a DLQ is shown as stale.
 const staleAfter = 3
 
 func (c *Console) view(o Overview) QueueView {
@@ -58,7 +57,7 @@ func (c *Console) view(o Overview) QueueView {
 		}
 	}
 	if o.Count > 0 && !oldest.IsZero() {
-		v.Age = max(1, time.Since(oldest)) // 0 is not known
+		v.Age = max(1, time.Since(oldest)) // 0 means unknown
 		if o.HasKeeps && o.Keeps > 0 {
 			v.Left = max(time.Second, o.Keeps-v.Age)
 		}
@@ -83,26 +82,26 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// shownGroups is how many causes one page shows.
+// shownGroups is the maximum number of causes on a page.
 const shownGroups = 50
 
-// DLQPage is one DLQ: its causes first.
+// DLQPage is the page of one DLQ, with its causes first.
 type DLQPage struct {
 	QueueView
 	Groups     []GroupView
-	From, Next int // of the causes; Next is 0 at the end
+	From, Next int // indexes of causes; Next is 0 at the end
 	Form       FilterForm
 	List       ListView
-	Filter     *deadletter.Filter // that takes all
-	// MayReplay is why the user may neither replay nor purge; empty if they may.
+	Filter     *deadletter.Filter // matches all messages
+	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
 	MayReplay string
 }
 
-// GroupView is a cause, with its share of all.
+// GroupView is a cause, with its share of all messages.
 type GroupView struct {
 	deadletter.Group
 	Share   float64
-	Width   int // of 100
+	Width   int // of the bar, 0 to 100
 	Average int64
 }
 
@@ -144,7 +143,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// causes has a DLQ read once that is not read in the background.
+// causes requests one read of a DLQ that is not read in the background.
 func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -157,7 +156,7 @@ func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// why is why somebody may not do something with a DLQ; empty when they may.
+// why returns why a user may not perform an action on a DLQ. It is empty if they may.
 func (c *Console) why(who Actor, key string, a Action) string {
 	_, here, err := c.desk.queue(who, key)
 	if err == nil {

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	firstRows = 10 // on the page of a DLQ
+	firstRows = 10 // rows on the page of a DLQ
 	pageRows  = 50
 )
 
-// FilterForm is the form that chooses messages.
+// FilterForm is the form that selects messages.
 type FilterForm struct {
 	Key    string
 	Filter deadletter.Filter
-	// Header and Value are the one header that a form can ask for.
+	// Header and Value are the only header that the form can filter by.
 	Header, Value, KeyText string
 	After, Before          string
 	Newest                 bool
 	Size                   int
 	Reasons                []redeliver.Reason
-	// Within says that the user may search by the content of messages.
+	// Within reports whether the user may search by the content of messages.
 	Within bool
 }
 
@@ -43,10 +43,10 @@ func newForm(key string, within bool, w wants) FilterForm {
 	return f
 }
 
-// More reports whether the fields that are folded away are filled in.
+// More reports whether any of the collapsed fields is filled in.
 func (f FilterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
 
-// Is reports whether a reason is chosen.
+// Is reports whether the form selects the reason r.
 func (f FilterForm) Is(r redeliver.Reason) bool {
 	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
 }
@@ -56,20 +56,20 @@ type ListView struct {
 	Key string
 	Rows
 	Skip int
-	// Next and Back are addresses, empty at the ends.
+	// Next and Back are the addresses of the adjacent pages, empty at the ends.
 	Next, Back string
-	// Ask is set where reading changes something and the user has not agreed: the change, and the address that
-	// reads all the same.
+	// Ask is set if reading changes something and the user has not agreed. It describes the change; AskURL is the
+	// address that reads nevertheless.
 	Ask, AskURL string
-	// Trouble is why there is no list.
+	// Trouble explains why there is no list.
 	Trouble string
 	Newest  bool
-	// Choose says that who looks may choose messages to replay or purge, Looked that
-	// they have been asked whether they mean to look.
+	// Choose reports whether the user may select messages to replay or purge, Looked whether the user has agreed to the
+	// read.
 	Choose, Looked bool
 }
 
-// listing is a list, or the question whether somebody means it.
+// listing returns a list, or the question whether the user agrees to a costly read.
 func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err error) {
 	l.Key, l.Skip, l.Newest = o.Key, w.Skip, w.Newest
 	order := ""
@@ -99,14 +99,14 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 	return l, nil
 }
 
-// MessagesPage is the messages that a filter takes.
+// MessagesPage is the page of the messages that match a filter.
 type MessagesPage struct {
 	QueueView
 	Form   FilterForm
 	List   ListView
 	Filter *deadletter.Filter
 	Words  []string
-	// MayReplay is why the user may neither replay nor purge; empty if they may.
+	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
 	MayReplay string
 }
 
@@ -136,18 +136,18 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if p.List, err = c.listing(r, o, ask); err != nil {
 		return err
 	}
-	// A search is recorded each time, so the page does not repeat it.
+	// Each search is recorded, so the page does not repeat one.
 	live := !o.Costly && ask.Skip == 0 && !within(&f)
 	c.show(w, r, http.StatusOK, "messages", Frame{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
 	return nil
 }
 
-// MessagePage is one message.
+// MessagePage is the page of one message.
 type MessagePage struct {
 	*Letter
 	Payload *Payload
 	Key     *Payload
-	// Decoded is the body as Config.Decode reads it, nil where it does not; Undecoded is why.
+	// Decoded is the body as Config.Decode returns it, nil if it was not decoded. Undecoded explains why.
 	Decoded            *Payload
 	Undecoded          string
 	TraceURL           string
@@ -172,8 +172,8 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// asked is the message that a request names. Where looking for it changes something, and nobody has said that it
-// is meant, the answer is the question, and there is no message.
+// asked returns the message that a request names. If reading it changes something and the user has not agreed, asked
+// answers with the question and returns no message.
 func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error) {
 	key, at := r.FormValue("dlq"), r.FormValue(pAt)
 	if at == "" || len(at) > maxParam {
@@ -192,13 +192,13 @@ func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error)
 	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
 }
 
-// AskPage asks the user whether to read.
+// AskPage asks the user whether to read the DLQ.
 type AskPage struct {
 	Overview
 	URL string
 }
 
-// payload is the body as it is, as a file: a browser must never show it as a page.
+// payload sends the body unchanged, as a file, because a browser must never show it as a page.
 func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
 	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
 		return err

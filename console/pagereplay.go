@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Bounds of the values of a form.
+// Limits of the form's values.
 const (
 	maxRate    = 1_000_000
 	maxWatch   = time.Hour
@@ -20,23 +20,23 @@ const (
 	usualWatch = deadletter.DefaultWatch
 )
 
-// OrderPage is the forecast of a replay or a purge, and the form that starts it.
+// OrderPage is the forecast of a replay or a purge, with the form that starts it.
 type OrderPage struct {
 	Overview
 	Forecast deadletter.Forecast
-	Cut      bool // the time was over before all was counted
+	Cut      bool // the time ran out before all messages were counted
 	Filter   *deadletter.Filter
 	Words    []string
-	Hidden   []Field // the filter, as the form carries it along
+	Hidden   []Field // the filter, as hidden fields
 	// The text of the form's fields.
 	Why, Rate, Canary, Watch string
-	// Ask is set where counting changes something and nobody has asked for it.
+	// Ask is set if counting changes something and the user has not agreed to it.
 	Ask, AskURL string
-	With        string // the address that takes quarantined messages along
-	Change      string // the address with the filter's form
+	With        string // the address that includes quarantined messages
+	Change      string // the address of the filter's form
 }
 
-// Field is something that a form carries along.
+// Field is a hidden field of a form.
 type Field struct{ Name, Value string }
 
 func hiddenFields(key string, f *deadletter.Filter) (fields []Field) {
@@ -51,7 +51,7 @@ func hiddenFields(key string, f *deadletter.Filter) (fields []Field) {
 	return fields
 }
 
-// orderForm is the page with the form of an action, which a template of that name shows.
+// orderForm returns a handler for the form of an action. The template has the name of the action.
 func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		q, who := r.URL.Query(), actorOf(r)
@@ -87,13 +87,13 @@ func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *h
 	}
 }
 
-// order is a form of an OrderPage that was sent.
+// order is a submitted form of an OrderPage.
 type order struct {
 	values url.Values
 	dlq    string
 	filter deadletter.Filter
 	why    string
-	expect int64 // how many messages the page has shown; 0 where it does not say
+	expect int64 // number of messages that the page has shown; 0 if unknown
 }
 
 func readOrder(r *http.Request) (o order, err error) {
@@ -131,7 +131,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	return startedTask(w, o.dlq, id, err)
 }
 
-// quarantine marks the messages that the page of a replay has shown.
+// quarantine quarantines the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
 	o, err := readOrder(r)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
 	return startedTask(w, o.dlq, id, err)
 }
 
-// confirmed returns an error unless the user has typed the name of a DLQ.
+// confirmed returns an error unless the user has typed the name of the DLQ.
 func (c *Console) confirmed(r *http.Request, key, otherwise string) error {
 	q, err := c.desk.one(actorOf(r), key)
 	if err == nil && r.PostForm.Get("confirm") != q.Info.DLQ {
@@ -166,7 +166,7 @@ func (c *Console) confirmed(r *http.Request, key, otherwise string) error {
 	return err
 }
 
-// startedTask leads to a task that was started.
+// startedTask redirects to a task that was started.
 func startedTask(w http.ResponseWriter, key, id string, err error) error {
 	switch {
 	case errors.Is(err, errSlow):
@@ -179,7 +179,7 @@ func startedTask(w http.ResponseWriter, key, id string, err error) error {
 	return nil
 }
 
-// readFilterForm reads a form that was sent, and which messages it means.
+// readFilterForm parses a submitted form and its filter.
 func readFilterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
 	if err := parseForm(r); err != nil {
 		return nil, f, err
@@ -196,7 +196,7 @@ func readWhy(v url.Values) (string, error) {
 	return why, nil
 }
 
-// readCanary reads "1, 10, 100"; nothing is no canary.
+// readCanary parses a list such as "1, 10, 100". An empty list means no canary.
 func readCanary(s string) (sizes []int, err error) {
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// where is the place of a message, by its id.
+// where returns the position of a message by its id.
 func where(t *testing.T, q deadletter.Queue, id string) string {
 	t.Helper()
 	at := ""
@@ -52,7 +52,7 @@ func TestPagesSayWhatLiesThere(t *testing.T) {
 		get(t, c, page("messages", s.queue, "key", "customer-o-2")).has(t, "o-2")
 		get(t, c, page("messages", s.queue, "id", "none")).has(t, "No message. 3 were looked at")
 
-		// A number of JSON is what it was, not what a float makes of it.
+		// Numbers in JSON are shown unchanged, not as a float.
 		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-1"))).has(t, "JSON", `"id": 12345678901234567890`, `"sum": 1.10`, "customer-o-1", "_watermill_message_uuid", "Timeline", "Dead-lettered", "exhausted")
 		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-2"))).has(t, "17 B, text", "line one line two", "6c 69 6e 65")
 		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-3"))).has(t, "3 B, binary", "00 01 ff")
@@ -82,7 +82,7 @@ func TestPagesSayWhatLiesThere(t *testing.T) {
 	})
 }
 
-// The page of a message has its trace in an element of its own, so that people can copy it.
+// The page of a message shows its trace id in a separate element, so that users can copy it.
 func TestAMessageHasItsTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("traced", 2)
@@ -172,7 +172,7 @@ func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 	})
 }
 
-// A message of another group is never replayed. Its page offered that all the same.
+// A message of another group is never replayed, but its page used to offer this.
 func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("mixed", 2)
@@ -198,8 +198,8 @@ func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
 	})
 }
 
-// A broker that does not answer is shown, with what was known before and without its password, and it recovers
-// without a restart.
+// A broker that does not answer is shown with its last known state and without its password, and it recovers without a
+// restart.
 func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("far", 2)
@@ -220,7 +220,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 		}
 		dlq := get(t, c, page("dlq", q))
 		dlq.has(t, "The broker does not answer", "Dead letters 2", "The messages are not read while the broker does not answer")
-		if strings.Contains(dlq.text(), "No message") { // it said so without having read any
+		if strings.Contains(dlq.text(), "No message") { // it used to say so without having read any
 			t.Error("2 dead letters that could not be read are said not to be there")
 		}
 		get(t, c, "/tasks").has(t, "far does not say")
@@ -235,8 +235,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// Where looking changes a counter nobody looks by accident: not in the background,
-// not by opening a page.
+// If reading changes a counter, it never happens by accident: not in the background, and not by opening a page.
 func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("costly", 7)
@@ -267,8 +266,7 @@ func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 	})
 }
 
-// The home page answers from what was counted before, so its size and its speed do
-// not depend on how much is there.
+// The home page shows earlier counts, so its size and speed do not depend on the number of messages.
 func TestTheHomePageIsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cfg Config
@@ -283,7 +281,7 @@ func TestTheHomePageIsSmall(t *testing.T) {
 					return m
 				}
 			}(q.make)
-			if i > 0 { // reading one is enough work for a test
+			if i > 0 { // reading one is enough for the test
 				q.n = 2000
 			}
 			stubs = append(stubs, q)
@@ -316,7 +314,7 @@ func TestTheHomePageIsSmall(t *testing.T) {
 		if after != before {
 			t.Error("the home page reads DLQs")
 		}
-		// The page of one shows at most so many causes.
+		// The page of a DLQ shows a limited number of causes.
 		rows := 0
 		get(t, c, page("dlq", stubs[0])).each(func(n *node) {
 			if n.Data == "a" && strings.HasPrefix(attr(n, "href"), "replay?") && strings.Contains(attr(n, "href"), "fp=") {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// SearchPage is the results of a search in all DLQs.
+// SearchPage is the page with the results of a search in all DLQs.
 type SearchPage struct {
 	Text  string
 	Asked bool

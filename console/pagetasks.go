@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// shownTasks is how many tasks a page shows.
+// shownTasks is the maximum number of tasks on a page.
 const shownTasks = 100
 
-// TasksPage is the history.
+// TasksPage is the page of the history of tasks.
 type TasksPage struct {
-	Queue string // of one DLQ, or empty for all
+	Queue string // the key of a DLQ, or empty for all
 	Tasks []TaskView
 	// Troubles are the DLQs that did not answer.
 	Troubles []TaskTrouble
-	Left     int // that are not shown
+	Left     int // tasks that are not shown
 }
 
 // TaskTrouble is a DLQ whose tasks are unknown.
@@ -24,12 +24,11 @@ type TaskTrouble struct{ Key, Text string }
 type TaskView struct {
 	Work
 	Words []string
-	// Done and Of are its progress: how many messages are settled, and how many were
-	// announced, 0 where nobody said.
+	// Done is the number of settled messages, Of the number that was announced, 0 if unknown.
 	Done, Of int64
-	// Left is how long it takes at its present speed; 0 where that is not known.
+	// Left is the remaining time at the current speed, 0 if unknown.
 	Left time.Duration
-	// MayAsk is why it may not be paused, cancelled or resumed; empty when it may.
+	// MayAsk explains why the user may not pause, cancel or resume the task. It is empty if they may.
 	MayAsk    string
 	Unended   bool
 	Resumable bool
@@ -82,7 +81,7 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// askTask is the form below a task.
+// askTask handles the form below a task.
 func (c *Console) askTask(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

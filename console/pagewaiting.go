@@ -8,11 +8,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// WaitingPage is the waiting messages, the form of a command about them, and earlier commands.
+// WaitingPage is the page of the waiting messages, with the form for a command and the earlier commands.
 type WaitingPage struct {
 	Overview
 	Form     FilterForm
-	Levels   []string // that can be chosen
+	Levels   []string // levels to choose from
 	Commands []CommandView
 }
 
@@ -21,7 +21,7 @@ type CommandView struct {
 	deadletter.Command
 	Key    string
 	Words  []string
-	Stands bool // it has not expired
+	Stands bool // has not expired
 }
 
 func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
@@ -35,9 +35,9 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := WaitingPage{Overview: o, Form: newForm(o.Key, true, wants{})}
-	p.Form.Reasons = nil // what waits has none yet
+	p.Form.Reasons = nil // waiting messages have no reason yet
 	for _, l := range o.Waiting {
-		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // and not the way back
+		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // excludes the retry topic
 			p.Levels = append(p.Levels, l.Name)
 		}
 	}
@@ -55,7 +55,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// command is the form of that page.
+// command handles the form of the waiting page.
 func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	v, f, err := readFilterForm(r)
 	if err != nil {

@@ -10,52 +10,50 @@ import (
 )
 
 const (
-	// pollTime bounds one read of a DLQ.
+	// pollTime is the timeout of one read of a DLQ.
 	pollTime = 5 * time.Minute
-	// pollShare is which part of the time at most goes into reading a DLQ: one in
-	// so many.
+	// pollShare bounds the time spent on reading a DLQ to one part in pollShare.
 	pollShare = 10
-	// minPoll is how often a DLQ is read again whose count has not changed, in
-	// refreshes, and how often it is asked what waits: that may take a connection.
+	// minPoll is the number of refreshes after which an unchanged DLQ is read again. It is also the interval of
+	// requests for waiting messages, which may need a new connection.
 	minPoll = 6
 )
 
-// Snapshot is the state of a DLQ that was read in the background.
+// Snapshot is the state of a DLQ at a background read.
 type Snapshot struct {
-	// Count is how many messages lie there, by the broker's word; Counted is when
-	// that was.
+	// Count is the number of messages that the broker reported at Counted.
 	Count   int64
 	Exact   bool
 	Counted time.Time
-	// Summary and Arrivals are from the messages, which were read at Read. Zero if they were not read yet, or
-	// are not read in the background at all.
+	// Summary and Arrivals were computed from the messages at Read. They are zero if the DLQ has not been read yet, or
+	// is not read in the background.
 	Summary  deadletter.Summary
 	Arrivals Arrivals
 	Read     time.Time
-	// Partial says that there was not enough time to read all messages.
+	// Partial reports whether there was not enough time to read all messages.
 	Partial bool
-	// Waiting counts the waiting messages of the group, where the broker reports them. Mute is the error of the
-	// last try; HasWaiting is false then.
+	// Waiting counts the waiting messages of the group, if the broker reports them. Mute is the error of the last
+	// request; HasWaiting is false then.
 	Waiting    []Level
 	HasWaiting bool
 	Mute       string
-	// Oldest is when the oldest message was written, if the broker reports it without a read, or zero.
+	// Oldest is when the oldest message was written, or zero. It is set if the broker reports it without a read.
 	Oldest time.Time
-	// Keeps is the retention, where the broker reports it; 0 for none.
+	// Keeps is the retention if the broker reports it, 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
-	// Drops is another bound at which the broker drops messages; empty for none, or if it is unknown.
+	// Drops is another limit at which the broker drops messages. It is empty if there is none or it is unknown.
 	Drops string
-	// Growth is how the count has changed recently, which is reported where the messages are not read.
+	// Growth is the recent change of the count. It is shown if the messages are not read.
 	Growth Growth
-	// Holder is the runner that has the DLQ now.
+	// Holder is the runner that uses the DLQ now.
 	Holder *deadletter.Holder
-	// Trouble is why it could not be seen, and since when. Empty when it could.
+	// Trouble is the error of the last read, empty for none. Since is when the errors began.
 	Trouble string
 	Since   time.Time
 }
 
-// poke has a DLQ read soon.
+// poke requests a read of the DLQ soon.
 func (q *openQueue) poke() {
 	select {
 	case q.kick <- struct{}{}:
@@ -63,8 +61,7 @@ func (q *openQueue) poke() {
 	}
 }
 
-// poll reads a DLQ from time to time until ctx ends. One DLQ is read at a time, by the goroutine that has the
-// turn.
+// poll reads a DLQ periodically until ctx ends. Only the goroutine that holds turn reads, so one DLQ is read at a time.
 func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -76,7 +73,7 @@ func (d *desk) poll(q *openQueue, turn chan struct{}) {
 		case <-timer.C:
 		case <-q.kick:
 			timer.Stop()
-			if !q.asked.Load() { // who asks for causes time and again gets them as often as others are read
+			if !q.asked.Load() { // repeated requests for causes are answered only at the normal interval
 				reading.due = time.Time{}
 			}
 		}
@@ -85,14 +82,14 @@ func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	}
 }
 
-// reading is when a DLQ is read again.
+// reading holds when a DLQ is to be read again.
 type reading struct {
-	due   time.Time // not before
-	count int64     // at the last one
+	due   time.Time // earliest time of the next read
+	count int64     // at the last read
 	last  time.Time
 
-	asked time.Time // what waits
-	aged  time.Time // how long messages are kept
+	asked time.Time // last request for waiting messages
+	aged  time.Time // last request for the retention
 	grown growing
 }
 
@@ -110,7 +107,7 @@ func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 		d.hear(ctx, q, &s, r)
 	}
 	if err == nil && (q.asked.Load() && !time.Now().Before(r.due) || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
-		d.saw(q, &s, nil) // reading may take a while
+		d.saw(q, &s, nil) // show the counts first, because the read may take a while
 		timer := time.NewTimer(d.cfg.Refresh)
 		defer timer.Stop()
 		select {
@@ -118,7 +115,7 @@ func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 			q.asked.Store(false) // only once: it may cost something, and a failure is shown
 			err = d.read(ctx, q, &s, r)
 			<-turn
-		case <-timer.C: // the next time, and counted again before
+		case <-timer.C: // try at the next refresh, after a new count
 		case <-ctx.Done():
 		}
 	}
@@ -127,7 +124,7 @@ func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 	}
 }
 
-// saw records the new state, or the error.
+// saw records the new state or the error.
 func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	was := s.Trouble
 	s.Trouble = ""
@@ -146,7 +143,7 @@ func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	}
 }
 
-// count asks for the values that cost nothing.
+// count requests the values that cost nothing.
 func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
@@ -164,14 +161,14 @@ func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	return nil
 }
 
-// hear counts the waiting messages from time to time. An error there is no error of the DLQ.
+// hear counts the waiting messages periodically. A failure is not an error of the DLQ.
 func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
 	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {
 		return
 	}
-	if !r.asked.IsZero() { // the first time it would be shown as not told
-		d.saw(q, s, nil) // it may take a while
+	if !r.asked.IsZero() { // at the first time, waiting messages would be shown as unavailable
+		d.saw(q, s, nil) // show the state first, because the count may take a while
 	}
 	r.asked = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
@@ -186,7 +183,7 @@ func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) 
 	}
 }
 
-// wanted reports whether it is time to read, and not only to count.
+// wanted reports whether it is time to read the messages, and not only to count them.
 func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	now := time.Now()
 	if now.Before(r.due) {
@@ -195,7 +192,7 @@ func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= minPoll*refresh
 }
 
-// read goes through all messages.
+// read reads all messages.
 func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) error {
 	began := time.Now()
 	arrivals := newArrivals(began)
@@ -211,7 +208,7 @@ func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) 
 	return nil
 }
 
-// watching shows what is scanned of a queue.
+// watching calls see with each message that a scan of the queue reads.
 type watching struct {
 	deadletter.Queue
 	see func(*deadletter.Message)
@@ -225,7 +222,7 @@ func (w watching) Scan(ctx context.Context, from deadletter.From) (deadletter.Sc
 	return tap{s, w.see}, nil
 }
 
-// tap shows each message that a scan has.
+// tap calls see with each message of a scan.
 type tap struct {
 	deadletter.Scan
 	see func(*deadletter.Message)

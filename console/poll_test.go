@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A DLQ that is slow to read is read less often, and delays the counts of no other.
+// A DLQ that is slow to read is read less often, and does not delay the counts of others.
 func TestReadingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long, short := newStub("long", 10), newStub("short", 10)
@@ -28,7 +28,7 @@ func TestReadingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	})
 }
 
-// A DLQ whose count does not change is not read each time it is counted.
+// A DLQ whose count does not change is not read at each count.
 func TestWhatDoesNotChangeIsReadOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("still", 10)
@@ -44,7 +44,7 @@ func TestWhatDoesNotChangeIsReadOnceAMinute(t *testing.T) {
 	})
 }
 
-// A broker that hangs is shown as old, not as fine.
+// The state of a broker that hangs is shown as stale.
 func TestWhatIsOldIsSaidToBeOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("hangs", 10)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Without authentication nothing is served that came through a proxy: it is the
-// proxy that is on this machine.
+// Without authentication, requests that came through a proxy are refused, because only the proxy is known to be on this
+// machine.
 func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {
@@ -39,8 +39,8 @@ func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 	}
 }
 
-// nginx's plain proxy_pass and Go's ReverseProxy add no header. Browsers behind them send
-// the public name of the console, and nginx speaks HTTP/1.0.
+// nginx's plain proxy_pass and Go's ReverseProxy add no header. Browsers behind them send the public name of the
+// console, and nginx uses HTTP/1.0.
 func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &auditLog{}})
 	if err != nil {

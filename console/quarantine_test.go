@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// A quarantined message stays, is marked, and is skipped by a replay that does not ask for it.
+// A quarantined message stays, is marked, and is skipped by a replay that does not include it.
 func TestACauseIsQuarantined(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
@@ -26,7 +26,7 @@ func TestACauseIsQuarantined(t *testing.T) {
 		if n := len(s.orders.DeadLetters()); n != 3 {
 			t.Errorf("%d of 3 are left", n)
 		}
-		// Not everything at once, by no form and no other way.
+		// All messages at once cannot be quarantined, by any form or request.
 		all := url.Values{"dlq": form["dlq"], "why": {"x"}}
 		if a := ask(t, c, http.MethodPost, "/quarantine", all); a.StatusCode != http.StatusBadRequest {
 			t.Errorf("all of it is %d", a.StatusCode)

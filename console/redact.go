@@ -9,22 +9,21 @@ import (
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
-// Redactor decides what is shown of a part of a message. It returns the bytes to
-// show, which may be the part's own. When it returns an error or panics, nothing of
-// the part is shown. It must be safe for concurrent use, quick, and must not change
-// the bytes that it gets.
+// Redactor decides what is shown of a part of a message. It returns the bytes to show, which may be the part's own. If
+// it returns an error or panics, nothing of the part is shown. It must be quick and safe for concurrent use, and must
+// not modify its argument.
 //
-// It guards what is shown. A search by key, header or error looks at the original, not at what is shown: give
-// the role [Viewer] to users who must not even search.
+// It affects only what is shown. A search by key, header or error searches the original: give the role [Viewer] to
+// users who must not be able to search.
 type Redactor func(Part) ([]byte, error)
 
-// Part is one thing that a message brought along.
+// Part is a key, a body, a header or an error of a message.
 type Part struct {
 	Kind PartKind
-	// Name is the header's, empty for the others.
+	// Name is the header's name, empty for other parts.
 	Name  string
 	Value []byte
-	// DLQ is the message's DLQ, Headers are all of its headers; nil for the error of a group.
+	// DLQ is the message's DLQ. Headers are all headers of the message, nil for the error of a group.
 	DLQ     deadletter.Info
 	Headers []deadletter.Header
 }
@@ -37,9 +36,8 @@ const (
 	PartBody   PartKind = "body"
 	PartKey    PartKind = "key"
 	PartHeader PartKind = "header"
-	// PartError is the text of the error, and every other text that may quote a
-	// message: why one is refused, what a task says of itself, what was searched
-	// for, what a broker answers.
+	// PartError is the text of an error, and any other text that may quote a message: the reason of a refusal, the
+	// description of a task, the text of a search, or the response of a broker.
 	PartError PartKind = "error"
 )
 
@@ -52,7 +50,7 @@ func (d *desk) redact(p Part) (value []byte, whole bool) {
 		return p.Value, true
 	}
 	all := p.Value
-	p.Value = bytes.Clone(p.Value) // the broker's bytes are not the redactor's to change
+	p.Value = bytes.Clone(p.Value) // a redactor must not modify the broker's bytes
 	err := catchPanic("redactor", func() (err error) {
 		value, err = d.cfg.Redact(p)
 		return err
@@ -63,7 +61,7 @@ func (d *desk) redact(p Part) (value []byte, whole bool) {
 	return value, bytes.Equal(value, all)
 }
 
-// catchPanic calls a function of the service that uses the console.
+// catchPanic calls a function of the user's code and returns a panic as an error.
 func catchPanic(who string, theirs func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -73,8 +71,7 @@ func catchPanic(who string, theirs func() error) (err error) {
 	return theirs()
 }
 
-// quotation is a text that may quote a message word for word, as somebody may see
-// it: a viewer not at all.
+// quotation returns a text that may quote a message, as a user may see it. A viewer sees nothing of it.
 func (d *desk) quotation(who Actor, info deadletter.Info, text string) string {
 	if text != "" && who.Role < Reader {
 		return hidden
@@ -82,7 +79,7 @@ func (d *desk) quotation(who Actor, info deadletter.Info, text string) string {
 	return d.errorText(who, info, nil, text)
 }
 
-// filter is a filter as a user may see it: it quotes messages.
+// filter returns a filter as a user may see it, because a filter quotes messages.
 func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
 	shown := *f
 	if who.Role < Reader {
@@ -104,12 +101,12 @@ func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) dea
 	return shown
 }
 
-// trouble is an error, as a user may see it.
+// trouble returns the text of an error as a user may see it.
 func (d *desk) trouble(who Actor, info deadletter.Info, err error) string {
 	return d.errorText(who, info, nil, redeliver.Redact(err.Error()))
 }
 
-// about is trouble with the DLQ that a request names, which may be none.
+// about is trouble for the DLQ that a request names, which may not exist.
 func (d *desk) about(who Actor, key string, err error) string {
 	q, here, unknown := d.queue(who, key)
 	if unknown != nil {
@@ -118,7 +115,7 @@ func (d *desk) about(who Actor, key string, err error) string {
 	return d.trouble(here, q.info, err)
 }
 
-// errorText is the text of an error as somebody may see it.
+// errorText returns the text of an error as a user may see it.
 func (d *desk) errorText(who Actor, info deadletter.Info, headers []deadletter.Header, text string) string {
 	if text == "" {
 		return ""

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// clock is the time that a page shows: two pages may be made in different seconds.
+// clock matches the time on a page, because two pages may be rendered in different seconds.
 var clock = regexp.MustCompile(`As of \S+ \S+ UTC`)
 
-// Somebody has another role for each DLQ, and one for which they have none is not there for them: in no list, by no
-// address, and in no answer that differs from that about a DLQ that nobody has.
+// A user can have a different role for each DLQ. A DLQ for which they have no role is hidden: no list and no address
+// shows it, and the response is the same as for a DLQ that does not exist.
 func TestRightsAreOfADLQ(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, secret := newStub("orders.billing.dlq", 2), newStub("refunds.billing.dlq", 2), newStub("salaries.hr.dlq", 2)
@@ -67,7 +67,7 @@ func TestRightsAreOfADLQ(t *testing.T) {
 	}
 }
 
-// A right that cannot be read gives nothing.
+// An invalid right grants nothing.
 func TestRightsThatCannotBeRead(t *testing.T) {
 	for _, r := range []Right{{Operator, "["}, {0, "*"}, {Operator + 1, "*"}} {
 		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.known() {
@@ -91,7 +91,7 @@ func TestRightsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// DLQs that appear later once needed a console that was started anew.
+// A DLQ that was created later used to require a restart of the console.
 func TestADLQIsAddedWhileItRuns(t *testing.T) {
 	c, err := New(Config{Notes: []string{"nothing yet"}, Audit: &auditLog{}})
 	if err != nil {

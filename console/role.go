@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Role is a set of rights. Each role includes the one before it.
+// Role is a set of rights. Each role includes the rights of the one before it.
 type Role uint8
 
-// The roles. The zero Role may do nothing.
+// The roles. The zero Role has no rights.
 const (
-	// Viewer sees counts, causes and tasks, and of each message its id, place, times, reason, and the error without its
-	// details. No body, no key, no header.
+	// Viewer sees counts, causes and tasks, and of each message its id, position, times, reason and the error without
+	// details. It sees no body, key or header.
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
-	// Operator may replay, edit, quarantine and purge, and release and cancel waiting messages.
+	// Operator may replay, edit, quarantine and purge messages, and release and cancel waiting messages.
 	Operator
 )
 
@@ -36,7 +36,7 @@ func (r Role) String() string {
 	}
 }
 
-// ParseRole reads the name of a role.
+// ParseRole parses the name of a role.
 func ParseRole(name string) (Role, error) {
 	for r := Viewer; r <= Operator; r++ {
 		if name == r.String() {
@@ -48,23 +48,23 @@ func ParseRole(name string) (Role, error) {
 
 // Actor is a user.
 type Actor struct {
-	// Name is in the record and in the history of tasks. At most 200 bytes, without control characters.
+	// Name appears in the audit record and in the history of tasks. At most 200 bytes, without control characters.
 	Name string
 	// Role is the role for all DLQs.
 	Role Role
-	// Rights are roles for some DLQs. The highest that somebody has for a DLQ counts, and
-	// a DLQ for which they have none is not there for them. Default: none.
+	// Rights are roles for some DLQs. If several cover a DLQ, the highest role counts. A DLQ for which a user has no
+	// role is hidden from them. Default: none.
 	Rights []Right
 
-	from    string // the address, for the record
+	from    string // the remote address, for the record
 	through string // the addresses that the proxy names
 }
 
 // Right is a role for some DLQs.
 type Right struct {
 	Role Role
-	// DLQs is a pattern of [path.Match] for the names of DLQs: "orders.*". With a slash it
-	// is for the broker's name and the DLQ's: "kafka-eu/*". Default: all.
+	// DLQs is a [path.Match] pattern for names of DLQs, such as "orders.*". A pattern with a slash matches the broker's
+	// name and the DLQ's name, such as "kafka-eu/*". Default: all.
 	DLQs string
 }
 
@@ -80,13 +80,13 @@ func (r *Right) covers(q *openQueue) bool {
 	return ok && err == nil
 }
 
-// valid reports whether a right can be given.
+// valid reports whether the right has a known role and a valid pattern.
 func (r *Right) valid() bool {
 	_, err := path.Match(r.DLQs, "")
 	return err == nil && r.Role >= Viewer && r.Role <= Operator
 }
 
-// on is somebody with the role that they have for a DLQ. The zero Role is none.
+// on returns the actor with their role for a DLQ. The zero Role means none.
 func (a Actor) on(q *openQueue) Actor {
 	for i := range a.Rights {
 		if r := &a.Rights[i]; r.Role > a.Role && r.covers(q) {
@@ -97,7 +97,7 @@ func (a Actor) on(q *openQueue) Actor {
 	return a
 }
 
-// highest is somebody with the highest role that they have for any DLQ.
+// highest returns the actor with their highest role for any DLQ.
 func (a Actor) highest() Actor {
 	for _, r := range a.Rights {
 		a.Role = max(a.Role, r.Role)
@@ -106,7 +106,7 @@ func (a Actor) highest() Actor {
 	return a
 }
 
-// lowest is somebody with the lowest role that they have for any DLQ.
+// lowest returns the actor with their lowest role for any DLQ.
 func (a Actor) lowest() Actor {
 	if a.Role == 0 && len(a.Rights) > 0 {
 		a.Role = Viewer
@@ -115,7 +115,7 @@ func (a Actor) lowest() Actor {
 	return a
 }
 
-// scope says in one word or two what somebody may do.
+// scope describes the rights of an actor in a few words.
 func scope(a Actor) string {
 	if slices.ContainsFunc(a.Rights, func(r Right) bool { return r.DLQs != "" }) {
 		return a.highest().Role.String() + " of some"
@@ -123,10 +123,10 @@ func scope(a Actor) string {
 	return a.highest().Role.String()
 }
 
-// maxActor bounds a name, which may come from a proxy's header.
+// maxActor is the maximum length of a name in bytes. A name may come from a proxy's header.
 const maxActor = 200
 
-// known reports whether an actor has a name that can be recorded.
+// known reports whether an actor has valid rights and a name that can be recorded.
 func (a *Actor) known() bool {
 	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.valid() }) {
 		return false
@@ -138,28 +138,29 @@ func (a *Actor) known() bool {
 // Action is a request of a user.
 type Action string
 
-// The actions, as in the audit log.
+// The actions, as the audit record names them.
 const (
-	Login  Action = "login"  // only in the record: a refused login
+	Login  Action = "login"  // a refused login; only in the record
 	Look   Action = "look"   // counts, causes, tasks
-	List   Action = "list"   // messages, without their content
-	Search Action = "search" // by the content of messages
-	Reveal Action = "reveal" // one message whole
+	List   Action = "list"   // messages without their content
+	Search Action = "search" // search by the content of messages
+	Reveal Action = "reveal" // one whole message
 	Replay Action = "replay"
 	Pause  Action = "pause"
 	Cancel Action = "cancel"
 	Resume Action = "resume"
 	Edit   Action = "edit"
 	Purge  Action = "purge"
-	// Quarantine marks messages, so that no replay takes them.
+	// Quarantine excludes messages from replays.
 	Quarantine Action = "quarantine"
-	// Release and CancelWaiting send a group's consumers a command about waiting messages, Withdraw takes it back.
+	// Release and CancelWaiting send a command about waiting messages to the group's consumers. Withdraw withdraws such
+	// a command.
 	Release       Action = "release"
 	CancelWaiting Action = "cancel waiting"
 	Withdraw      Action = "withdraw"
 )
 
-// needs is the least role for an action.
+// needs returns the lowest role that may perform an action.
 func (a Action) needs() Role {
 	switch a {
 	case Look, List:
@@ -171,11 +172,10 @@ func (a Action) needs() Role {
 	}
 }
 
-// changes reports whether an action changes anything, which a read-only console
-// does not do.
+// changes reports whether an action changes anything. A read-only console refuses such actions.
 func (a Action) changes() bool { return a.needs() >= Operator }
 
-// DeniedError says that somebody may not do what they asked for.
+// DeniedError reports that a user may not perform an action.
 type DeniedError struct {
 	Action   Action
 	Actor    Actor

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// asked is something that can be asked of a console.
+// request is one request to a console.
 type request struct {
 	name   string
 	method string
@@ -86,7 +86,7 @@ func TestEachRoleMayDoWhatItMay(t *testing.T) {
 	}
 }
 
-// A viewer finds nothing of what is in messages, on any page.
+// A viewer finds no content of messages on any page.
 func TestAViewerSeesNothingOfMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		msg := failingMessage("o-1", `card "4711" of 0815 declined`, "body-of-o-1")
@@ -138,7 +138,7 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("the last line is %+v", end)
 		}
 
-		// The count of a forecast reports whether a payload contains a text, as a list does.
+		// The count of a forecast reveals whether a payload contains a text, as a list does.
 		for _, target := range []string{page("replay", s.queue, "text", "card"), page("purge", s.queue, "header", "tenant", "value", "acme")} {
 			rec.lines = nil
 			get(t, c, target, "Role", "operator")
@@ -152,7 +152,7 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("after a forecast that asks for nothing in messages the record says %q", said)
 		}
 
-		// An action that cannot be recorded is refused, also if it only shows something.
+		// An action that cannot be recorded is refused, even if it only shows something.
 		rec.fails = true
 		for _, target := range []string{page("message", s.queue, "at", where(t, s.queue, "o-2")), page("payload", s.queue, "at", where(t, s.queue, "o-2"))} {
 			if a := ask(t, c, "GET", target, nil, "Role", "reader"); a.StatusCode < 500 || strings.Contains(a.body, "00000000") {
@@ -195,7 +195,7 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 						t.Errorf("%s tells the secret: %s", target, a.text())
 					}
 				}
-				// A body that could not be seen cannot be overwritten.
+				// A body that is hidden cannot be overwritten.
 				form := url.Values{"dlq": {s.queue.Info().DLQ}, "at": {at}, "id": {"o-1"}, "why": {"x"}, "body": {"new"}, "step": {"send"}}
 				if a := ask(t, c, "POST", "/edit", form); a.StatusCode != http.StatusBadRequest {
 					t.Errorf("the body was edited: %d %s", a.StatusCode, a.text())

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// One search goes over all DLQs, by what is in messages and for each DLQ with the rights for it.
+// One search covers all DLQs, by the content of messages, and with the user's rights for each DLQ.
 func TestASearchGoesOverAllDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, costly, hidden, silent := newStub("orders", 20), newStub("refunds", 20), newStub("costly", 20), newStub("salaries", 20), newStub("silent", 1)
@@ -33,7 +33,7 @@ func TestASearchGoesOverAllDLQs(t *testing.T) {
 				at = append(at, href)
 			}
 		})
-		slices.Sort(at) // the smallest DLQ is first, but which one that is depends on what was counted before
+		slices.Sort(at) // the smallest DLQ is first, but which one is smallest depends on earlier counts
 		return at
 	}
 	if got := hits("id-7"); !slices.Equal(got, []string{"message?at=7&dlq=orders", "message?at=7&dlq=refunds"}) {

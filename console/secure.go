@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// policy is the Content-Security-Policy of every page: nothing but our own style,
-// script and icon, nothing inline, in nobody's frame.
+// policy is the Content-Security-Policy of every page. It allows only the console's own style, script and icon, nothing
+// inline, and no framing.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// maxForm bounds what is posted: an edited message and what is around it.
+// maxForm is the maximum size in bytes of a form: an edited message and its other fields.
 const maxForm = 8 << 20
 
-// guard is around all pages: headers, where a request came from, and who sent it.
+// guard wraps all pages. It sets headers, checks where a request came from, and authenticates its sender.
 func (c *Console) guard(next http.Handler) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -23,12 +23,12 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "same-origin") // no-referrer would make the origin of our own forms "null"
+		h.Set("Referrer-Policy", "same-origin") // no-referrer would set the origin of our own forms to "null"
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		if r.TLS != nil && !strings.Contains(strings.Trim(r.Host, "[]"), ":") {
-			h.Set("Strict-Transport-Security", "max-age=31536000") // with a port, it would bind others of that name, too
+			h.Set("Strict-Transport-Security", "max-age=31536000") // not with a port: HSTS holds for the whole host
 		}
 		if !c.named(r.Host) {
 			c.problem(w, r, http.StatusMisdirectedRequest, "This console has another name", "It does not answer to the name by which it was asked for. --host, or Config.Hosts, has its names.")
@@ -60,12 +60,12 @@ func (c *Console) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, who)))
 }
 
-// named reports whether a request asks for the console by a name of its own.
+// named reports whether the host of a request is one of the console's.
 func (c *Console) named(host string) bool {
 	return len(c.cfg.Hosts) == 0 || slices.ContainsFunc(c.cfg.Hosts, func(own string) bool { return strings.EqualFold(withoutPort(own), withoutPort(host)) })
 }
 
-// withoutPort is the name in a Host header.
+// withoutPort returns the host name of a Host header.
 func withoutPort(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -73,12 +73,12 @@ func withoutPort(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// fromHere reports whether a GET may be answered: some of them are recorded, and some cost something, and each
-// site may make a browser send them. A link from another site leads to a page, without the look to which only
-// our own page agrees. A request without these headers comes from a program.
+// fromHere reports whether a GET request may be answered. Some GETs are recorded or cost something, and any site can
+// make a browser send them. A link from another site opens a page, but without the agreement to a costly read, which
+// only the console's own pages can give. A request without these headers comes from a program.
 func fromHere(r *http.Request) (*http.Request, bool) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "cross-site" && site != "same-site" || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return r, true // CrossOriginProtection decides about the other methods
+		return r, true // CrossOriginProtection checks the other methods
 	}
 	if r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document" || r.URL.Path == "/payload" {
 		return r, false
@@ -93,7 +93,7 @@ func fromHere(r *http.Request) (*http.Request, bool) {
 
 type actorKey struct{}
 
-// actorOf is who sent a request. Nobody, where the guard has not let it in.
+// actorOf returns the sender of a request. It is the zero Actor if the guard has not authenticated one.
 func actorOf(r *http.Request) Actor {
 	who, _ := r.Context().Value(actorKey{}).(Actor)
 	return who

@@ -21,10 +21,10 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// hostile is text that would be a page's end, an element, an attribute, a script.
+// hostile is text that could end a page, or add an element, an attribute or a script.
 const hostile = `"'></script></pre></textarea></title><img src=x onerror=alert(1)><script>alert(2)</script><a href="javascript:alert(3)" style="x" hostile>{{.}}` + "\u202e\x1b[31m\x00"
 
-// No element and no attribute comes from a message, whatever it says and wherever.
+// A message never adds an element or an attribute to a page.
 func TestAMessageFullOfMarkupIsText(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		msg := message.NewMessage("id"+hostile, []byte(`{"a":"`+strings.ReplaceAll(hostile, `"`, `\"`)+`"}`))
@@ -54,7 +54,7 @@ func TestAMessageFullOfMarkupIsText(t *testing.T) {
 			}
 			clean(t, target, a)
 		}
-		// It is there, as text.
+		// The markup is on the page, as text.
 		a := get(t, c, page("message", s.queue, "at", "0"))
 		a.has(t, `<img src=x onerror=alert(1)>`, `\u202e`, `\u001b[31m`)
 		if strings.ContainsAny(a.body, "\u202e\x1b\x00") {
@@ -63,7 +63,7 @@ func TestAMessageFullOfMarkupIsText(t *testing.T) {
 	})
 }
 
-// clean tells that a page has nothing that is not from its template.
+// clean checks that a page contains only elements and attributes of its template.
 func clean(t *testing.T, target string, a *answer) {
 	t.Helper()
 	known := []string{"html", "head", "body", "meta", "title", "link", "script", "a", "header", "nav", "p", "span", "div", "main", "footer", "time", "h1", "h2", "h3",
@@ -87,7 +87,7 @@ func clean(t *testing.T, target string, a *answer) {
 	})
 }
 
-// Every answer has the headers, also errors and refusals.
+// Every response has the headers, including errors and refusals.
 func TestEveryAnswerHasThePolicy(t *testing.T) {
 	q := newStub("q", 1)
 	c, err := New(Config{Queues: []Queue{{Queue: q}}})
@@ -114,8 +114,8 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 	}
 }
 
-// A browser that has come over TLS shall come over TLS again. Where the address has a port, the name is also that of
-// others on the machine, who may have no TLS.
+// A browser that has used TLS must use it again. If the address has a port, other servers of the machine share the host
+// name and may not have TLS.
 func TestABrowserIsToldToKeepTLS(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {
@@ -154,7 +154,7 @@ func TestWhatAnotherSiteSendsIsRefused(t *testing.T) {
 		if n := len(s.orders.DeadLetters()); n != 1 {
 			t.Errorf("%d dead letters are left", n)
 		}
-		// No page reaches the console by a name of its own that leads to 127.0.0.1.
+		// No web page reaches the console under a name of its own that resolves to 127.0.0.1.
 		if a := ask(t, c, "GET", "/", nil, "Host", "evil.example:8377"); a.StatusCode != http.StatusForbidden {
 			t.Errorf("asked for by another name it is %d", a.StatusCode)
 		}
@@ -166,7 +166,7 @@ func TestWhatAnotherSiteSendsIsRefused(t *testing.T) {
 	})
 }
 
-// withHeaders sets headers as another site's browser would.
+// withHeaders sets headers as a browser on another site would.
 func withHeaders(h http.Handler, pairs []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -278,8 +278,7 @@ func TestPasswordsAndProxies(t *testing.T) {
 	}
 }
 
-// Roles, redaction and the record are the desk's. A page that had a queue of its own
-// could pass them by.
+// The desk checks roles, redacts and records. A page with access to a queue could bypass it.
 func TestOnlyTheDeskHasQueues(t *testing.T) {
 	all, err := filepath.Glob("*.go")
 	if err != nil {

@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// DefaultAddress is where a console listens by default.
+// DefaultAddress is the address on which a console listens by default.
 const DefaultAddress = "127.0.0.1:8377"
 
-// closeTime bounds how long requests may take to end, and an edit that is on its way.
+// closeTime is how long requests and an edit may take to end after the console is closed.
 const closeTime = 5 * time.Second
 
-// ServeConfig says where a console listens.
+// ServeConfig configures where a console listens.
 type ServeConfig struct {
 	// Address is host and port. Default 127.0.0.1:8377.
 	Address string
-	// CertFile and KeyFile are the files of its certificate, in PEM. They are read again
-	// when they have changed, at most once a minute. Default: no TLS.
+	// CertFile and KeyFile are the console's certificate and key, in PEM. The files are read again if they have
+	// changed, at most once a minute. Default: no TLS.
 	CertFile, KeyFile string
-	// Ready is called with the console's URL when it listens. Optional.
+	// Ready is called with the console's URL once it listens. Optional.
 	Ready func(url string)
 }
 
-// ErrPublic marks an address that is open to others and not safe.
+// ErrPublic reports an address that others can reach and that is not safe.
 var ErrPublic = errors.New("the console would be open to others than this machine")
 
-// ListenAndServe serves the console until ctx ends, and then returns nil. It refuses an address
-// that is not a loopback address (ErrPublic) without Config.Auth, and with Basic but without TLS,
-// because the network could read the passwords.
+// ListenAndServe serves the console until ctx ends, and then returns nil. Without Config.Auth it refuses any address
+// that is not a loopback address, with ErrPublic. It also refuses such an address for Basic without TLS, because others
+// on the network could read the passwords.
 func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	cfg.Address = cmp.Or(cfg.Address, DefaultAddress)
 	server, secure := c.server(ctx), cfg.CertFile != "" || cfg.KeyFile != ""
@@ -71,17 +71,16 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		_ = server.Close() // what has not ended by now is cut off
+		_ = server.Close() // closes the remaining connections
 	}
 	return nil
 }
 
-// answerTime bounds an answer, from the first byte of what was asked to the last of
-// what is answered: an edit, the longest, may take 65 s. A stream of events moves its
-// own bound on, from word to word.
+// answerTime is the timeout from the first byte of a request to the last byte of its response. The longest, an edit,
+// may take 65 s. A stream of events extends its deadline with each event.
 const answerTime = 2 * time.Minute
 
-// server serves the console until ctx ends.
+// server returns a server for the console that runs until ctx ends.
 func (c *Console) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           c,
@@ -90,11 +89,11 @@ func (c *Console) server(ctx context.Context) *http.Server {
 		WriteTimeout:      answerTime,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with ctx
 	}
 }
 
-// mayListen reports whether the console is safe where it listens.
+// mayListen returns an error if the console is not safe at its address.
 func (c *Console) mayListen(at net.Addr, secure bool) error {
 	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil

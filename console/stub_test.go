@@ -12,14 +12,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// stub is a DLQ with as many messages as a test wants, without a broker behind it:
-// one that does not answer, one in which looking costs, a large one.
+// stub is a DLQ with any number of messages and no broker. It can be unavailable, costly to read, or large.
 type stub struct {
 	info deadletter.Info
 	n    int64
 	make func(i int64) *deadletter.Message
-	slow time.Duration // how long reading it takes
-	gate chan struct{} // where it is not nil, nothing is counted until it is closed
+	slow time.Duration // how long a read takes
+	gate chan struct{} // if set, blocks counts until it is closed
 
 	mu      sync.Mutex
 	err     error
@@ -116,7 +115,7 @@ func (c *stubScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 	c.at++
 	m := c.s.make(c.at - 1)
 	if want != nil && !want(m) {
-		return nil, nil //nolint:nilnil // that is how Next says it
+		return nil, nil //nolint:nilnil // Next returns this at the end
 	}
 	return m, nil
 }

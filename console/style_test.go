@@ -10,7 +10,7 @@ import (
 
 var colour = regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{3}|[0-9a-f]{6});`)
 
-// palettes are the colours of the style, light and dark.
+// palettes returns the light and dark colours of the style.
 func palettes(t *testing.T) (light, dark map[string]float64) {
 	t.Helper()
 	css, err := files.ReadFile("assets/console.css")
@@ -31,7 +31,7 @@ func palettes(t *testing.T) (light, dark map[string]float64) {
 	return read(first), read(second)
 }
 
-// luminance is that of WCAG 2.
+// luminance returns the relative luminance of WCAG 2.
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	if len(hex) == 3 {
@@ -54,8 +54,8 @@ func luminance(t *testing.T, hex string) float64 {
 	return sum
 }
 
-// Text can be read on all its grounds, by light and in the dark, as
-// WCAG 2.2 AA asks: 4.5 to 1, and 3 to 1 for what is no text.
+// Text is readable on all its backgrounds, light and dark, as WCAG 2.2 AA requires: contrast 4.5 to 1, and 3 to 1 for
+// anything but text.
 func TestTextCanBeRead(t *testing.T) {
 	light, dark := palettes(t)
 	for name, p := range map[string]map[string]float64{"light": light, "dark": dark} {

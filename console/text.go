@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is shown; the whole of it can be downloaded.
+// Limits of what is shown; the whole body can be downloaded.
 const (
 	shownText = 64 << 10 // bytes of a body
 	shownHex  = 2 << 10
@@ -20,9 +20,8 @@ const (
 	maxIndent = 256 << 10
 )
 
-// visible makes text visible: control characters, those without a shape (zero
-// width, right-to-left overrides), and bytes that are no UTF-8 become
-// escapes. Line ends and tabs stay.
+// visible makes text visible. It escapes control characters, invisible characters such as zero width and right-to-left
+// override, and invalid UTF-8. It keeps line ends and tabs.
 func visible(s string) string {
 	if !strings.ContainsFunc(s, unseen) {
 		return s
@@ -45,20 +44,20 @@ func visible(s string) string {
 	return b.String()
 }
 
-// unseen reports what shows nothing. A carriage return is one: it would hide
-// what precedes it.
+// unseen reports whether a rune is invisible. A carriage return counts as invisible, because it would hide the text
+// before it.
 func unseen(r rune) bool {
 	switch r {
 	case '\n', '\t':
 		return false
-	case utf8.RuneError: // or it is really there, which does no harm
+	case utf8.RuneError: // or the text has that character, which is harmless
 		return true
 	default:
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) || unicode.Is(unicode.Co, r)
 	}
 }
 
-// cut is a text of at most n bytes, with an ellipsis where it was longer.
+// cut returns at most n bytes of a text, with an ellipsis if the text is longer.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -69,7 +68,7 @@ func cut(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// line is a short text for a table: bytes of the wire, visible and cut.
+// line returns a short text for a table, with invisible characters escaped.
 func line(v any) string {
 	switch v := v.(type) {
 	case []byte:
@@ -81,16 +80,16 @@ func line(v any) string {
 	}
 }
 
-// Payload is how bytes are shown.
+// Payload is the display form of some bytes.
 type Payload struct {
 	Null   bool
 	Size   int
 	Kind   string // "JSON", "text" or "binary"
-	Text   string // exactly, but for what cannot be seen; empty for binary
-	Pretty string // JSON with line ends, its numbers as they are written
-	Hex    string // as hexdump -C writes it
-	// Escaped says that characters that cannot be seen were made visible, and the
-	// others what was too long to be shown whole.
+	Text   string // the text with invisible characters escaped; empty for binary
+	Pretty string // indented JSON with unmodified numbers
+	Hex    string // in the format of hexdump -C
+	// Escaped reports whether invisible characters were escaped, TextCut and HexCut whether the text was too long to
+	// show whole.
 	Escaped, TextCut, HexCut bool
 }
 
@@ -115,8 +114,7 @@ func newPayload(body []byte) *Payload {
 	return p
 }
 
-// indents reports whether JSON may be indented: a message that is nested deeply
-// would become gigabytes of spaces.
+// indents reports whether JSON may be indented. The indentation of a deeply nested message could take gigabytes.
 func indents(body []byte) bool {
 	if len(body) > maxIndent {
 		return false
@@ -142,7 +140,7 @@ func indents(body []byte) bool {
 	return cost <= 4*maxIndent
 }
 
-// grouped is a number with its thousands apart.
+// grouped formats a number with separated thousands.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
@@ -155,7 +153,7 @@ func grouped(n int64) string {
 	return sign + s
 }
 
-// sized is a number of bytes for people.
+// sized formats a number of bytes.
 func sized(n int) string {
 	switch {
 	case n < 1<<10:
@@ -167,7 +165,7 @@ func sized(n int) string {
 	}
 }
 
-// lasting is a duration for people, in its largest units.
+// lasting formats a duration in its largest units.
 func lasting(d time.Duration) string {
 	d = d.Abs()
 	switch {
@@ -184,7 +182,7 @@ func lasting(d time.Duration) string {
 	}
 }
 
-// ago is how long ago a moment was.
+// ago formats the time since t.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return "never"

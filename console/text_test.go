@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A message that would become gigabytes when it is indented is shown as it is.
+// A message whose indentation would take gigabytes is shown unchanged.
 func TestADeeplyNestedMessageIsNotIndented(t *testing.T) {
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 5000)
 	if p := newPayload([]byte(deep)); p.Pretty != "" || p.Text == "" {
@@ -57,7 +57,7 @@ func FuzzVisible(f *testing.F) {
 	})
 }
 
-// An address that was read and is written again means the same.
+// An address that is parsed and written again has the same meaning.
 func FuzzFilter(f *testing.F) {
 	f.Add("fp=a&fp=b&key=k&header=h&value=v&after=2026-01-02T03:04&reason=exhausted&quarantined=1")
 	f.Add("keyhex=00ff&id=%00&before=2026-01-02T03:04:05Z")

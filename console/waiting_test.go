@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// mute is a DLQ that is well, and does not tell what waits.
+// mute is a healthy DLQ that does not report waiting messages.
 type mute struct {
 	*stub
 	mu    sync.Mutex
@@ -32,8 +32,8 @@ func (m *mute) answers(err error) (asked int) {
 	return m.asked
 }
 
-// Waiting messages are another question. A DLQ was once reported as not answering where its broker does not
-// count them, and each count opened a connection.
+// A DLQ used to be reported as not answering if its broker does not count waiting messages, and each count opened a
+// connection.
 func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &mute{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}
@@ -62,7 +62,7 @@ func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
 	})
 }
 
-// A console of nothing says why.
+// A console without DLQs shows why there are none.
 func TestAConsoleOfNothingSaysWhy(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Notes: []string{"there is none yet, 17"}})
@@ -73,7 +73,7 @@ func TestAConsoleOfNothingSaysWhy(t *testing.T) {
 	get(t, c, "/").has(t, "No dead-letter queues", "there is none yet, 17")
 }
 
-// A certificate that cannot be read is said before the address is.
+// An unreadable certificate is reported before the address.
 func TestABadCertificateIsRefusedBeforeItListens(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})

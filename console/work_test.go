@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// follow sends a form and gets the page to which it leads.
+// follow sends a form and gets the page to which it redirects.
 func follow(t *testing.T, c *Console, to string, form url.Values) *answer {
 	t.Helper()
 	a := ask(t, c, http.MethodPost, "/"+to, form)
@@ -31,7 +31,7 @@ func follow(t *testing.T, c *Console, to string, form url.Values) *answer {
 	return get(t, c, "/"+at)
 }
 
-// From the cause to its end, by forms alone: what somebody without JavaScript does.
+// A user without JavaScript can get from the cause to the end of its replay.
 func TestACauseIsReplayed(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
@@ -74,7 +74,7 @@ func TestACauseIsReplayed(t *testing.T) {
 	})
 }
 
-// Chosen messages are replayed and no others; and nothing chosen is not everything.
+// Only selected messages are replayed, and an empty selection does not mean all.
 func TestChosenMessagesAreReplayed(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"), failingMessage("o-3", "closed", "3"))
@@ -109,8 +109,8 @@ func TestChosenMessagesAreReplayed(t *testing.T) {
 	})
 }
 
-// A canary whose message comes back stops without a person, and says so; it can be resumed
-// from the page, and cancelled.
+// A canary whose message comes back stops automatically and reports it. Its task can be resumed and cancelled from the
+// page.
 func TestACanaryThatComesBackIsSeen(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"), failingMessage("o-3", "closed", "3"))
@@ -151,7 +151,7 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 	})
 }
 
-// When the console ends, its task is paused and nothing is lost.
+// When the console is closed, its task is paused and no message is lost.
 func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"))
@@ -198,7 +198,7 @@ func TestAPurgeIsTypedOut(t *testing.T) {
 				t.Errorf("with %q expected it is %d", n, a.StatusCode)
 			}
 		}
-		form.Set("expect", "1") // and there are two
+		form.Set("expect", "1") // but there are two
 		if a := ask(t, c, http.MethodPost, "/purge", form); a.StatusCode != http.StatusConflict {
 			t.Errorf("with more than expected it is %d", a.StatusCode)
 		}
@@ -215,8 +215,7 @@ func TestAPurgeIsTypedOut(t *testing.T) {
 	})
 }
 
-// An edit changes what was changed and nothing else: the line ends of the body and
-// the headers that nobody touched are what they were.
+// An edit changes only what the user has changed. The line ends of the body and all other headers stay the same.
 func TestAMessageIsEdited(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var mu = make(chan struct{}, 1)
@@ -264,7 +263,7 @@ func TestAMessageIsEdited(t *testing.T) {
 			t.Fatal("the preview has sent it")
 		}
 		again := seen.form(t, "edit")
-		again.Set(headers["region"]+"-remove", "yes") // a checkbox, which form leaves out
+		again.Set(headers["region"]+"-remove", "yes") // a checkbox, which form omits
 		again.Set("step", "send")
 		mu <- struct{}{}
 		broken = false
@@ -283,7 +282,7 @@ func TestAMessageIsEdited(t *testing.T) {
 	})
 }
 
-// A body that a form would change cannot be edited in one.
+// A body that a form would change cannot be edited in a form.
 func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	for body, locked := range map[string]bool{
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
@@ -314,7 +313,7 @@ func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
 	}
 }
 
-// A DLQ whose runner is another is named, with who that is.
+// If another runner uses the DLQ, the page names it.
 func TestWhoHasTheDLQIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("held", 3)

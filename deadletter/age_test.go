@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// MaxAge counted from the place in the origin: a replay of an older message had no retry.
+// MaxAge used to count from the message's time in the origin, so that a replay of an older message had no retry.
 func TestTheAgeOfAReplayedMessageCountsFromItsReplay(t *testing.T) {
 	began := time.Now()
 	failed := began.Add(-3 * time.Hour)

@@ -11,9 +11,9 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A window is bounded by all that a message has, not by its body alone.
+// The bound of a window includes keys and headers, and not only bodies.
 func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
-	big := make([]byte, 20<<20) // one for all: what is counted need not be there
+	big := make([]byte, 20<<20) // one array for all, because only its length counts
 	for name, one := range map[string]deadletter.Message{
 		"body":       {Body: big},
 		"key":        {Key: big},
@@ -34,7 +34,7 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 	}
 }
 
-// A dry run refuses what the run would refuse, and needs nobody's name.
+// A dry run refuses the same requests as a run, but needs no Who.
 func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
 	h := newHeap(1)
 	for name, r := range map[string]deadletter.Replay{
@@ -55,8 +55,8 @@ func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
 	}
 }
 
-// A message that names another group or origin is carried away and back like any other,
-// and is refused there as it was.
+// A message that names another group or origin can be exported and imported like any other, and is still refused
+// afterwards.
 func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	for name, m := range map[string]*deadletter.Message{
 		"group":   read(nil, (redeliver.State{ID: "a", Group: "mail", Origin: "orders", Attempts: 2}).AppendHeaders(nil)...),
@@ -75,7 +75,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 			t.Errorf("%s: it cannot be imported: %v", name, err)
 			continue
 		}
-		// An adapter writes the state down, and reads it again.
+		// An adapter writes the state as headers, and reads it again.
 		again := read(nil, h.lie[1].State.AppendHeaders(nil)...)
 		if back := h.lie[1]; m.Mismatch == "" || back.Mismatch != m.Mismatch || again.Mismatch != m.Mismatch || back.State != m.State {
 			t.Errorf("%s: it was %q with %+v, is %q with %+v, and is read as %q", name, m.Mismatch, m.State, back.Mismatch, back.State, again.Mismatch)
@@ -83,8 +83,8 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	}
 }
 
-// redeliver's own DLQ believes the last block of headers. An imported message with forged
-// headers must get a block of redeliver's behind them.
+// redeliver's own DLQ believes the last block of headers. An imported message with forged headers must get a block of
+// redeliver's after them.
 func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
 	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
 	if m.Writer != deadletter.WriterWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {

@@ -26,8 +26,8 @@ func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Messa
 	return errors.Join(err, scan.Close())
 }
 
-// sifted calls yield for what want takes of what a scan has up to its present end, until
-// yield returns false.
+// sifted scans the messages that are in the DLQ now and calls yield for those that want accepts, until yield returns
+// false.
 func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
 		m, err := scan.Next(ctx, want)
@@ -43,8 +43,8 @@ func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) err
 	}
 }
 
-// each calls do for what a scan has up to its present end. Of a message do keeps nothing
-// but strings, see [Scan].
+// each calls do for every message of a scan up to its present end. do may keep nothing of a message but its strings,
+// see [Scan].
 func each(ctx context.Context, scan Scan, do func(*Message)) error {
 	look := func(m *Message) bool {
 		do(m)

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// remembered bounds the ids by which the canary recognises messages that came back. Beyond it every replayed
-	// message that is dead again counts, also those of other replays.
+	// remembered bounds the ids by which the canary recognises messages that came back. When it is full, every replayed
+	// message in the DLQ counts, including those of other replays.
 	remembered = 10_000
-	// tolerance is how many of the replayed messages may come back after the canary: one in so many.
+	// tolerance is the share of replayed messages that may come back after the canary: one in tolerance.
 	tolerance = 10
-	// lookEvery is how often the DLQ is read while it is watched.
+	// lookEvery is the interval between reads of the DLQ while it is watched.
 	lookEvery = 250 * time.Millisecond
 )
 
-// watch sees the messages that arrive in the DLQ while a replay runs, and decides about its canary.
+// watch reads the messages that arrive in the DLQ while a replay runs, and judges its canary.
 type watch struct {
 	r     *runner
-	scan  Scan            // of what comes; nil where looking hides, and the whole DLQ is looked at
-	stage int             // of the canary; past its end the rest is replayed
+	scan  Scan            // of new messages; nil if looking hides them, so that the whole DLQ must be read
+	stage int             // index into the canary; after the last one the rest is replayed
 	done  int             // sent in this stage
-	sent  map[string]int  // how often a message was replayed that was sent, by id
-	came  map[string]bool // ids of what came back
+	sent  map[string]int  // replay count of each sent message, by id
+	came  map[string]bool // ids of messages that came back
 	all   int64           // sent by this runner
-	back  int64           // came back to it
+	back  int64           // how many of those came back
 
 	looked time.Time
-	took   time.Duration // the latest look
+	took   time.Duration // duration of the latest look
 }
 
 func newWatch(ctx context.Context, r *runner) (*watch, error) {
@@ -51,7 +51,7 @@ func (w *watch) close() error {
 	return w.scan.Close()
 }
 
-// left is how many messages the present stage may still send.
+// left returns how many messages the present stage may still send.
 func (w *watch) left() int {
 	if w.stage >= len(w.r.task.Canary) {
 		return w.r.task.Window
@@ -66,11 +66,11 @@ func (w *watch) note(m *Message) {
 	}
 }
 
-// after is called when n messages were sent. At the end of a stage it waits; it
-// stops the task when too many came back.
+// after must be called after n messages were sent. At the end of a stage it waits. It returns an error if too many
+// messages came back.
 func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
-		// A DLQ that is slow to read is read less often.
+		// Read a slow DLQ less often.
 		if !atEnd && time.Since(w.looked) < max(lookEvery, 10*w.took) {
 			return nil
 		}
@@ -128,8 +128,8 @@ func (w *watch) cameBack() {
 	w.r.task.Counts.CameBack++
 }
 
-// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. A message that is no
-// longer there was sent; one that is there with one more replay has come back.
+// lookAtAll reads the whole DLQ, because looking hides messages and only one session may look at a time. A message that
+// has gone was sent. A message that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.Arriver); ok {
@@ -142,7 +142,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 		return err
 	}
 	c, _ := w.r.claim.(*driverClaim)
-	s, err := c.q.Begin(ctx) // another scan, because the claim's own does not see new messages
+	s, err := c.q.Begin(ctx) // a new scan, because the claim's scan does not see new messages
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A service that sends on what it was given carries along the headers of the retry topics of another. The
-// program that fills the DLQ writes its own behind or before them, and those are believed.
+// A service that forwards a message also copies the headers of retry topics. The program that fills the DLQ writes its
+// own headers before or after them, and those count.
 func TestHeadersOfAnothersRetryTopicsThatCameAlong(t *testing.T) {
 	t.Parallel()
 	number := func(name string, n uint64, bytes int) deadletter.Header {

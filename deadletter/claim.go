@@ -15,17 +15,18 @@ const (
 	// MaxMarks is the largest number of messages that are marked as quarantined or refused on
 	// RabbitMQ and SQS, where the state of a DLQ is one message.
 	MaxMarks = 2000
-	// keptTasks is how many tasks the history has.
+	// keptTasks is the number of tasks in the history.
 	keptTasks = 100
-	// missedFor is how long a marked message is missed before its mark is forgotten. As long as
-	// SQS keeps any: nobody has it in hand by then.
+	// missedFor is how long a marked message must be missing before its mark is forgotten. SQS keeps no message longer,
+	// so by then no consumer has it in hand.
 	missedFor = 14 * 24 * time.Hour
-	// maxMissed bounds how many are missed at once; the others wait until those are forgotten.
+	// maxMissed bounds how many messages are recorded as missing at once. The others are recorded after those are
+	// forgotten.
 	maxMissed = 200
 )
 
-// mark is what is remembered of a message that stays. Time tells it from another message that
-// came to the same position later, because the DLQ was made anew.
+// mark is the record of a message that stays. Time distinguishes it from a later message at the same position, as in a
+// DLQ that was deleted and created again.
 type mark struct {
 	Outcome Outcome   `json:"outcome"`
 	Time    int64     `json:"time"` // of the message, in Unix milliseconds
@@ -43,12 +44,12 @@ func marksIn(state driver.State) map[Position]mark {
 	return marks
 }
 
-// driverClaim is the right to change a DLQ: a session with the lock.
+// driverClaim is the right to change a DLQ: a session that holds the lock.
 type driverClaim struct {
 	q       *driverQueue
 	s       driver.Session
 	holder  Holder
-	looking bool // it has the right to look
+	looking bool // holds the look lock
 	scan    *driverScan
 }
 
@@ -94,7 +95,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	if c.scan != nil {
 		marks = c.scan.marks
 	}
-	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first: it names what is under way
+	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first, because it names the messages under way
 	var out []*Message
 	fresh := 0
 	for _, s := range done {
@@ -127,8 +128,8 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	return nil
 }
 
-// record writes entries and removes messages. Where there is no room the oldest tasks that have
-// ended are forgotten. Marks are not: a replay would take what they keep from it.
+// record writes entries and removes messages. If the state is full, it forgets the oldest ended tasks. It keeps the
+// marks, because a replay would otherwise send messages that they exclude.
 func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
 	for keep := keptTasks / 2; errors.Is(err, ErrFull); keep /= 2 {
@@ -146,7 +147,7 @@ func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driv
 	return err
 }
 
-// oldTasks are the entries that forget the tasks which have ended, but for the latest.
+// oldTasks returns the entries that delete ended tasks, except for the latest keep.
 func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
 	state, err := c.q.Load(ctx)
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.
 	}
 	all := tasksIn(state)
 	for i := range max(0, len(all)-keep) {
-		// Of an edit or import that is recorded as running, its process has died.
+		// The process of an edit or import that is recorded as running has died.
 		if t := &all[i]; t.ID != c.holder.Task && (!t.Open() || t.Kind.fixed() != "") {
 			entries = append(entries, driver.Entry{Key: taskPrefix + t.ID}, driver.Entry{Key: wantPrefix + t.ID})
 		}
@@ -177,7 +178,7 @@ func (c *driverClaim) Save(ctx context.Context, t Task) error {
 
 // Requested implements [Claim].
 func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, err error) {
-	if err := c.s.Remove(ctx, nil); err != nil { // whether the claim is lost
+	if err := c.s.Remove(ctx, nil); err != nil { // returns an error if the claim is lost
 		return "", err
 	}
 	state, err := c.q.Load(ctx)
@@ -188,9 +189,8 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, er
 	return w, err
 }
 
-// Forget implements [Claim]: it drops the marks of messages that have gone by themselves, or
-// that somebody else has taken away: those that no runner has met in a whole look for 14 days.
-// One that was not seen once may only be in other hands.
+// Forget implements [Claim]. It drops the marks of messages that expired or that another program removed: those that no
+// runner has met in a whole look for 14 days. A message that was missed once may only be in hand elsewhere.
 func (c *driverClaim) Forget(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 
 // Config configures a subscription's DLQ. It is a part of an adapter's configuration.
 type Config struct {
-	// Retention is how long the broker keeps a dead letter. An existing DLQ must have it, or the
-	// subscription is refused. Default 0: a new DLQ keeps its messages (SQS: for 14 days, its
-	// maximum), and an existing one stays as it is.
+	// Retention is how long the broker keeps a dead letter. If an existing DLQ has another retention, the subscription
+	// is refused. Default 0: a new DLQ keeps its messages (SQS: for 14 days, its maximum), and an existing one is not
+	// changed.
 	Retention time.Duration
 	// Discard turns the DLQ off: none is created, and a message that would go there is acked and
 	// lost. The sink gets each one as redeliver.Discarded. Do not set it together with a setting of

@@ -6,13 +6,11 @@ import (
 	"slices"
 )
 
-// kept is how many hashes a count of distinct keys keeps.
+// kept is the number of hashes that a count of distinct keys keeps.
 const kept = 256
 
-// distinct counts distinct keys in bounded memory: it keeps the smallest hashes
-// there were. Up to their number it is exact; beyond, how small the largest of
-// them is tells how many there must have been, 6 % off or so. The zero distinct
-// is ready.
+// distinct counts distinct keys in bounded memory. It keeps the smallest hashes. The count is exact up to kept keys;
+// beyond that it is estimated from the largest kept hash, with an error of about 6 %. The zero value is ready to use.
 type distinct struct{ smallest []uint64 } // ascending
 
 func (d *distinct) add(h uint64) {
@@ -38,5 +36,5 @@ func (d *distinct) count() float64 {
 
 var seed = maphash.MakeSeed()
 
-// hash is of this process: counts are not kept.
+// hash returns a hash that is valid in this process only.
 func hash(key []byte) uint64 { return maphash.Bytes(seed, key) }

@@ -20,9 +20,9 @@ type Change struct {
 	// is edited.
 	Position Position
 	ID       string
-	// Body, if it is not nil, is the new body. Key and id stay as they are.
+	// Body, if it is not nil, is the new body. Key and id do not change.
 	Body []byte
-	// Set are headers that get a new value: it replaces all values of that name, and new names come last. Remove
+	// Set are headers with new values. A new value replaces all values of that name, and new names come last. Remove
 	// are names of headers to remove. The headers of redeliver, and the one with the id, are locked.
 	Set    []Header
 	Remove []string
@@ -46,9 +46,8 @@ type HeaderChange struct {
 	After  [][]byte `json:"after"`
 }
 
-// Edit replays one message with a changed body or headers. The original stays in the DLQ until the
-// edited copy is confirmed. The message may be quarantined, because an edit makes another message
-// of it. The returned task has the diff.
+// Edit replays one message with a changed body or headers. The original stays in the DLQ until the edited copy is
+// confirmed. The message may be quarantined, because the edited message is another one. The returned task has the diff.
 func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err
@@ -88,7 +87,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error
 		return err
 	}
 	t.Counts.Matched, t.Diff = 1, diff
-	if err := claim.Save(ctx, *t); err != nil { // the task is recorded before the message is sent
+	if err := claim.Save(ctx, *t); err != nil { // before the message is sent
 		return err
 	}
 	long, over := finishContext(ctx)
@@ -125,7 +124,7 @@ func (c *Change) validate() error {
 	return ps.Err()
 }
 
-// lock refuses the headers that say what a message is.
+// lock reports a problem if the header identifies the message.
 func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	switch {
 	case name == "":
@@ -142,7 +141,7 @@ func Locked(name string) bool {
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
-// on makes the edited copy, if the message may be edited.
+// on returns the edited copy, or an error if the message must not be edited.
 func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
 	switch {
 	case c.ID != "" && c.ID != m.ID:
@@ -171,7 +170,7 @@ func DryEdit(ctx context.Context, q Queue, c Change) (*Diff, error) {
 	return diff, err
 }
 
-// apply makes the edited copy; the original is not touched.
+// apply makes the edited copy. It does not change the original.
 func (c *Change) apply(m *Message) (*Message, *Diff) {
 	edited := *m
 	edited.Headers = nil
@@ -191,7 +190,7 @@ func (c *Change) apply(m *Message) (*Message, *Diff) {
 			continue
 		}
 		if j := slices.IndexFunc(set, func(s Header) bool { return s.Name == h.Name }); j >= 0 {
-			edited.Headers = append(edited.Headers, set[j]) // in the first one's place
+			edited.Headers = append(edited.Headers, set[j]) // at the position of the first one
 			set = slices.Delete(set, j, j+1)
 		}
 	}

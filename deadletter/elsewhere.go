@@ -22,7 +22,7 @@ func ToElsewhere(m *Message, info Info) []Header {
 	users := len(headers)
 	for _, h := range m.Foreign {
 		again := slices.ContainsFunc(headers[users:], func(had Header) bool { return had.Name == h.Name })
-		if m.Writer == WriterSpring && foreign.IsSpringOriginal(h.Name) && !again { // the first says it
+		if m.Writer == WriterSpring && foreign.IsSpringOriginal(h.Name) && !again { // only the first one counts
 			headers = append(headers, h)
 		}
 	}
@@ -31,10 +31,9 @@ func ToElsewhere(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
-// takeReturn reads what ToElsewhere wrote, of a message that somebody else has dead-lettered again. A service
-// may have copied it onward from another message: it is believed only where the last id is the one that belongs
-// to this message, and its pair is no header of the user's then. A pair that is not believed stays a header of
-// the user's.
+// takeReturn reads the headers that ToElsewhere wrote if another program has dead-lettered the message again. A service
+// may have copied them from another message, so they count only if the last id is the one that belongs to this message.
+// The pair is then removed from the user's headers. Otherwise it stays there.
 func takeReturn(m *Message, fallback func() string) {
 	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {
@@ -44,7 +43,7 @@ func takeReturn(m *Message, fallback func() string) {
 	if err != nil || n < 1 || n > limits.MaxAttempts {
 		return
 	}
-	// The name is made only now: most that is read has none to compare with.
+	// Make the name only here: most messages have no header to compare it with.
 	name := fallback()
 	if limits.ShortID(string(m.Headers[id].Value)) != name {
 		return
@@ -61,7 +60,7 @@ func takeReturn(m *Message, fallback func() string) {
 	m.Headers = users
 }
 
-// lastHeader is where the last of the user's headers of a name is; -1 for nowhere.
+// lastHeader returns the index of the last user header with a name, or -1.
 func lastHeader(m *Message, name string) int {
 	for i, h := range slices.Backward(m.Headers) {
 		if h.Name == name {

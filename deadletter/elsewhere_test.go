@@ -13,9 +13,9 @@ func named(name, value string) deadletter.Header {
 	return deadletter.Header{Name: name, Value: []byte(value)}
 }
 
-// In the DLQ of any filler, a message that was replayed elsewhere and is dead again is recognised, and has the
-// user's headers as they were. The DLQs of all but Spring's used to count none, and each replay left two headers
-// more.
+// In the DLQ of any program, a message that was replayed elsewhere and is dead again is recognised, and has the
+// original user headers. Only Spring's DLQs used to count such replays. In the others each replay left two more
+// headers.
 func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 	t.Parallel()
 	for filler, adds := range map[deadletter.Writer][]deadletter.Header{
@@ -27,7 +27,7 @@ func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 	} {
 		for users, headers := range map[string][]deadletter.Header{
 			"no other": {named("tenant", "acme")},
-			// A service copies onward what it was given.
+			// A service forwards the headers that it received.
 			"copied":    {named("tenant", "acme"), named(redeliver.HeaderID, "orders/0/1"), named(redeliver.HeaderReplays, "7")},
 			"an id":     {named("tenant", "acme"), named(redeliver.HeaderID, "made up")},
 			"a count":   {named("tenant", "acme"), named(redeliver.HeaderReplays, "7")},
@@ -42,7 +42,7 @@ func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 				}
 				sent = nil
 				for _, h := range deadletter.ToElsewhere(m, orders) {
-					if !strings.HasPrefix(h.Name, "kafka_dlt-") { // Spring's recoverer adds it again
+					if !strings.HasPrefix(h.Name, "kafka_dlt-") { // Spring's recoverer adds them again
 						sent = append(sent, h)
 					}
 				}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxFinish bounds what is done for a task whose context has ended: what is under
-// way is finished, what came of it recorded, and the claim released.
+// maxFinish bounds the work for a task after its context has ended: the calls under way finish, their outcome is
+// recorded, and the claim is released.
 const maxFinish = 10 * time.Second
 
-// finishContext is a context that ends maxFinish after ctx does. Under it messages are sent: one that is on its way
-// when its runner is told to end is confirmed and recorded, and not sent again by the next runner.
+// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it, so that a message on its
+// way when its runner is stopped is confirmed and recorded, and the next runner does not send it again.
 func finishContext(ctx context.Context) (long context.Context, end context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -28,7 +28,7 @@ func finishContext(ctx context.Context) (long context.Context, end context.Cance
 	}
 }
 
-// ending is why a task ends other than by its end.
+// ending is the reason why a task ends before its last message.
 type ending struct {
 	status Status
 	note   string
@@ -36,7 +36,7 @@ type ending struct {
 
 func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
-// conclude records how a task has ended, also where ctx has, and gives its DLQ up.
+// conclude records how a task has ended, even after ctx has ended, and releases the claim.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
 	var e *ending
 	switch {

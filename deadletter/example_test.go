@@ -25,7 +25,7 @@ func ExampleFingerprint() {
 	// Output: true false
 }
 
-// A filter takes messages for which all that is set holds.
+// A filter matches messages that match all of its fields.
 func ExampleFilter_Match() {
 	m := deadletter.Message{ID: "orders/0/17", State: redeliver.State{Reason: redeliver.ReasonExhausted, Error: "bank is down"}}
 	f := deadletter.Filter{Reasons: []redeliver.Reason{redeliver.ReasonExhausted}, ErrorText: "bank"}
@@ -39,14 +39,14 @@ func ExampleFilter_Match() {
 
 // The usual way after an incident: look at the causes, then replay one of them, a single message first.
 func Example() {
-	b, end := newBroker() // in the place of your client
+	b, end := newBroker() // instead of your client
 	defer end()
 	ctx, bank := context.Background(), errors.New("bank is down")
 	orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
 		Handle("orders", func(*message.Message) error { return bank })
 	b.Publish("orders", message.NewMessage("4711", nil), message.NewMessage("4712", nil))
 	b.Wait()
-	bank = nil // it is back
+	bank = nil // it works again
 
 	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
 	defer queue.Close()
@@ -71,9 +71,9 @@ func Example() {
 	// done 2
 }
 
-// A purge removes what a filter takes, and refuses if that is more than expected.
+// A purge removes the messages that match a filter. It refuses if there are more than expected.
 func ExamplePurge() {
-	b, end := newBroker() // in the place of your client
+	b, end := newBroker() // instead of your client
 	defer end()
 	orders := b.Open(redelivertest.Config{Group: "billing"}).Handle("orders", func(*message.Message) error {
 		return redeliver.Permanent(errors.New("a test order"))

@@ -13,11 +13,11 @@ import (
 // Filter selects dead letters. All fields that are set must match; the zero Filter matches all. A
 // task records its filter, so it is plain data.
 type Filter struct {
-	// Fingerprints are those of [Fingerprint]: any of them.
+	// Fingerprints are results of [Fingerprint], of which a message must have one.
 	Fingerprints []string `json:"fingerprints,omitempty"`
-	// IDs are ids of messages: any of them.
+	// IDs are ids of messages, of which a message must have one.
 	IDs []string `json:"ids,omitempty"`
-	// Positions are places in the DLQ: any of them.
+	// Positions are places in the DLQ, of which a message must have one.
 	Positions []Position `json:"positions,omitempty"`
 	// Key is the message's key, exactly. Nil for any; a key that is not nil and
 	// empty means an empty key.
@@ -28,7 +28,7 @@ type Filter struct {
 	// a message does not record when it failed, the time of its writing counts.
 	After  time.Time `json:"after,omitzero"`
 	Before time.Time `json:"before,omitzero"`
-	// Reasons are reasons of redeliver: any of them.
+	// Reasons are reasons of redeliver, of which a message must have one.
 	Reasons []redeliver.Reason `json:"reasons,omitempty"`
 	// ErrorText must be in the error's text, in upper or lower case.
 	ErrorText string `json:"error_text,omitempty"`
@@ -76,7 +76,7 @@ func (f *Filter) All() bool {
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
 }
 
-// maxChosen bounds the names in one list of a filter, which is recorded with its task.
+// maxChosen bounds each list of a filter, which is recorded with its task.
 const maxChosen = 1000
 
 func (f *Filter) check() error {

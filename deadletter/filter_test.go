@@ -54,7 +54,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// stored is a queue of which only a scan is needed.
+// stored is a queue that only supports scans.
 type stored struct {
 	deadletter.Queue
 	n    int
@@ -80,7 +80,7 @@ func (s *storedScan) Next(_ context.Context, want func(*deadletter.Message) bool
 }
 func (s *storedScan) Close() error { return nil }
 
-// A DLQ of which every message has a cause of its own does not fill the memory.
+// A DLQ in which every message has its own cause does not fill the memory.
 func TestGroupsAreBounded(t *testing.T) {
 	t.Parallel()
 	const n = 5000

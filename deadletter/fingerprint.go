@@ -6,8 +6,8 @@ import "github.com/redeliver/redeliver/internal/errortext"
 // fingerprint if they have the same type of error, the same text without numbers, ids and
 // quotations, and the same handler, reason and origin.
 func Fingerprint(m *Message) string {
-	// FNV-1a of the parts, a zero behind each, by hand: package hash wants a copy of every
-	// string, and a DLQ has a million.
+	// FNV-1a of the parts, each followed by a zero byte. Package hash would copy every string, and a DLQ may have a
+	// million messages.
 	h := uint64(14695981039346656037)
 	for _, part := range [...]string{m.State.ErrorType, errortext.Normalise(m.State.Error), m.Handler, string(m.State.Reason), m.State.Origin} {
 		for i := range len(part) {

@@ -34,7 +34,7 @@ func TestOneCauseHasOneFingerprint(t *testing.T) {
 	}
 }
 
-// Fingerprints are in what was recorded, in addresses and in scripts: they stay what they are.
+// Fingerprints are in records, addresses and scripts, so they must not change.
 func TestAFingerprintIsFNVOfItsParts(t *testing.T) {
 	for i := range 100 {
 		m := &deadletter.Message{Handler: fmt.Sprint("handler", i)}

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// marked is a heap that remembers its marks where RabbitMQ and SQS do.
+// marked is a heap whose state keeps its marks as on RabbitMQ and SQS.
 type marked struct {
 	*heap
 	marks map[deadletter.Position]deadletter.Outcome
@@ -48,7 +48,7 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 	return c.Claim.Settle(ctx, t, done)
 }
 
-// Of 5,000 it said that all were done, and a replay took 3,000.
+// A quarantine of 5,000 messages used to report that all were done, and a replay took 3,000 of them.
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	q := &marked{newHeap(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
@@ -61,7 +61,7 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	}
 }
 
-// A replay that finds no room for its marks is not held up by that.
+// A replay continues without room for its marks.
 func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 	q := &marked{newHeap(6), make(map[deadletter.Position]deadletter.Outcome)}
 	for _, m := range newHeap(deadletter.MaxMarks).lie {
@@ -80,7 +80,7 @@ func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 	}
 }
 
-// forgetful is a heap that learns which marked messages were met.
+// forgetful is a heap that records which marked messages were met.
 type forgetful struct {
 	*heap
 	told []map[deadletter.Position]bool
@@ -101,8 +101,8 @@ func (c *forgetfulClaim) Forget(_ context.Context, met map[deadletter.Position]b
 	return errors.New("no answer")
 }
 
-// Only a runner that has seen the whole DLQ tells which marked messages it has met; that
-// it is not heard fails nothing.
+// Only a runner that has seen the whole DLQ reports which marked messages it has met. An error of that report fails
+// nothing.
 func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
 	q := &forgetful{heap: newHeap(30)}
 	task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})

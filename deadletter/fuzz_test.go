@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// FuzzRead takes the headers of a message in a DLQ as lines "name=value". No header is lost, whatever the
-// headers say, and everything that was read can be written.
+// FuzzRead parses the headers of a message in a DLQ from lines "name=value". No header is lost, whatever the headers
+// contain, and everything that was read can be written.
 func FuzzRead(f *testing.F) {
 	f.Add("kafka_dlt-original-topic=orders\nkafka_dlt-original-partition=\x00\x00\x00\x01\nkafka_dlt-original-offset=\x00\x00\x00\x00\x00\x00\x00\x07\nkafka_dlt-exception-fqcn=a.B\ncustomer=17")
 	f.Add("kafka_dlt-original-partition=\xff\xff\xff\xff\nkafka_dlt-original-offset=1\nkafka_dlt-original-timestamp=\x7f\xff\xff\xff\xff\xff\xff\xff")
@@ -56,8 +56,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzImport takes the lines of an export. A line that is accepted as a dead letter can be exported again and is
-// the same then.
+// FuzzImport takes the lines of an export. A line that is accepted can be exported again unchanged.
 func FuzzImport(f *testing.F) {
 	f.Add([]byte(`{"dlq":"orders.billing.dlq","origin":"orders","group":"billing","id":"o-1","position":"0/7","time":"2026-01-31T12:00:00Z","key":null,"body":"eA==","headers":[{"name":"a","value":""},{"name":"a","value":null}],"state":[{"name":"redeliver-attempt","value":"4"}]}`))
 	f.Add([]byte(`{"origin":"orders","group":"billing","id":"1","state":[{"name":"redeliver-group","value":"other"}]}` + "\n{"))

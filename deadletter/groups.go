@@ -20,9 +20,9 @@ type Group struct {
 	Fingerprint string
 	// Count is the number of messages, Quarantined the number of those that are quarantined.
 	Count, Quarantined int64
-	// FirstSeen is the earliest first failure, LastSeen the latest last one.
+	// FirstSeen is the time of the earliest first failure, LastSeen that of the latest failure.
 	FirstSeen, LastSeen time.Time
-	// Attempts is the number of attempts in all.
+	// Attempts is the total number of attempts.
 	Attempts int64
 	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1, by estimate (a few per
 	// cent off beyond 256 keys): 1 means all keys, near 0 one key. It is 0 if no message has a key.
@@ -41,7 +41,7 @@ type Group struct {
 type Summary struct {
 	// Groups are the causes, the most frequent first.
 	Groups []Group
-	// Scanned is how many messages were read, Matched how many of them the filter took.
+	// Scanned is the number of messages that were read, Matched the number of those that match the filter.
 	Scanned, Matched int64
 	// Mismatched is the number of messages that name another group or origin.
 	Mismatched int64
@@ -75,7 +75,7 @@ type grouping struct {
 	groups map[string]*Group
 	keys   distinct
 
-	cause cause // of the message before
+	cause cause // of the previous message
 	name  string
 }
 
@@ -85,7 +85,7 @@ type cause struct {
 	reason                            redeliver.Reason
 }
 
-// fingerprint returns the fingerprint of a message. Most have the cause of the one before.
+// fingerprint returns the fingerprint of a message. Most messages have the cause of the previous one.
 func (g *grouping) fingerprint(m *Message) string {
 	c := cause{m.State.ErrorType, m.State.Error, m.Handler, m.State.Origin, m.State.Reason}
 	if g.name == "" || c != g.cause {

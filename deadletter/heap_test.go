@@ -11,19 +11,19 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// heap is a DLQ of which a test holds every string. It belongs to one goroutine.
+// heap is a DLQ that a test controls completely. It belongs to one goroutine.
 type heap struct {
 	lie   []*deadletter.Message
 	tasks []deadletter.Task
 	info  deadletter.Info
 	wants map[string]deadletter.Request
-	back  []string // ids of what was sent
-	sizes []int    // of the windows that were sent
+	back  []string // ids of the sent messages
+	sizes []int    // sizes of the sent windows
 
 	claimed *deadletter.Holder
-	closed  int   // scans
-	blind   error // of a process that wants to scan with a claim
-	// Each is called before the heap does it, where it is not nil.
+	closed  int   // number of closed scans
+	blind   error // the error of a scan with a claim
+	// The heap calls each of these that is not nil before it acts.
 	scans func(runs bool)
 	next  func(ctx context.Context)
 	sends func(ctx context.Context)
@@ -31,7 +31,7 @@ type heap struct {
 	saves func(deadletter.Task)
 }
 
-// newHeap has n dead letters that died an hour ago.
+// newHeap returns a heap with n dead letters that failed an hour ago.
 func newHeap(n int) *heap {
 	h := &heap{info: orders, wants: make(map[string]deadletter.Request)}
 	for i := range n {
@@ -44,7 +44,7 @@ func (h *heap) dies(id string, at time.Time) {
 	h.lie = append(h.lie, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
 }
 
-// ids are those of what is there.
+// ids returns the ids of the messages in the heap.
 func (h *heap) ids() (ids []string) {
 	for _, m := range h.lie {
 		ids = append(ids, m.ID)
@@ -117,7 +117,7 @@ func (s *heapScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 	return wanted(m, want), nil
 }
 
-// wanted is what a scan returns of a message.
+// wanted returns the result of a scan for a message.
 func wanted(m *deadletter.Message, want func(*deadletter.Message) bool) *deadletter.Message {
 	if want != nil && !want(m) {
 		return nil
@@ -135,7 +135,7 @@ type heapClaim struct{ h *heap }
 func (c *heapClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
 	call(c.h.scans, true)
 	if c.h.blind != nil {
-		return (*heapScan)(nil), c.h.blind // as an adapter may that forgets what an interface is
+		return (*heapScan)(nil), c.h.blind // a typed nil, as a careless adapter may return
 	}
 	return &heapScan{h: c.h, all: slices.Clone(c.h.lie)}, nil
 }

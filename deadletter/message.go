@@ -29,9 +29,9 @@ type Settlement struct {
 	Outcome Outcome
 }
 
-// sizeOf is about what a message takes of memory.
+// sizeOf estimates the memory that a message takes, in bytes.
 func sizeOf(m *Message) int {
-	const each = 64 // of a header, besides its bytes
+	const each = 64 // overhead of a header
 	n := len(m.Key) + len(m.Body)
 	for _, headers := range [...][]Header{m.Headers, m.Properties, m.Foreign} {
 		for _, h := range headers {

@@ -20,11 +20,11 @@ const (
 	markPrefix = driver.MarkPrefix
 )
 
-// New makes a queue from an adapter's driver. Adapters call it.
+// New returns a queue over an adapter's driver. Adapters call it.
 func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
-// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count
-// the driver's calls, or make them fail. A Queue around one of New has a method Unwrap() Queue.
+// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count the driver's calls, or
+// make them fail. A Queue around one from New must have a method Unwrap() Queue, or WithDriver returns it unchanged.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	switch q := q.(type) {
 	case *driverQueue:
@@ -48,7 +48,7 @@ func (q *driverQueue) Tasks(ctx context.Context) ([]Task, error) {
 	return tasksIn(state), nil
 }
 
-// tasksIn are the tasks of a state, the oldest first. Unreadable values are no tasks.
+// tasksIn returns the tasks of a state, the oldest first. It skips unreadable values.
 func tasksIn(state driver.State) (all []Task) {
 	for key, value := range state {
 		var t Task
@@ -60,7 +60,7 @@ func tasksIn(state driver.State) (all []Task) {
 	return all
 }
 
-// Want implements [Queue].
+// Request implements [Queue].
 func (q *driverQueue) Request(ctx context.Context, task string, w Request) error {
 	e := driver.Entry{Key: wantPrefix + task}
 	if w != NoRequest {
@@ -69,7 +69,7 @@ func (q *driverQueue) Request(ctx context.Context, task string, w Request) error
 	return q.Append(ctx, e)
 }
 
-// entryOf is an entry with a value as JSON. Values are plain data.
+// entryOf returns an entry whose value is the JSON of value, which is plain data.
 func entryOf(key string, value any) driver.Entry {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -100,10 +100,10 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	return scan, nil
 }
 
-// lookAgain is how often somebody who waits for another's look tries again.
+// lookAgain is the interval at which a session that waits for another's look tries again.
 const lookAgain = 200 * time.Millisecond
 
-// look opens a reader of a session. Where looking hides, one session looks at a time.
+// look opens a reader of a session. If looking hides messages, only one session looks at a time.
 func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*driverScan, error) {
 	if q.hides() && !has {
 		if err := q.lockLook(ctx, s, h); err != nil {
@@ -121,10 +121,10 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook waits while somebody else looks. A caller that runs no task is refused while a runner lives: a runner
+// lockLook waits while another session looks. It refuses a caller that runs no task while a runner is alive. A runner
 // that died holds its lease, too, but does not renew it.
 func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
-	var first time.Time // until when a runner had the DLQ when it was met
+	var first time.Time // end of the runner's lease when it was first seen
 	for met := false; ; {
 		err := s.Lock(ctx, driver.LookLock, h)
 		if !errors.Is(err, ErrHeld) {
@@ -134,7 +134,7 @@ func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) 
 		switch {
 		case err != nil:
 			return err
-		case !ok || runner.Task == h.Task: // the session's own
+		case !ok || runner.Task == h.Task: // its own claim
 		case !met:
 			met, first = true, runner.Until
 		}
@@ -152,7 +152,7 @@ type driverScan struct {
 	r      driver.Reader
 	marks  map[Position]mark
 	opened time.Time
-	alone  driver.Session // of a scan without a claim
+	alone  driver.Session // set for a scan without a claim
 	over   bool
 }
 

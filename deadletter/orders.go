@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// askEvery is how often a runner checks whether somebody asked it to pause.
+// askEvery is the interval at which a runner checks for a request to pause.
 const askEvery = 500 * time.Millisecond
 
-// orders are the requests to the runner of a task: from its caller, whose context ends, and from anybody else,
-// through the DLQ.
+// orders are the requests to stop a task: from its caller, whose context ends, and from other users, through the DLQ.
 type orders struct {
-	told  context.Context // the caller's; its end does not break off what is under way
+	told  context.Context // the caller's; its end does not interrupt the calls under way
 	claim Claim
 	asked time.Time
 }

@@ -7,15 +7,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// pace keeps a rate. It never makes up for time that was lost: what a broker was
-// slow with does not come as a burst behind it.
+// pace keeps a rate. It does not make up for lost time, so that a slow broker is not followed by a burst.
 type pace struct {
-	rate float64   // messages a second; 0 for any
-	free time.Time // when the next may go
+	rate float64   // messages a second; 0 means no bound
+	free time.Time // when the next message may go
 }
 
-// most is how many of n may go at once: a quarter of a second's worth, so that
-// the rate is even.
+// most returns how many of n messages may go at once: at most those of a quarter of a second, so that the rate is even.
 func (p *pace) most(n int) int {
 	if p.rate <= 0 {
 		return n

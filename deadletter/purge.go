@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// PurgeOptions are those of a purge. They require Who and Why, and either a Filter or Everything.
+// PurgeOptions configures [Purge]. It requires Who and Why, and either a Filter or Everything.
 type PurgeOptions struct {
 	Who, Why string
 	// Filter selects the messages to remove.

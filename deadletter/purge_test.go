@@ -9,13 +9,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// expecting is a purge of everything, of which n were shown.
+// expecting returns the options to purge everything after n messages were shown.
 func expecting(n int64) deadletter.PurgeOptions {
 	return deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
-// Nobody saw the messages that came after the count, and they were once removed with the others: a runner reads
-// to a later end than the count did.
+// A runner reads further than the count did. It used to remove messages that arrived after the count, which nobody had
+// seen.
 func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeap(3)
@@ -26,15 +26,15 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 				h.dies("late-2", time.Now())
 			}
 		}
-		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of those that were shown are gone meanwhile
+		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of the shown messages have gone meanwhile
 		if err != nil || task.Counts.Purged != 3 || task.Status != deadletter.StatusDone || len(h.lie) != 2 || h.lie[0].ID != "late-1" {
 			t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
 		}
 	})
 }
 
-// Where the clocks tell nothing, there are never more removed than were shown; the next runner keeps to that,
-// too.
+// If the clocks prove nothing, a purge still never removes more messages than were shown, even when another runner
+// resumes it.
 func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	h := newHeap(0)
 	for _, id := range []string{"a", "b", "c"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// QuarantineOptions are those of a quarantine. Who, Why and a Filter are required.
+// QuarantineOptions configures [Quarantine]. Who, Why and a Filter are required.
 type QuarantineOptions struct {
 	Who, Why string
 	// Filter selects the messages. It must not match all.

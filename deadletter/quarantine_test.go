@@ -43,7 +43,7 @@ func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
 	})
 }
 
-// One that was interrupted is gone on with, as a replay is.
+// An interrupted quarantine can be resumed, as a replay can.
 func TestAQuarantineIsResumed(t *testing.T) {
 	h := newHeap(4)
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}

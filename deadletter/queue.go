@@ -40,9 +40,9 @@ type Queue interface {
 	Claim(ctx context.Context, holder Holder) (Claim, error)
 	// Tasks returns the recorded tasks, the oldest first.
 	Tasks(ctx context.Context) ([]Task, error)
-	// Request asks the runner of a task, in whatever process, to do something.
+	// Request sends a request to the runner of a task, in any process.
 	Request(ctx context.Context, task string, w Request) error
-	// Holder returns who has the DLQ; ok is false if nobody has.
+	// Holder returns the present holder of the DLQ; ok is false if there is none.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
 	// Close ends the connection. Close scans and claims before.
 	Close() error
@@ -58,11 +58,11 @@ type (
 	Position = driver.Position
 	Writer   = driver.Writer
 	Outcome  = driver.Outcome
-	// HeldError says who has the DLQ.
+	// HeldError names the holder of the DLQ.
 	HeldError = driver.HeldError
 )
 
-// Where a scan begins.
+// The beginnings of a scan.
 const (
 	Start = driver.Start
 	End   = driver.End
@@ -115,7 +115,7 @@ type Claim interface {
 // Request is a request to the runner of a task.
 type Request string
 
-// The values of Wanted. The empty one is "go on".
+// The requests. The empty one means to continue.
 const (
 	NoRequest     Request = ""
 	PauseRequest  Request = "pause"
@@ -134,8 +134,8 @@ var (
 	// group of a FIFO queue of SQS. Next continues when they are settled, or their scan is closed.
 	// For a reader that settles nothing this is the end.
 	ErrBehind = driver.ErrBehind
-	// ErrFull is the error of Claim.Settle if the broker has no room for more marks of messages
-	// that stay. A replay goes on without them.
+	// ErrFull is the error of Claim.Settle if the broker has no room for more marks of messages that stay. A replay
+	// continues without them.
 	ErrFull = driver.ErrFull
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = driver.ErrNotReported
@@ -143,9 +143,9 @@ var (
 	ErrNotFound = errors.New("no such dead letter")
 )
 
-// NewState returns the state with which a dead letter goes back to its group. Its policy begins
-// again. Its id, its place in the origin and its first failure stay, and it counts one more replay.
-// Adapters write this state.
+// NewState returns the state with which a dead letter goes back to its group. Its policy begins again. Its id, its
+// place in the origin and its first failure are kept, and its number of replays increases by one. Adapters write this
+// state.
 func NewState(m *Message, info Info) redeliver.State {
 	st := m.State
 	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin

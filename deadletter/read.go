@@ -18,8 +18,8 @@ import (
 // redeliver believes a block only if it is of this queue's group and origin. A message with the
 // block of another group or origin does not belong here: it is shown, and a replay refuses it.
 func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
-	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // of some, milliseconds do not fit into 64 bits
-		m.Time = time.Time{} // JSON has no form for it
+	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
+		m.Time = time.Time{} // JSON cannot represent it
 	}
 	if len(ours) > 0 {
 		m.Writer = WriterRedeliver
@@ -42,7 +42,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 	m.State.ID = m.ID
 }
 
-// isOurs reports whether a header has a name of redeliver's.
+// isOurs reports whether a header belongs to redeliver.
 func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
 
 func readOwn(m *Message, info Info, ours []redeliver.Header) {
@@ -53,8 +53,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 			break
 		}
 	}
-	// Read as whatever group it names, to show what it says; believed is none of
-	// it when that is another.
+	// Parse the block with the group that it names, so that it can be shown. A block of another group is not believed.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
@@ -64,7 +63,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	m.State.Origin = cmp.Or(m.State.Origin, info.Origin)
 }
 
-// original says where a message was first.
+// originalOf returns the first place of the message.
 func originalOf(m *Message) string {
 	if src := m.State.Source; src.Known {
 		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)

@@ -116,7 +116,7 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 	}
 }
 
-// RabbitMQ's own words, the latest death first, as an adapter writes them down.
+// RabbitMQ's own headers, with the latest death first, as an adapter passes them.
 func TestReadRabbitMQ(t *testing.T) {
 	info := deadletter.Info{DLQ: "dead", Origin: "orders", Group: "orders"}
 	deaths := `[{"count":1,"reason":"rejected","queue":"orders","time":"2026-03-04T05:06:09Z","exchange":"","routing-keys":["orders"]},
@@ -155,8 +155,8 @@ func TestReadSQSRedrive(t *testing.T) {
 	}
 }
 
-// A time that no JSON can hold is taken away, too early or too late. Of those far
-// ahead the milliseconds were looked at, which do not fit: such a time was kept.
+// A time that JSON cannot represent is removed, whether too early or too late. Times far ahead used to be kept, because
+// their milliseconds do not fit into 64 bits.
 func TestATimeBeyondTheYearsIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -2,8 +2,8 @@ package deadletter
 
 import "context"
 
-// finish gives up a claim or a session, also when ctx has ended, within maxFinish: a broker that does not answer
-// blocks nobody, and what is held expires.
+// finish ends a claim or a session, even after ctx has ended, within maxFinish. A broker that does not answer blocks
+// nobody, and its locks expire.
 func finish(ctx context.Context, end func(context.Context) error) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()

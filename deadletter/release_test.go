@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// silentQueue is a DLQ whose broker has stopped to answer once it was claimed.
+// silentQueue is a DLQ whose broker stops answering after a claim.
 type silentQueue struct {
 	Queue
 	claim *silentClaim
@@ -27,7 +27,7 @@ func (*silentQueue) Tasks(context.Context) ([]Task, error) {
 	return []Task{{ID: "t-1", Kind: KindReplay, Status: StatusPaused}}, nil
 }
 
-// silentClaim is one whose release nobody answers, and its caller gives up just then.
+// silentClaim is a claim whose release gets no answer, and whose caller's context ends at that moment.
 type silentClaim struct {
 	Claim
 	t        *testing.T
@@ -48,7 +48,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Every claim is given up, and a broker that does not answer blocks nobody forever.
+// Every claim is released, and a broker that does not answer blocks nobody forever.
 func TestAReleaseIsBounded(t *testing.T) {
 	for name, do := range map[string]func(context.Context, Queue) error{
 		"replay": func(ctx context.Context, q Queue) error {

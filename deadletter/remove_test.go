@@ -14,10 +14,11 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// halfRemoving is a DLQ that removes only half of the messages of one Remove, after or before it has recorded the entries.
+// halfRemoving is a DLQ that removes only half of the messages of one Remove, before or after it has recorded the
+// entries.
 type halfRemoving struct {
 	driver.DLQ
-	fails   int // so many calls of Remove with messages are yet to fail
+	fails   int // how many calls of Remove with messages still have to fail
 	records bool
 }
 
@@ -42,7 +43,7 @@ func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entrie
 	return errors.Join(s.Session.Remove(ctx, msgs[:len(msgs)/2], entries...), errors.New("half of it is refused"))
 }
 
-// A task counts what it has done, also where a removal fails half-way, and somebody resumes.
+// A task counts each message once, even if a removal fails half-way and another runner resumes the task.
 func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		for _, kind := range []deadletter.Kind{deadletter.KindReplay, deadletter.KindPurge} {

@@ -24,7 +24,7 @@ const (
 type Replay struct {
 	// The name of the user, for the history.
 	Who string
-	// Why is the reason, for those who read the history.
+	// Why is the reason, for the history.
 	Why string
 	// Filter selects the messages. Default: all that are in the DLQ now.
 	Filter Filter
@@ -41,8 +41,8 @@ type Replay struct {
 	// Window is how many messages may be sent and not yet settled. A crash may leave that many
 	// duplicates. Default 500, at most 10,000.
 	Window int
-	// MaxReplays is how often a message may be replayed. A message that was replayed that often is
-	// quarantined. Default 3. Filter.Quarantined replays such messages all the same.
+	// MaxReplays bounds the number of replays of a message. A message with that many replays is quarantined. Default 3.
+	// Filter.Quarantined replays such messages nevertheless.
 	MaxReplays int
 	// Report is called with the progress. Optional.
 	Report Report
@@ -63,8 +63,7 @@ func (r Replay) validate() error {
 	return errors.Join(ps.Err(), r.Filter.check())
 }
 
-// check is validate but for the signature, which a dry run need not have, and the
-// filter.
+// check reports the problems of everything but the filter and the signature, which a dry run does not need.
 func (r Replay) check(ps *redeliver.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
@@ -85,7 +84,7 @@ func (r Replay) check(ps *redeliver.Problems) {
 	}
 }
 
-// signed refuses work that nobody has signed.
+// signed reports a problem if who or why is missing.
 func signed(ps *redeliver.Problems, who, why string) {
 	if who == "" {
 		ps.Add("Who", `""`, "it is required: the history says who did it")
@@ -148,7 +147,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
 }
 
-// endPause ends a pause that was asked for. A task that was cancelled while nobody ran it, and another had the DLQ,
+// endPause ends a requested pause. A task that was cancelled while it had no runner, but another task had the DLQ,
 // stays cancelled.
 func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	w, err := claim.Requested(ctx, t.ID)
@@ -214,7 +213,7 @@ func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
 	return f, errors.Join(err, scan.Close())
 }
 
-// choose says what a replay makes of a message that its filter takes.
+// choose returns the outcome that a replay chooses for a message that matches its filter.
 func choose(f *Filter, limit int, m *Message) Outcome {
 	switch {
 	case m.Mismatch != "":

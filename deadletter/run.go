@@ -15,35 +15,35 @@ import (
 const (
 	// saveEvery is how often a task that settles nothing records its progress.
 	saveEvery = 2 * time.Second
-	// maxGather bounds how many messages a runner reads before it checks its orders and its progress, where the
-	// filter takes few.
+	// maxGather bounds how many messages a runner reads before it checks for requests and records its progress, if few
+	// messages match the filter.
 	maxGather = 10_000
-	// gatherBytes bounds what a window holds in memory.
+	// gatherBytes bounds the memory of a window, in bytes.
 	gatherBytes = 32 << 20
 )
 
-// runner does one replay, purge or quarantine, in one goroutine.
+// runner runs one replay, purge or quarantine, in one goroutine.
 type runner struct {
 	q       Queue
 	claim   Claim
 	task    Task
 	report  Report
-	resumed bool      // by a second runner: the end of its scan is not the task's
-	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
+	resumed bool      // by another runner, so that its scan may go beyond the task's end
+	counted time.Time // when the expected messages were counted, before the scan; zero if no number is expected
 
-	unmarked int               // messages that stay, for whose marks there was no room
-	met      map[Position]bool // that are marked
-	whole    bool              // it has come to the end
-	underWay underWay          // what a runner before this one has counted
+	unmarked int               // messages that stay without a mark, because the state is full
+	met      map[Position]bool // marked messages
+	whole    bool              // the scan has come to the end
+	underWay underWay          // messages that an earlier runner has counted
 
 	scan   Scan
 	pace   pace
 	orders orders
-	watch  *watch // nil without a canary
+	watch  *watch // nil if there is no canary
 }
 
-// run does the task and records how it ended. When ctx ends it stops between two messages, or in a wait;
-// everything else runs under a context that lasts longer.
+// run runs the task and records how it ended. When ctx ends, run stops between two messages or in a wait. Everything
+// else uses a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.UnderWay)
@@ -63,7 +63,7 @@ func (r *runner) run(ctx context.Context) (Task, error) {
 	return r.task, err
 }
 
-// begin records the task, and only then reads the DLQ.
+// begin records the task before it reads the DLQ.
 func (r *runner) begin(ctx context.Context) (err error) {
 	if err = r.save(ctx); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// rest returns messages that the broker would soon take back anyway.
+// rest returns messages that the broker would soon take back in any case.
 func (r *runner) rest() error {
 	s, ok := r.scan.(*driverScan)
 	if !ok {
@@ -112,7 +112,7 @@ func (r *runner) rest() error {
 	return nil
 }
 
-// work goes through the DLQ, window by window.
+// work processes the DLQ, window by window.
 func (r *runner) work(ctx context.Context) error {
 	for atEnd := false; !atEnd; {
 		if err := r.orders.obey(ctx, &r.task); err != nil {
@@ -138,12 +138,12 @@ func (r *runner) work(ctx context.Context) error {
 		}
 	}
 	if r.whole {
-		_ = r.claim.Forget(ctx, r.met) // all is done; the next runner reports it again
+		_ = r.claim.Forget(ctx, r.met) // the task is done; if this fails, the next runner tries again
 	}
 	return nil
 }
 
-// meet remembers a message that is marked, or will be.
+// meet records that a message is marked or will be.
 func (r *runner) meet(at Position) {
 	if r.met == nil {
 		r.met = make(map[Position]bool)
@@ -151,7 +151,7 @@ func (r *runner) meet(at Position) {
 	r.met[at] = true
 }
 
-// gather reads until a window is full, and returns separately the messages that will only be marked.
+// gather reads until a window is full. It returns the messages that are only marked separately.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.most(r.task.Window)
 	if r.watch != nil {
@@ -178,7 +178,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		if errors.Is(err, ErrBehind) {
 			if len(batch) > 0 {
-				return batch, marks, false, nil // what is behind it is seen then
+				return batch, marks, false, nil // the next scan sees the messages behind it
 			}
 			return nil, marks, r.task.Kind != KindQuarantine, r.behind(err, len(marks))
 		}
@@ -206,22 +206,21 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// behind ends a task that holds only messages that stay, so that those behind them remain unseen. A replay or
-// purge has done what it could, and says so. A quarantined message stays, and so holds up the others: the task
-// is not done.
+// behind ends a task that holds only messages that stay, so that it cannot see the messages behind them. A replay or
+// purge is done, with a note. A quarantine is not done, because its messages stay and so hold up the others.
 func (r *runner) behind(err error, marks int) error {
 	switch {
 	case r.task.Kind != KindQuarantine:
 		r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
 		return nil
 	case marks > 0:
-		return nil // they are marked first
+		return nil // mark them first
 	default:
 		return &ending{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
 	}
 }
 
-// outcome returns the outcome of a message that the filter takes.
+// outcome returns the outcome of a message that matches the filter.
 func (r *runner) outcome(m *Message) Outcome {
 	switch r.task.Kind {
 	case KindReplay:
@@ -233,10 +232,9 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// later reports whether a message must not be touched although the scan has it: it came after the messages were
-// counted or, for a runner that resumes, after the task was made. That is by the clock of its writer and, for a
-// replayed message, of the consumer that failed it again. A message that does not say when it was written is not
-// later.
+// later reports whether a message must not be touched although the scan returned it: it arrived after the messages were
+// counted or, for a resumed task, after the task was created. The time is by the clock of its writer and, for a
+// replayed message, of the consumer that failed it again. A message without a time is not later.
 func (r *runner) later(m *Message) bool {
 	switch made := r.task.Created; {
 	case r.resumed:
@@ -248,8 +246,8 @@ func (r *runner) later(m *Message) bool {
 	}
 }
 
-// settle sends a window and then records the confirmed messages: first those that are out, because those that
-// stay may not find room.
+// settle sends a window and then records the confirmed messages. It records those that are out first, because the marks
+// of those that stay may not fit.
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
@@ -265,7 +263,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 		}
 	}
 	if len(out)+len(stay) > 0 {
-		// Confirmed messages are recorded, also when the caller's context has ended.
+		// Record confirmed messages even if the caller's context has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 		defer cancel()
 		for _, done := range [][]Settlement{out, stay} {
@@ -273,7 +271,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 				return errors.Join(failed, err)
 			}
 		}
-	} else if time.Since(r.task.Updated) > saveEvery { // it scans, and finds nothing
+	} else if time.Since(r.task.Updated) > saveEvery { // the task scans without matches
 		if err := r.save(ctx); err != nil {
 			return errors.Join(failed, err)
 		}
@@ -281,9 +279,9 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	return failed
 }
 
-// record settles messages, with the task that counts them. A replay goes on if they cannot be marked: the next
-// one sees in the messages themselves that they are refused, or were replayed too often. A message that is
-// quarantined by hand is marked, or it is not quarantined.
+// record settles messages and saves the task that counts them. A replay continues if they cannot be marked: the next
+// replay sees in the messages themselves that they are refused or were replayed too often. A quarantine by hand fails
+// instead, because only the mark quarantines a message.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil
@@ -305,7 +303,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
-		if r.isRecorded(ctx, &t) { // it failed after that: the rest of the window is under way
+		if r.isRecorded(ctx, &t) { // the record was written, so the rest of the window is under way
 			r.task = t
 		}
 		return err
@@ -319,7 +317,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	return nil
 }
 
-// isRecorded reports whether the latest record of the task is this one, as far as the broker says.
+// isRecorded reports whether the broker has this record of the task as the latest one.
 func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	all, err := r.q.Tasks(ctx)
 	return err == nil && slices.ContainsFunc(all, func(was Task) bool {
@@ -343,8 +341,8 @@ func (r *runner) tell(done []Settlement, why map[*Message]string) {
 	}
 }
 
-// send replays a window, and returns the messages that are out by that, and those that stay. A message that the
-// broker will never take is marked and does not stop the others; any other error ends the task.
+// send replays a window. It returns the messages that are out and those that stay. A message that the broker will never
+// accept is marked and does not stop the others. Any other error ends the task.
 func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil

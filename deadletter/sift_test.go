@@ -12,11 +12,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A sieve is a heap whose scans have room for one message, in which nothing is left of
-// what nobody wanted.
+// A sieve is a heap whose scans have room for one message, and keep nothing of a message that was not wanted.
 type sieve struct {
 	*heap
-	made int // messages that were wanted
+	made int // number of messages that were wanted
 }
 
 func (s *sieve) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
@@ -65,7 +64,7 @@ func (s *siftScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 	return nil, nil //nolint:nilnil // that is how Next says it
 }
 
-// kinds are dead letters of two causes: every tenth is another one.
+// kinds returns a heap with dead letters of two causes. Every tenth has the second cause.
 func kinds(n int) *heap {
 	h := newHeap(n)
 	for i, m := range h.lie {
@@ -78,8 +77,7 @@ func kinds(n int) *heap {
 	return h
 }
 
-// All that reads a DLQ sees in a sieve what it sees without one, and only what is meant is
-// made a message of.
+// Every function that reads a DLQ returns the same for a sieve as for a heap, and only wanted messages are copied.
 func TestWhatIsSiftedIsTheSame(t *testing.T) {
 	const n = 200
 	rare := deadletter.Filter{ErrorText: "NO SUCH"}
@@ -113,7 +111,7 @@ func TestWhatIsSiftedIsTheSame(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			plain, sifted := kinds(n), &sieve{heap: kinds(n)}
 			at := time.Now().Add(-time.Hour).Truncate(time.Second)
-			for i := range n { // made one after the other
+			for i := range n { // the heaps were made at different times
 				plain.lie[i].Time, sifted.lie[i].Time = at, at
 				plain.lie[i].State.LastFailed, sifted.lie[i].State.LastFailed = at, at
 			}

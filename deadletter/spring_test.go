@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// springs are headers as @RetryableTopic writes them: attempts counts the next one.
+// springs returns headers as @RetryableTopic writes them: attempts is the number of the next one.
 func springs(attempts uint32, due time.Time, more ...deadletter.Header) []deadletter.Header {
 	h := func(name, value string) deadletter.Header { return deadletter.Header{Name: name, Value: []byte(value)} }
 	return append([]deadletter.Header{
@@ -27,14 +27,14 @@ func springs(attempts uint32, due time.Time, more ...deadletter.Header) []deadle
 		h("kafka_exception-fqcn", "org.springframework.kafka.listener.ListenerExecutionFailedException"),
 		h("kafka_exception-cause-fqcn", "java.net.SocketTimeoutException"),
 		h("kafka_exception-message", "Read timed out"),
-		{Name: "retry_topic-attempts", Value: binary.BigEndian.AppendUint32(nil, 2)}, // the one before
+		{Name: "retry_topic-attempts", Value: binary.BigEndian.AppendUint32(nil, 2)}, // of the previous failure
 		{Name: "retry_topic-attempts", Value: binary.BigEndian.AppendUint32(nil, attempts)},
 		{Name: "retry_topic-original-timestamp", Value: big.NewInt(1_600_000_000_000).Bytes()},
 		{Name: "retry_topic-backoff-timestamp", Value: big.NewInt(due.UnixMilli()).Bytes()},
 	}, more...)
 }
 
-var written = time.Unix(1_700_000_000, 0).UTC() // when read's message was
+var written = time.Unix(1_700_000_000, 0).UTC() // the time of the messages of read
 
 func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 	t.Parallel()
@@ -82,8 +82,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 	}
 }
 
-// One message with a false time used to end a listing, which is JSON, or was shown as
-// waiting forever.
+// One message with a wrong time used to end a listing, which is JSON, or to be shown as waiting forever.
 func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
@@ -108,7 +107,7 @@ func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	}
 }
 
-// Nor is the time of the record itself: its writer may have any clock.
+// The time of the record itself is checked, too, because its writer may have any clock.
 func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	t.Parallel()
 	last := time.UnixMilli(253_402_300_799_999).UTC()
@@ -130,11 +129,11 @@ func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	}
 }
 
-// A message that goes back to Spring says where it first failed, once, and nothing of how.
+// A message that goes back to Spring has its first failure's place, once, and no other headers of the failure.
 func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	t.Parallel()
 	headers := springs(4, written,
-		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // written behind the first
+		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // appended after the first
 		deadletter.Header{Name: redeliver.HeaderID, Value: []byte("made up")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("1")})
 	var got []string
 	for _, h := range deadletter.ToElsewhere(read(headers), orders) {
@@ -149,7 +148,7 @@ func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	}
 }
 
-// Headers that redeliver writes for Spring are read as those of Spring.
+// Headers that redeliver writes for Spring are read as Spring's headers.
 func TestSpringsHeadersAreReadAsSprings(t *testing.T) {
 	t.Parallel()
 	m := read(foreign.AppendSpring(nil, &redeliver.State{

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// stopsInSend is a heap whose runner is told to end while messages are on their way,
-// which takes 3 s.
+// stopsInSend stops the heap's runner while it sends messages, which takes 3 s.
 func stopsInSend(h *heap, stop context.CancelFunc) {
 	h.sends = func(context.Context) {
 		stop()
@@ -22,7 +21,7 @@ func stopsInSend(h *heap, stop context.CancelFunc) {
 	h.adds = h.sends
 }
 
-// Messages that are on their way when the runner is told to end used to be sent again by the next runner.
+// Messages that were being sent when the runner was stopped used to be sent again by the next runner.
 func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -41,7 +40,7 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 	})
 }
 
-// A broker that does not answer keeps nobody for longer than maxFinish.
+// A broker that does not answer blocks a runner for at most maxFinish.
 func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -58,8 +57,8 @@ func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-// A read is not broken off when the runner is told to end: on SQS a message that nobody takes in hand would be
-// hidden for a while.
+// A read is not interrupted when the runner is stopped: on SQS a message that nobody has in hand would be hidden for a
+// while.
 func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	h, n := newHeap(30), 0
@@ -133,7 +132,7 @@ func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 	}
 }
 
-// exported is the export of a heap's first message, n times.
+// exported returns the export of a heap's first message, n times.
 func exported(t *testing.T, h *heap, n int) []byte {
 	t.Helper()
 	var file bytes.Buffer

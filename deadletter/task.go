@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// The user's name and reason.
+	// The name and the reason of the user.
 	Who string `json:"who"`
 	Why string `json:"why"`
 
@@ -31,14 +31,14 @@ type Task struct {
 	Back   string `json:"back,omitempty"`
 	ReadBy string `json:"read_by,omitempty"`
 
-	// The request, as it was made.
+	// The original request.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
 	Watch      time.Duration `json:"watch,omitempty"`
 	Window     int           `json:"window,omitempty"`
 	MaxReplays int           `json:"max_replays,omitempty"`
-	Expect     int64         `json:"expect,omitempty"` // of a purge: the most that it may remove
+	Expect     int64         `json:"expect,omitempty"` // of a purge: the maximum that it may remove
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
@@ -48,18 +48,18 @@ type Task struct {
 
 // Counts is the progress of a task. It is recorded together with the outcomes that it counts.
 type Counts struct {
-	Scanned     int64 `json:"scanned"` // looked at, by the latest runner
-	Matched     int64 `json:"matched"` // of those, taken by the filter
+	Scanned     int64 `json:"scanned"` // read by the latest runner
+	Matched     int64 `json:"matched"` // those that match the filter
 	Replayed    int64 `json:"replayed,omitempty"`
 	Edited      int64 `json:"edited,omitempty"`
 	Purged      int64 `json:"purged,omitempty"`
 	Imported    int64 `json:"imported,omitempty"`
 	Quarantined int64 `json:"quarantined,omitempty"`
 	Refused     int64 `json:"refused,omitempty"`
-	CameBack    int64 `json:"came_back,omitempty"` // replayed, and dead again
+	CameBack    int64 `json:"came_back,omitempty"` // replayed, and in the DLQ again
 }
 
-// count notes an outcome.
+// count adds an outcome.
 func (c *Counts) count(o Outcome) {
 	switch o {
 	case Replayed:
@@ -105,7 +105,7 @@ const (
 	KindImport     Kind = "import"
 )
 
-// fixed is why a task of this kind cannot be resumed; empty where it can.
+// fixed returns the reason why a task of this kind cannot be resumed, or "" if it can.
 func (k Kind) fixed() string {
 	switch k {
 	case KindEdit:
@@ -131,9 +131,9 @@ const (
 	StatusInterrupted Status = "interrupted" // recorded as running, but its process died
 )
 
-// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that nobody
-// runs, and that is neither done nor cancelled. Edits and imports can be neither resumed nor
-// paused, because an edit has one message, and the input of an import is not kept.
+// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that has no runner, and is
+// neither done nor cancelled. Edits and imports can be neither resumed nor paused, because an edit has one message, and
+// the input of an import is not kept.
 func (t *Task) Resumable() bool {
 	switch t.Status {
 	case StatusPaused, StatusStopped, StatusFailed, StatusInterrupted:
@@ -146,8 +146,8 @@ func (t *Task) Resumable() bool {
 // Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
 func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
-// History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but
-// that nobody runs, has the status interrupted.
+// History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but has no runner, has the
+// status interrupted.
 func History(ctx context.Context, q Queue) ([]Task, error) {
 	tasks, err := q.Tasks(ctx)
 	if err != nil {
@@ -184,15 +184,15 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // not paused, so Pause refuses imports and edits.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
 
-// Cancel asks for the final end of a task. A task that nobody runs is cancelled at once. Messages
-// that it has replayed stay replayed.
+// Cancel asks for the final end of a task. A task without a runner is cancelled at once. Messages that it has replayed
+// stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, CancelRequest); err != nil {
 		return err
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
 	if errors.Is(err, ErrHeld) {
-		return nil // by its runner, who is asked; or by another's, and then a resume finds the wish
+		return nil // its runner gets the request; if another task's runner has the DLQ, a resume finds it
 	}
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func want(ctx context.Context, q Queue, id string, w Request) error {
 	return q.Request(ctx, id, w)
 }
 
-// newTask makes a task with an id that sorts by time.
+// newTask returns a task with an id that sorts by time.
 func newTask(q Queue, kind Kind, who, why string) Task {
 	at, info := now(), q.Info()
 	return Task{
@@ -231,8 +231,8 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	}
 }
 
-// sameWay refuses a task that was made on a DLQ that was opened otherwise: it would take
-// what it did not take then, or bring the rest elsewhere.
+// sameWay returns an error if the DLQ is now opened differently than for the task. The task would then read other
+// messages or send the rest elsewhere.
 func (t *Task) sameWay(info Info) error {
 	var was, is, how string
 	switch {
@@ -249,5 +249,5 @@ func (t *Task) sameWay(info Info) error {
 		t.ID, how, was, info.DLQ, is, t.Back, t.ReadBy)
 }
 
-// now is the time as it is recorded.
+// now returns the current time in the precision of a record.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

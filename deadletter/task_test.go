@@ -12,8 +12,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// An edit or an import that failed used to stay open forever: nobody could go on with
-// it, and checks found it day by day.
+// An edit or an import that failed used to stay open forever. Nobody could resume it, and checks reported it every day.
 func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
 	all := []deadletter.Status{
 		deadletter.StatusRunning, deadletter.StatusPaused, deadletter.StatusStopped, deadletter.StatusFailed, deadletter.StatusInterrupted,
@@ -41,8 +40,7 @@ func TestAFailedEditHasEnded(t *testing.T) {
 	}
 }
 
-// slowImport imports 1,200 messages, 500 in a second, and does something when the
-// first 500 are recorded.
+// slowImport imports 1,200 messages, 500 a second, and calls do when the first 500 are recorded.
 func slowImport(t *testing.T, do func(h *heap, id string)) (h *heap, task deadletter.Task, err error) {
 	t.Helper()
 	h = newHeap(1)
@@ -58,7 +56,7 @@ func slowImport(t *testing.T, do func(h *heap, id string)) (h *heap, task deadle
 	return h, task, err
 }
 
-// An import used to obey nobody and to say nothing of how far it was.
+// An import used to ignore requests and to report no progress.
 func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := false
@@ -77,14 +75,14 @@ func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 	})
 }
 
-// A task that is paused can be continued.
+// Only a task that can be resumed can be paused.
 func TestAnImportIsNotPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, task, err := slowImport(t, func(h *heap, id string) {
 			if err := deadletter.Pause(t.Context(), h, id); err == nil || !strings.Contains(err.Error(), "could not be resumed") {
 				t.Errorf("it was paused: %v", err)
 			}
-			h.wants[id] = deadletter.PauseRequest // by an older version
+			h.wants[id] = deadletter.PauseRequest // recorded by an older version
 		})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
 			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
@@ -92,8 +90,8 @@ func TestAnImportIsNotPaused(t *testing.T) {
 	})
 }
 
-// RabbitMQ does not say when a message was written that somebody else filled in. Such
-// a one is not taken for one that came later.
+// RabbitMQ does not report the time of a message that another program dead-lettered. Such a message does not count as
+// later.
 func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 	h := newHeap(0)
 	made := time.Now().Add(-time.Hour)
@@ -109,15 +107,15 @@ func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 	}
 }
 
-// A replay that was resumed with another DLQ configuration used to replay messages that another group had dealt
-// with, and to send the rest where nobody reads it.
+// A replay that was resumed with another DLQ configuration used to replay messages that another group had handled, and
+// to send the rest to a place that nobody reads.
 func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
 	const retry, group = "orders-retry", "billing-retry"
 	for name, c := range map[string]struct {
 		kind         deadletter.Kind
-		back, readBy string // as it is opened to go on
+		back, readBy string // the configuration of the resume
 		older        bool
-		want         []string // of the refusal
+		want         []string // parts of the error
 	}{
 		"the same":              {kind: deadletter.KindReplay, back: retry, readBy: group},
 		"no ReadBy":             {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// line is a dead letter as it is exported: one JSON object in a line. Bytes are in
-// base64, so that all come back exactly; null stays null.
+// line is an exported dead letter: one JSON object in a line. Bytes are in base64, so that all are restored exactly.
+// null stays null.
 type line struct {
 	DLQ     string       `json:"dlq"`
 	Origin  string       `json:"origin"`
@@ -112,10 +112,10 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 type intake struct {
 	info Info
 	dec  *json.Decoder
-	n    int // objects so far
+	n    int // number of objects read
 }
 
-// write writes it into the DLQ, window by window, and records how far it is.
+// write writes the messages into the DLQ, window by window, and records its progress.
 func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) error {
 	for atEnd := false; !atEnd; {
 		if err := o.obey(ctx, t); err != nil {
@@ -146,7 +146,7 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) er
 	return nil
 }
 
-// gather reads a window. It returns the messages before the end or the first error beside that error.
+// gather reads a window. It returns an error together with the messages before it.
 func (in *intake) gather() (batch []*Message, err error) {
 	for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; {
 		in.n++
@@ -166,7 +166,7 @@ func (in *intake) gather() (batch []*Message, err error) {
 	return batch, nil
 }
 
-// message reads a line back.
+// message converts a line back into a message.
 func (l *line) message(info Info) (*Message, error) {
 	if l.Origin != info.Origin || l.Group != info.Group {
 		return nil, fmt.Errorf("is of origin %q and group %q, and %s is the DLQ of origin %q and group %q", l.Origin, l.Group, info.DLQ, info.Origin, info.Group)
@@ -184,10 +184,9 @@ func (l *line) message(info Info) (*Message, error) {
 	for i, h := range l.State {
 		state[i] = redeliver.Header(h)
 	}
-	readOwn(m, info, state) // one of another group is shown and refused there, as it was
+	readOwn(m, info, state) // a message of another group is shown and refused, as before the export
 	if info.Own == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
-		// Without a block of redeliver's, its own headers of that name would be
-		// believed.
+		// Without a block of redeliver's, headers with its prefix in the message would be believed.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {

@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// underWay are the messages that a task has counted, and that may lie in the DLQ all the same: their runner has
-// recorded that they are confirmed elsewhere, and may have died before they were removed. The next runner sends
-// them again and does not count them again.
+// underWay is the set of messages that a task has counted but that may still be in the DLQ: their runner has recorded
+// that they are confirmed elsewhere, and may have died before it removed them. The next runner sends them again and
+// does not count them again.
 type underWay map[uint64]bool
 
-// underWayName is a hash of where a message is and of how often it was replayed: one that
-// comes back to the same position is another.
+// underWayName returns a hash of a message's position and of its number of replays. A message that comes back to the
+// same position has another name.
 func underWayName(m *Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(m.Position))
@@ -28,7 +28,7 @@ func underWayOf(names []byte) underWay {
 	return u
 }
 
-// bytes are the names of those and of the messages that are settled now.
+// bytes returns the names in u and those of the messages that are being settled.
 func (u underWay) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
 		if name := underWayName(s.Message); !u[name] {

@@ -121,9 +121,8 @@ func (c *Command) Takes(m *Message, level time.Duration, now time.Time) bool {
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
 }
 
-// scheduled is when it was decided that a message waits. One that hops is written
-// anew and was scheduled before; one that was postponed fails no more, and would be
-// released forever if its latest failure counted.
+// scheduled returns when a message was scheduled. A message that hops is written anew, but was scheduled before. A
+// postponed message does not fail again, so its latest failure would release it forever.
 func scheduled(m *Message) time.Time {
 	if m.State.Attempts == 0 || m.State.LastFailed.IsZero() || !m.State.PostponedSince.IsZero() {
 		return m.Time
@@ -138,13 +137,13 @@ func (c *Command) Cancelled() error {
 
 // WaitingLevel describes how much waits in one place.
 type WaitingLevel struct {
-	Level time.Duration // 0 where it is no level: the way back
+	Level time.Duration // 0 for the way back, which is no level
 	Place string        // the topic or queue
 	// Depth is how many messages wait there; -1 means unknown. Exact is false if the broker only
 	// estimates it, or also counts other records.
 	Depth int64
 	Exact bool
-	// Oldest is when the first of them was written there, and Due when the first is due. After Due
-	// they are late. Zero means unknown.
+	// Oldest is when the first of them was written there, and Due when the first is due. After Due they are late. Zero
+	// means unknown.
 	Oldest, Due time.Time
 }

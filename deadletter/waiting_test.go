@@ -109,7 +109,7 @@ func TestAWrongCommandIsRefused(t *testing.T) {
 	}
 }
 
-// A release takes whole levels; the error says what to do with single messages.
+// A release takes whole levels. The error describes what to do for single messages.
 func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	for levels, f := range map[string]deadletter.Filter{"": {IDs: []string{"7"}}, "1h": {Key: []byte("k")}} {

@@ -10,17 +10,17 @@ import (
 
 // Arrival describes a message from a topic or queue that redeliver writes, except its headers.
 type Arrival struct {
-	// Group and Origin are the subscription's, and Ladder the levels of its policy;
-	// nil on a broker without levels.
+	// Group and Origin are the subscription's. Ladder has the levels of its policy; it is nil on a broker without
+	// levels.
 	Group, Origin string
 	Ladder        Ladder
-	// Findings are about headers that could not be read as text.
+	// Findings are the problems of headers that could not be read as text.
 	Findings []redeliver.Finding
 	// Level is the level on which the message waits, or 0 on the way back.
 	Level time.Duration
 	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, or
-	// else when it arrived. A time after Now is not believed: another clock must not hold a message whose own due time
-	// is lost.
+	// else when it arrived. A time after Now counts as Now, because a wrong clock must not hold a message that has lost
+	// its due time.
 	Written time.Time
 	// Leaves is when the message leaves its level for a shorter one. Default:
 	// Level after Written.
@@ -32,7 +32,7 @@ type Arrival struct {
 	Now    time.Time
 }
 
-// Stay says how long a message stays at its place, and what happens to it then.
+// Stay says how long a message stays in its place, and what happens to it then.
 type Stay struct {
 	// State is the plausible part of the state in the headers. Its group and origin are the subscription's, and its ID
 	// and Due are set.
@@ -41,8 +41,7 @@ type Stay struct {
 	Until time.Time
 	// Hops reports whether it is not due then, and moves to another level.
 	Hops bool
-	// Publish reports whether it is a delayed publish, which no handler has seen:
-	// when it is due it goes to its topic.
+	// Publish reports whether it is a delayed publish, which no handler has seen. When it is due, it goes to its topic.
 	Publish bool
 	// Findings are the problems of the headers, to be reported.
 	Findings []redeliver.Finding
@@ -52,17 +51,18 @@ type Stay struct {
 // message stays. headers are redeliver's own, as text. Arrive calls id for the message's own id if the headers have
 // none. It keeps neither. Only Arrive decides about the meaning of these headers:
 //
-//   - A block of headers that is missing, or is another group's, makes the message
-//     a new one. One that is not whole may still say when the message is due; it
-//     may not send the message anywhere but to its own group's handler.
-//   - A due time is believed: clocks differ, and too early is worse than too late. One
-//     that is further away than redeliver.MaxWait becomes that. (A delayed publish is
-//     published all the same: others than this group may wait for it.)
-//   - Without a due time the message has waited enough when its level is over: not at
-//     once, because the writer's clock may be ahead, and its retries must not all run
-//     within a moment.
-//   - Where a level fits into what is left when this one is over, the message hops;
-//     else it stays until it is due.
+//   - If the block of headers is missing, or is another group's, the message is
+//     a new one. An incomplete block may still have the due time. It may not send
+//     the message anywhere but to its own group's handler.
+//   - Arrive accepts any due time, because clocks differ, and too early is worse
+//     than too late. A time that is further away than redeliver.MaxWait becomes
+//     that. A delayed publish is published all the same, because other groups
+//     may wait for it.
+//   - Without a due time the message leaves when its level is over. It does not
+//     leave at once, because the writer's clock may be ahead, and its retries must
+//     not all run within a moment.
+//   - If a level fits into the time that remains when this one is over, the message
+//     hops. Otherwise it stays until it is due.
 func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	st, findings := redeliver.ParseHeaders(a.Group, headers)
 	if len(a.Findings) > 0 {
@@ -91,7 +91,7 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	end := written.Add(a.Level)
 	if st.Due.IsZero() {
 		st.Due = limits.CeilMilli(end.UTC())
-		if a.Level == 0 { // at once: not a moment before it is due
+		if a.Level == 0 { // at once, but never before it is due
 			st.Due = end.UTC().Truncate(time.Millisecond)
 		}
 	}
@@ -106,8 +106,7 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	return stay
 }
 
-// neverDelivered tells a delayed publish, which waits for its time to be
-// published, from a message that a handler has seen or is to see.
+// neverDelivered reports whether a message is a delayed publish, which waits to be published and no handler has seen.
 func neverDelivered(st *redeliver.State) bool {
 	return !st.Source.Known && st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
 }

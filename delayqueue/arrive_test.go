@@ -17,19 +17,19 @@ const (
 	slack = 100 * ms
 	mine  = "mine"
 
-	atOnce = time.Duration(-1) // it hops without a stay
+	atOnce = time.Duration(-1) // it hops at once
 )
 
 var arrivedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// waits is an arrival on a level at the moment at which it was written.
+// waits returns an arrival on a level at the time when it was written.
 func waits(l delayqueue.Ladder, level time.Duration) *delayqueue.Arrival {
 	return &delayqueue.Arrival{
 		Group: "billing", Origin: "orders", Ladder: l, Level: level, Written: arrivedAt, Now: arrivedAt,
 	}
 }
 
-// failed is the headers of a message that failed once and is due after d.
+// failed returns the headers of a message that failed once and is due after d.
 func failed(policy string, d time.Duration) []redeliver.Header {
 	st := redeliver.State{
 		ID: "id", Group: "billing", Origin: "orders", Attempts: 1, Due: arrivedAt.Add(d), FirstFailed: arrivedAt, LastFailed: arrivedAt,
@@ -38,13 +38,13 @@ func failed(policy string, d time.Duration) []redeliver.Header {
 	return st.AppendHeaders(nil)
 }
 
-// planned is the headers of a delayed publish that is due after d.
+// planned returns the headers of a delayed publish that is due after d.
 func planned(d time.Duration) []redeliver.Header {
 	st := redeliver.State{ID: "id", Group: "billing", Origin: "orders", Due: arrivedAt.Add(d), Policy: mine}
 	return st.AppendHeaders(nil)
 }
 
-// said is headers with one that says something else; "" takes it away.
+// said returns the headers with another value of one header; "" removes it.
 func said(hs []redeliver.Header, name, value string) []redeliver.Header {
 	hs = slices.DeleteFunc(hs, func(h redeliver.Header) bool { return h.Name == name })
 	if value == "" {
@@ -80,7 +80,7 @@ func TestArrive(t *testing.T) {
 		at       *delayqueue.Arrival
 		headers  []redeliver.Header
 		due      time.Duration // after now
-		until    time.Duration // where it is not due
+		until    time.Duration // if it is not due
 		publish  bool
 		attempts int
 		findings []string // their headers
@@ -112,7 +112,7 @@ func TestArrive(t *testing.T) {
 		"back from a level that was too short": {at: after(waits(short, 5*second)), headers: failed(mine, 20*second), due: 20 * second, until: atOnce, attempts: 1},
 		"no levels":                            {at: noLevels, headers: said(said(failed(mine, 20*hour), redeliver.HeaderGroup, "orders"), redeliver.HeaderOrigin, "orders"), due: 20 * hour, attempts: 1},
 
-		// Delayed publishes, and what only looks like one.
+		// Delayed publishes, and headers that only look like one.
 		"a delayed publish":                        {at: waits(short, 5*second), headers: planned(5 * second), due: 5 * second, publish: true},
 		"a delayed publish hops":                   {at: waits(short, 5*second), headers: planned(20 * second), due: 20 * second, until: 5 * second, publish: true},
 		"a delayed publish of the year 9999":       {at: waits(short, 5*second), headers: said(planned(hour), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, publish: true, findings: []string{redeliver.HeaderDue}},
@@ -128,7 +128,7 @@ func TestArrive(t *testing.T) {
 		"one of another policy is published, too":  {at: waits(short, 5*second), headers: said(planned(hour), redeliver.HeaderPolicy, "theirs"), due: hour, until: 5 * second, publish: true},
 		"another origin is nothing to be believed": {at: waits(short, 5*second), headers: said(failed(mine, 5*second), redeliver.HeaderOrigin, "secrets"), due: 5 * second, attempts: 1},
 
-		// Without a due time that can be believed the level is waited for.
+		// Without a plausible due time the message waits for its level.
 		"no block on the way back":       {at: waits(short, 0), findings: []string{redeliver.HeaderAttempt}, id: "own"},
 		"no id":                          {at: waits(short, 5*second), headers: said(failed(mine, 5*second), redeliver.HeaderID, ""), due: 5 * second, attempts: 1, id: "own"},
 		"no due time":                    {at: waits(short, 5*second), headers: said(failed(mine, 0), redeliver.HeaderDue, ""), due: 5 * second, attempts: 1},
@@ -142,7 +142,7 @@ func TestArrive(t *testing.T) {
 		"the same without levels":        {at: noLevels, headers: []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}, {Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59.999Z"}}, due: redeliver.MaxWait, attempts: 1, findings: []string{redeliver.HeaderDue}, id: "own"},
 		"a due time of long ago":         {at: waits(short, 5*second), headers: failed(mine, -10*hour), due: -10 * hour, attempts: 1},
 
-		// A due time is believed wherever the message was.
+		// A due time counts wherever the message was.
 		"later than the next level":              {at: waits(short, 5*second), headers: failed(mine, 31*second), due: 31 * second, until: 5 * second, attempts: 1},
 		"as late as it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 5 * second, attempts: 1},
 		"later than it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
@@ -185,8 +185,7 @@ func TestArrive(t *testing.T) {
 	}
 }
 
-// With any headers, a message waits no longer than somebody could have asked for, and on a level of ours it does
-// not run in the moment it was written.
+// With any headers, a message waits no longer than the maximum wait, and on a level it does not run at once.
 func TestWhateverArrivesIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)
@@ -225,8 +224,8 @@ func TestWhateverArrivesIsBounded(t *testing.T) {
 	})
 }
 
-// A writer's clock is ahead of the reader's by less than a second, or a level was chosen
-// and the write took some time. The message waits until it is due by its writer's clock.
+// A writer's clock is ahead of the reader's by less than a second, or the write came some time after the choice of a
+// level. The message waits until it is due by its writer's clock.
 func TestAClockThatIsBehindMakesNoRetryEarly(t *testing.T) {
 	l := delayqueue.NewLadder(redeliver.Policy{}.WithDefaults())
 	for _, row := range []struct{ left, behind, level time.Duration }{
@@ -236,7 +235,7 @@ func TestAClockThatIsBehindMakesNoRetryEarly(t *testing.T) {
 		{9*minute + 59*second + 500*ms, 700 * ms, minute},
 		{hour - ms, minute, 10 * minute},
 	} {
-		due := row.left + row.behind // as the reader sees it
+		due := row.left + row.behind // by the reader's clock
 		got := delayqueue.Arrive(waits(l, row.level), failed(mine, due), func() string { return "own" })
 		if d := got.State.Due.Sub(arrivedAt); d != due || len(got.Findings) > 0 {
 			t.Errorf("%s left on level %s, read by a clock that is %s behind: due after %s, want %s; findings %+v", row.left, row.level, row.behind, d, due, got.Findings)

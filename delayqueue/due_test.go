@@ -33,14 +33,14 @@ func TestPublishDue(t *testing.T) {
 	}{
 		{"nothing", "", "", time.Time{}},
 		{"for", "", "1m30s", at(90 * second)},
-		{"for parts of a millisecond", "", "1.0001ms", at(2 * ms)}, // up, never early
+		{"for parts of a millisecond", "", "1.0001ms", at(2 * ms)}, // rounded up, never early
 		{"for nothing", "", "0s", time.Time{}},
 		{"for less than nothing", "", "-5s", time.Time{}},
 		{"until", "2026-03-14T16:00:00Z", "", time.Date(2026, 3, 14, 16, 0, 0, 0, time.UTC)},
 		{"until elsewhere", "2026-03-14T17:00:00+01:00", "", time.Date(2026, 3, 14, 16, 0, 0, 0, time.UTC)},
 		{"until the past", "2026-03-14T15:09:26Z", "", time.Time{}},
 		{"until long ago", "0001-01-01T00:00:00Z", "", time.Time{}},
-		// Until was 15:10:26.250, cut to the second; For says how much was cut.
+		// Until was 15:10:26.250, cut to the second. For shows how much was cut.
 		{"both, cut", "2026-03-14T15:10:26Z", "1m0s", at(minute)},
 		{"both, published later", "2026-03-14T15:09:46Z", "20.3s", origin.Add(20*second + 550*ms)},
 		{"both, published much later", "2026-03-14T15:09:36Z", "1m0s", origin.Add(11 * second)}, // no later than the next second
@@ -99,8 +99,7 @@ func TestPublishDueRefusesWhatCannotBeHeld(t *testing.T) {
 	}
 }
 
-// The metadata that Watermill itself writes: never early, and never more than
-// its own second late.
+// The metadata that Watermill itself writes: never early, and at most the rounding to a second late.
 func TestPublishDueIsNeverEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := message.NewMessage("1", nil)
@@ -110,7 +109,7 @@ func TestPublishDueIsNeverEarly(t *testing.T) {
 			asked = time.Now().Add(wait)
 			delay.Message(msg, delay.Until(asked))
 		} else {
-			asked = time.Now().Add(wait) // no later than what For reckons
+			asked = time.Now().Add(wait) // no later than the time that For uses
 			delay.Message(msg, delay.For(wait))
 		}
 		now := time.Now().Add(time.Duration(rapid.Int64Range(0, int64(minute)).Draw(t, "published later")))

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// A policy's own delays, and longer ones for what a handler asks for.
+// The policy's own delays, and longer levels for the waits that a handler requests.
 func ExampleNewLadder() {
 	for _, level := range delayqueue.NewLadder(redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()}) {
 		fmt.Print(delayqueue.LevelName(level), " ")
@@ -16,7 +16,7 @@ func ExampleNewLadder() {
 	// Output: 1s 2s 4s 15s 1m 10m 1h
 }
 
-// A wait that no level has takes several hops.
+// A wait without a level of its length takes several hops.
 func ExampleLadder_Path() {
 	ladder := delayqueue.Ladder{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}
 	fmt.Println(ladder.Path(95 * time.Second))

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// A level's name is read as the level that is called so, or not at all.
+// The name of a level is parsed as exactly that level, or refused.
 func FuzzParseLevel(f *testing.F) {
 	for _, name := range []string{"1s", "1m30s", "90s", "0s", "-1s", "1h0m0s", "8784h", "500ms", "2562047h47m16.854775807s", "1µs", "1us", ""} {
 		f.Add(name)

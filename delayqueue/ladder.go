@@ -9,23 +9,23 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Ladder is the levels of a subscription, ascending.
+// Ladder has the levels of a subscription, in ascending order.
 type Ladder []time.Duration
 
-// unlisted is the ladder of a backoff that cannot tell its delays.
+// unlisted is the ladder of a backoff that cannot list its delays.
 var unlisted = Ladder{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
 
-// fine are the rungs below a first delay that is longer than they are, so that
-// what is left after the hops is held for about a second at most; coarse are
-// those above the last delay, so that a long RetryAfter needs few hops.
+// fine are the levels below a first delay that is longer than they are, so that the time that remains after the hops is
+// held for about a second at most. coarse are the levels above the last delay, so that a long RetryAfter needs few
+// hops.
 var (
 	fine   = Ladder{time.Second, 5 * time.Second}
 	coarse = Ladder{15 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 )
 
-// NewLadder makes the ladder of a policy: Policy.Levels as they are, else the
-// policy's own delays with the fine and coarse rungs, thinned to
-// Policy.MaxLevels so that the planned retries need the fewest hops.
+// NewLadder returns the ladder of a policy. It has Policy.Levels unchanged if they are set. Otherwise it has the
+// policy's own delays and the fine and coarse levels, reduced to Policy.MaxLevels so that the planned retries need the
+// fewest hops.
 func NewLadder(p redeliver.Policy) Ladder {
 	p = p.WithDefaults()
 	if len(p.Levels) > 0 {
@@ -35,11 +35,11 @@ func NewLadder(p redeliver.Policy) Ladder {
 	if !ok {
 		return thin(unlisted, unlisted, p.MaxLevels)
 	}
-	// A Backoff of somebody else's may list what no level can be made of.
+	// A Backoff of another package may list delays that cannot be levels.
 	delays = slices.DeleteFunc(slices.Clone(delays), func(d time.Duration) bool {
 		return d < time.Millisecond || d > redeliver.MaxWait
 	})
-	if len(delays) == 0 { // no retry is planned, but a handler may still postpone
+	if len(delays) == 0 { // no retry is planned, but a handler may postpone a message
 		return thin(Ladder{time.Second, time.Minute}, nil, p.MaxLevels)
 	}
 	first, last := slices.Min(delays), slices.Max(delays)
@@ -61,21 +61,19 @@ func NewLadder(p redeliver.Policy) Ladder {
 	return thin(slices.Compact(rungs), delays, p.MaxLevels)
 }
 
-// Fingerprint identifies a policy together with its ladder. Messages under another fingerprint may
-// wait on a level that this one would not choose.
+// Fingerprint identifies a policy together with its ladder. Messages with another fingerprint may wait on a level that
+// this policy would not choose.
 func Fingerprint(p redeliver.Policy) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, p.Fingerprint(), NewLadder(p))
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// thin takes rungs away, one at a time, until most are left: always the one
-// whose loss costs the planned delays the fewest additional hops and, among
-// equals, the fewest for an hour. Then it exchanges rungs for ones that were
-// taken away for as long as that saves hops. The smallest rung stays: it bounds
-// the hold.
+// thin removes levels, one at a time, until at most most are left. It always removes the level whose loss costs the
+// planned delays the fewest additional hops and, among equals, the fewest for an hour. Then it exchanges levels for
+// removed ones for as long as that saves hops. The smallest level stays, because it bounds the hold.
 func thin(all Ladder, delays []time.Duration, most int) Ladder {
-	// Many retries may share a few delays (RocketMQHTTP has 288 of one).
+	// Many retries may share a few delays (RocketMQHTTP has 288 equal ones).
 	weight := make(map[time.Duration]int)
 	for _, d := range delays {
 		weight[d]++
@@ -119,9 +117,9 @@ func thin(all Ladder, delays []time.Duration, most int) Ladder {
 }
 
 // Next returns the level for a message that may run after remaining: the largest level that fits. A level that is
-// longer by at most slack fits too, so that the time between a decision and its write does not send a planned wait down
-// the ladder; an adapter whose levels cannot let a message go before they are over adds up to slack of lateness by it.
-// ok is false when the rest is to be held.
+// longer by at most slack fits too, so that the time between a decision and its write does not send a planned wait to
+// shorter levels. An adapter that cannot release a message before its level is over delays it by up to slack. ok is
+// false if the rest is to be held.
 func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bool) {
 	for _, level := range slices.Backward(l) {
 		if level-min(slack, level/10) <= remaining {
@@ -131,7 +129,7 @@ func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bo
 	return 0, false
 }
 
-// hops is the length of Path(d), which may be too long to be made.
+// hops returns the length of Path(d), which may be too long to be allocated.
 func (l Ladder) hops(d time.Duration) (n int) {
 	for _, level := range slices.Backward(l) {
 		n += int(d / level)
@@ -140,8 +138,8 @@ func (l Ladder) hops(d time.Duration) (n int) {
 	return n
 }
 
-// Path returns the levels on which a wait of d is spent, one after another. The rest is shorter than the smallest level
-// and is held.
+// Path returns the levels on which a wait of d is spent, in order. The rest is shorter than the smallest level and is
+// held.
 func (l Ladder) Path(d time.Duration) []time.Duration {
 	var path []time.Duration
 	for {

@@ -20,7 +20,7 @@ const (
 	hour   = time.Hour
 )
 
-// listed is a Backoff of somebody else's, which nobody has checked.
+// listed is an unchecked Backoff of another package.
 type listed []time.Duration
 
 func (l listed) Delay(n int, _ float64) (time.Duration, bool) { return l[n%len(l)], true }
@@ -36,7 +36,7 @@ func TestNewLadder(t *testing.T) {
 		want   delayqueue.Ladder
 	}{
 		{"zero policy: exponential", redeliver.Policy{}, delayqueue.Ladder{second, 2 * second, 4 * second, 15 * second, minute, 10 * minute, hour}},
-		{"to its maximum", redeliver.Policy{MaxRetries: 12}, // no minute twice: a coarse rung that is planned anyway
+		{"to its maximum", redeliver.Policy{MaxRetries: 12}, // no minute twice: a coarse level that is also planned
 			delayqueue.Ladder{second, 2 * second, 4 * second, 8 * second, 16 * second, 32 * second, minute, hour}},
 		{"fixed, longer than the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(30 * second)},
 			delayqueue.Ladder{second, 5 * second, 30 * second, minute, 10 * minute, hour}},
@@ -60,7 +60,7 @@ func TestNewLadder(t *testing.T) {
 		{"one level", redeliver.Policy{MaxLevels: 1}, delayqueue.Ladder{second}},
 		{"one level, no retries", redeliver.Policy{MaxLevels: 1, MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second}},
 		{"as many as planned", redeliver.Policy{MaxLevels: 3}, delayqueue.Ladder{second, 2 * second, 4 * second}},
-		// Levels of 0 made Path an endless loop.
+		// Levels of 0 used to make Path an endless loop.
 		{"a stranger's nonsense", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
 			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
 		{"a stranger's nothing", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
@@ -71,7 +71,7 @@ func TestNewLadder(t *testing.T) {
 	}
 }
 
-// The policy may be changed after its ladder was made.
+// The policy may be changed after its ladder was created.
 func TestNewLadderCopiesLevels(t *testing.T) {
 	levels := []time.Duration{second, minute}
 	l := delayqueue.NewLadder(redeliver.Policy{Levels: levels})
@@ -100,8 +100,8 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 	}
 }
 
-// A wait that a handler asks for with RetryAfter is in no plan, and still must not take many hops: 59 s took 16,
-// most of them of 4 s.
+// A wait that a handler requests with RetryAfter is in no plan, and still must not take many hops. 59 s used to take
+// 16, most of them of 4 s.
 func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
 	l := delayqueue.NewLadder(redeliver.Policy{})
 	if len(l) > 8 {
@@ -116,7 +116,7 @@ func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
 	}
 }
 
-// hops is how many hops the delays take on a ladder, by the greedy rule.
+// hops returns the number of hops of the delays on a ladder, by the greedy rule.
 func hops(l delayqueue.Ladder, delays []time.Duration) (n int) {
 	for _, d := range delays {
 		for _, level := range slices.Backward(l) {
@@ -127,8 +127,7 @@ func hops(l delayqueue.Ladder, delays []time.Duration) (n int) {
 	return n
 }
 
-// optimum is the fewest hops that any most of the rungs allow, the smallest
-// among them.
+// optimum returns the fewest hops of any ladder that has at most most of the levels and includes the smallest.
 func optimum(rungs delayqueue.Ladder, delays []time.Duration, most int) int {
 	best := math.MaxInt
 	var choose func(chosen delayqueue.Ladder, from int)
@@ -177,15 +176,15 @@ func TestThinnedLaddersAreNearTheOptimum(t *testing.T) {
 		}
 		got, best := hops(l, steps), optimum(all, steps, p.MaxLevels)
 		worst = max(worst, float64(got)/float64(best))
-		if got > 3*best { // a third of a million draws had one above 2
+		if got > 3*best { // in a third of a million draws one was above 2
 			t.Fatalf("%v on %v take %d hops, the optimum is %d", steps, l, got, best)
 		}
 	})
 	t.Logf("the worst ladder takes %.2f times the hops of the best one", worst)
 }
 
-// A ladder of one short level for long waits has as many hops as fit into the
-// memory of a small machine, so they must be reckoned, not listed.
+// A ladder of one short level has as many hops for long waits as fit into the memory of a small machine, so they must
+// be computed, not listed.
 func TestThinningCountsHopsWithoutMakingThem(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Steps(ms, redeliver.MaxWait), MaxLevels: 1}
 	if n := testing.AllocsPerRun(1, func() { delayqueue.NewLadder(p) }); n > 200 {

@@ -18,8 +18,7 @@ func LevelName(d time.Duration) string {
 	return s
 }
 
-// ParseLevel reads a level back from its name. Only canonical names of positive
-// levels are levels: "90s" and "0s" are not.
+// ParseLevel returns the level with a name. Only canonical names of positive levels are valid: "90s" and "0s" are not.
 func ParseLevel(name string) (d time.Duration, ok bool) {
 	d, err := time.ParseDuration(name)
 	return d, err == nil && d > 0 && LevelName(d) == name

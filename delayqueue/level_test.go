@@ -39,8 +39,8 @@ func TestLevelNamesAreCanonical(t *testing.T) {
 	}
 }
 
-// Two names for one level would be two delay topics for it, and a suffix that is
-// no level belongs to a topic of somebody else's.
+// Two names for one level would be two delay topics for it, and a suffix that is not a level belongs to an unrelated
+// topic.
 func TestOnlyCanonicalNamesAreLevels(t *testing.T) {
 	for _, name := range []string{
 		"", "90s", "60s", "60m", "1m0s", "1h0m0s", "1h0m", "1000ms", "1.50s", "01s", "+1s", "-1s", "0s", "0", "1", "s",
@@ -77,8 +77,7 @@ func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
 	})
 }
 
-// The ladder is a part of the name: a level that an older ladder had must not
-// make this one doubt a due time.
+// The fingerprint includes the ladder: a level of an older ladder must not make this one doubt a due time.
 func TestFingerprintKnowsTheLadder(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}
 	q := p

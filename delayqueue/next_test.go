@@ -21,7 +21,7 @@ func TestNext(t *testing.T) {
 		{95 * second, 0, minute},
 		{minute, 0, minute},
 		{minute - 1, 0, 30 * second},
-		{minute - slack, slack, minute}, // decided a moment before it is written
+		{minute - slack, slack, minute}, // decided just before the write
 		{minute - slack - 1, slack, 30 * second},
 		{5 * second, 0, 5 * second},
 		{second, 0, second},
@@ -64,7 +64,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// ladders draws ladders whose longest wait has not too many hops to be listed.
+// ladders draws ladders whose longest wait has few enough hops to be listed.
 func ladders(t *rapid.T) delayqueue.Ladder {
 	l := delayqueue.Ladder(rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) time.Duration {
 		return ms * time.Duration(rapid.Int64Range(1, int64(hour/ms)).Draw(t, "ms"))
@@ -73,7 +73,7 @@ func ladders(t *rapid.T) delayqueue.Ladder {
 	return l
 }
 
-// The rest behind the path is held, so it must be short; and the path never waits longer than was asked for.
+// The rest after the path is held, so it must be short. The path never takes longer than the wait.
 func TestPathSpendsTheWait(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)
@@ -96,8 +96,7 @@ func TestPathSpendsTheWait(t *testing.T) {
 	})
 }
 
-// One hop after another, with a clock that moves between them, as a message
-// really travels.
+// One hop after another, with a clock that advances between them, as for a real message.
 func TestNextNeverOvershootsAndComesToAnEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)

@@ -14,7 +14,7 @@ import (
 type PlannedDelay struct {
 	Retry     int           // 1 for the first retry
 	Delay     time.Duration // without jitter; 0 is an immediate try
-	Jitter    time.Duration // the most that is added
+	Jitter    time.Duration // the maximum that is added
 	Hops      []time.Duration
 	Mechanism string // how it is spent, in words
 }
@@ -61,7 +61,7 @@ func WriteDelays(w io.Writer, waits string, all []PlannedDelay) {
 	})
 }
 
-// WriteTable writes a table whose cells end with tabs, with an empty line behind it. w must be one that takes everything.
+// WriteTable writes a table whose cells end with tabs, followed by an empty line. w must not return errors.
 func WriteTable(w io.Writer, header string, rows func(io.Writer)) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, header)

@@ -50,9 +50,10 @@ type Symptom struct {
 type Diagnosis struct {
 	Origin, Group string // on brokers without groups both are the queue
 	Symptoms      []Symptom
-	// Checked lists what was examined. A topic or queue in neither list does not exist on the broker.
+	// Checked lists the examined topics, queues and groups. A topic or queue in neither list does not exist on the
+	// broker.
 	Checked []string
-	// NotChecked lists what was not examined, and why.
+	// NotChecked lists what could not be examined, and why.
 	NotChecked []string
 }
 

@@ -115,7 +115,11 @@ func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) (produced []*message.Message, err error) {
 			err = d.handle(msg.Context(), msg.UUID, msg, func() (unmarked, err error) {
-				if produced, err = h(msg); len(produced) > 0 {
+				produced, err = h(msg)
+				switch {
+				case closed(msg.Nacked()):
+					unmarked = redeliver.ErrNacked
+				case len(produced) > 0:
 					unmarked = ErrProduced
 				}
 				return unmarked, err
@@ -139,9 +143,21 @@ func DedupFor[M any](config DedupConfigOf[M]) (func(next func(context.Context, M
 	}
 	return func(next func(context.Context, M) error) func(context.Context, M) error {
 		return func(ctx context.Context, m M) error {
-			return d.handle(ctx, "", m, func() (unmarked, err error) { return nil, next(ctx, m) })
+			return d.handle(ctx, "", m, func() (unmarked, err error) {
+				err = next(ctx, m)
+				if isDeclined(ctx) {
+					unmarked = redeliver.ErrNacked
+				}
+				return unmarked, err
+			})
 		}
 	}, nil
+}
+
+// isDeclined reports whether the handler has nacked or rejected its message by the message's own methods.
+func isDeclined(ctx context.Context) bool {
+	d := engine.FromContext(ctx)
+	return d != nil && d.Declined()
 }
 
 type deduplicator[M any] struct {
@@ -202,6 +218,7 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	unmarked, err := run()
 	switch {
 	case err != nil:
+	case errors.Is(unmarked, redeliver.ErrNacked): // it runs again
 	case unmarked != nil:
 		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, unmarked)
 	default:

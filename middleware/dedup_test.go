@@ -93,6 +93,9 @@ func TestDedupMarksOnlySuccesses(t *testing.T) {
 				return redeliver.Permanent(errHandler)
 			case msg.UUID == "panic" && st.Attempt() == 1:
 				panic("boo")
+			case msg.UUID == "nacks" && st.Attempt() == 1:
+				msg.Nack() // which counts, although no error is returned
+				return nil
 			default:
 				return failsFirst(msg)
 			}
@@ -102,6 +105,9 @@ func TestDedupMarksOnlySuccesses(t *testing.T) {
 		publish(b, "a", "poison", "panic")
 		b.Wait()
 		h.want(t, "a", "poison", "panic", "a", "panic", "poison")
+		publish(b, "nacks")
+		b.Wait()
+		h.want(t, "a", "poison", "panic", "a", "panic", "poison", "nacks", "nacks")
 		if n := len(orders.DeadLetters()); n != 2 {
 			t.Errorf("%d dead letters", n)
 		}

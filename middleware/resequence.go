@@ -94,9 +94,12 @@ func Resequence(config ResequenceConfig) (message.HandlerMiddleware, error) {
 	}
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) (produced []*message.Message, err error) {
-			err = s.run(msg.Context(), msg, func() (err error) {
+			err = s.run(msg.Context(), msg, func() (failure, err error) {
 				produced, err = h(msg)
-				return err
+				if err == nil && closed(msg.Nacked()) {
+					return redeliver.ErrNacked, nil
+				}
+				return err, err
 			})
 			return produced, err
 		}
@@ -115,16 +118,23 @@ func ResequenceFor[M any](config ResequenceConfigOf[M]) (func(next func(context.
 	}
 	return func(next func(context.Context, M) error) func(context.Context, M) error {
 		return func(ctx context.Context, m M) error {
-			return s.run(ctx, m, func() error { return next(ctx, m) })
+			return s.run(ctx, m, func() (failure, err error) {
+				err = next(ctx, m)
+				if err == nil && isDeclined(ctx) {
+					return redeliver.ErrNacked, nil
+				}
+				return err, err
+			})
 		}
 	}, nil
 }
 
-// run calls the handler of a message when it is its turn.
-func (q *sequences[M]) run(ctx context.Context, m M, handle func() error) error {
+// run calls the handler of a message when it is its turn. handle returns, besides the handler's error, why the message is not done.
+func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err error)) error {
 	name, number, ok := q.config.Sequence(m)
 	if !ok {
-		return handle()
+		_, err := handle()
+		return err
 	}
 	s, err := q.enter(ctx, name, number)
 	if err != nil {
@@ -132,8 +142,8 @@ func (q *sequences[M]) run(ctx context.Context, m M, handle func() error) error 
 	}
 	var failure error = &redeliver.PanicError{Value: errNotReturned} // until it returns
 	defer func() { q.leave(s, number, failure == nil || endsMessage(ctx, failure)) }()
-	failure = handle()
-	return failure
+	failure, err = handle()
+	return err
 }
 
 // errNotReturned stands for a panic, which is not recovered here, and for runtime.Goexit.

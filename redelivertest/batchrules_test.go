@@ -35,11 +35,11 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		})))
 		for _, id := range []string{"m1", "m2"} {
 			b.Publish("documents", message.NewMessage(id, []byte(id)))
-			synctest.Wait() // each handler has a goroutine of its own: m1 is to be the first
+			synctest.Wait() // each handler has its own goroutine, and m1 must be the first
 		}
 		b.Wait()
 		<-time.After(time.Hour)
-		close(late) // the late answer of a function that outlived its Timeout changes nothing
+		close(late) // the late result of a function that outlived its Timeout has no effect
 		<-time.After(time.Hour)
 		for i, want := range row.Outcomes {
 			got := documents.Outcome(fmt.Sprint("m", i+1))
@@ -50,7 +50,7 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 	})
 }
 
-// become says what became of a message after its first attempt.
+// become describes the outcome of a message after its first attempt.
 func become(o redelivertest.Outcome) string {
 	switch {
 	case len(o.Attempts) == 0:

@@ -14,8 +14,8 @@ import (
 // Bounds of [Broker.Wait].
 const (
 	maxRealWait    = time.Minute
-	maxVirtualWait = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
-	maxRefused     = 1000                      // writes that are refused while it waits
+	maxVirtualWait = 20 * 365 * 24 * time.Hour // many times the longest wait
+	maxRefused     = 1000                      // refused writes during a wait
 )
 
 // Broker is a broker in memory. Any number of groups read its topics, each with its own delay
@@ -30,7 +30,7 @@ type Broker struct {
 	topics   map[string][]storedRecord
 	queues   map[[2]string]*queue // by topic and group
 	readers  []*reader
-	changed  chan struct{} // closed, and replaced, when something has
+	changed  chan struct{} // closed and replaced at each change
 	crashed  bool          // a Client was killed
 	refusals int
 }
@@ -42,9 +42,8 @@ type storedRecord struct {
 	after *delivery
 }
 
-// New makes a broker for a test. In a bubble of testing/synctest it has the bubble's clock.
-// Otherwise it has the real clock, and the test takes as long as the delays. Everything that was
-// opened and started ends with the test.
+// New returns a broker for a test. In a bubble of testing/synctest it uses the bubble's clock. Otherwise it uses the
+// real clock, and the test takes as long as the delays. Everything that was opened and started ends with the test.
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{
@@ -53,7 +52,7 @@ func New(tb testing.TB) *Broker {
 	}
 }
 
-// Elapsed returns the time since the broker was made, by its clock.
+// Elapsed returns the time since the broker was created, by its clock.
 func (b *Broker) Elapsed() time.Duration { return time.Since(b.began) }
 
 // Publish writes messages to a topic, for all its groups, now and later. It fails the test for a
@@ -87,7 +86,7 @@ func (b *Broker) put(topic string, rec record, after *delivery) {
 	b.change()
 }
 
-// queue is what a group has to read of a topic. The caller holds mu.
+// queue returns the queue of a group for a topic. The caller holds mu.
 func (b *Broker) queue(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
@@ -99,7 +98,7 @@ func (b *Broker) queue(topic, group string) *queue {
 	return q
 }
 
-// change wakes all who wait for something. The caller holds mu.
+// change wakes all goroutines that wait for a change. The caller holds mu.
 func (b *Broker) change() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -127,7 +126,7 @@ func (b *Broker) Wait() {
 	b.mu.Unlock()
 	for {
 		if b.bubble {
-			quiet() // a Router that was just started has subscribed then
+			quiet() // a Router that was just started has now subscribed
 		}
 		b.mu.Lock()
 		changed, busy, refused := b.changed, b.busy(), b.refusals-refusals
@@ -146,7 +145,7 @@ func (b *Broker) Wait() {
 	}
 }
 
-// busy names what is not at rest. The caller holds mu.
+// busy describes what is not at rest. The caller holds mu.
 func (b *Broker) busy() (what []string) {
 	seen := make(map[*queue]bool)
 	for _, r := range b.readers {

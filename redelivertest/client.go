@@ -33,8 +33,8 @@ type Config struct {
 	Policy redeliver.Policy
 	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at
-	// once, and how many retries beside them. Default 100.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once, and also how many retries. Default
+	// 100.
 	MaxInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail, down to this
 	// number of first deliveries and retries together. Default 0: nothing shrinks.
@@ -104,8 +104,8 @@ type Client struct {
 	subs                    []*Subscriber
 	closing, closed, killed bool
 
-	running int   // of all that it subscribes to
-	alone   *item // the suspect that runs
+	running int   // on all its subscriptions
+	alone   *item // the suspect that is running
 }
 
 // Open opens a service of a group. It fails the test if the configuration cannot work, with all
@@ -116,7 +116,7 @@ func (b *Broker) Open(cfg Config) *Client {
 	if err != nil {
 		b.tb.Fatal(err)
 	}
-	b.tb.Cleanup(func() { _ = c.Close(context.Background()) }) // it has no error then
+	b.tb.Cleanup(func() { _ = c.Close(context.Background()) }) // Close returns no error here
 	return c
 }
 
@@ -153,7 +153,7 @@ var (
 	errKilled = errors.New("redelivertest: the client was killed")
 )
 
-// alive is the error of a client that has ended. The caller holds the broker's mu.
+// alive returns an error if the client has ended. The caller holds the broker's mu.
 func (c *Client) alive() error {
 	switch {
 	case c.killed:
@@ -165,7 +165,7 @@ func (c *Client) alive() error {
 	}
 }
 
-// told is the sink of a subscription: what happens is written down and passed on.
+// told returns the sink of a subscription. It records each event and passes it on.
 func (c *Client) told(q *queue) redeliver.Sink {
 	notes := redeliver.SinkFunc(func(e redeliver.Event) {
 		c.b.mu.Lock()
@@ -184,7 +184,7 @@ func (c *Client) told(q *queue) redeliver.Sink {
 	return notes
 }
 
-// watching is a sink, and who watches what it tells of.
+// watching is a sink with a watcher of its load.
 type watching struct {
 	redeliver.Sink
 

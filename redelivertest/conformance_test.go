@@ -38,7 +38,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 	}
 }
 
-// harness has a broker for each origin, because each bubble has one of its own.
+// harness has one broker for each origin, because each bubble needs its own.
 type harness struct {
 	mu      sync.Mutex
 	brokers map[string]*Broker
@@ -56,7 +56,7 @@ func (h *harness) origin(tb testing.TB, n int) (string, []string) {
 func (h *harness) broker(origin string) *Broker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	origin, _, _ = strings.Cut(origin, ".") // of a DLQ
+	origin, _, _ = strings.Cut(origin, ".") // for a DLQ
 	return h.brokers[origin]
 }
 
@@ -77,7 +77,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	return service{c}, nil
 }
 
-// decode refuses what the kit says no decoder takes.
+// decode refuses the message that the kit defines as undecodable.
 func decode(msg *message.Message) error {
 	if string(msg.Payload) == adaptertest.Undecodable {
 		return errors.New("no such schema")

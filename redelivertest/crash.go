@@ -2,13 +2,11 @@ package redelivertest
 
 import "slices"
 
-// A broker sees which messages a process had when it was killed, and not which
-// of them killed it. All are suspects: from then on each runs alone, when the
-// client runs nothing else, and only one that was alone when its process died is
-// charged. Policy.MaxCrashes charges bury it.
+// A broker sees which messages a process had when it was killed, but not which of them killed it. So all of them are
+// suspects. From then on each one runs alone, when the client runs nothing else. Only a message that was alone when its
+// process died is charged with a crash. After Policy.MaxCrashes charges it goes to the DLQ.
 
-// mayRun reports whether an item may run now beside what the client runs. The
-// caller holds the broker's mu.
+// mayRun reports whether an item may run now, given what else the client runs. The caller holds the broker's mu.
 func (c *Client) mayRun(it *item) bool {
 	if s := c.suspect(); s != nil {
 		return it == s && c.running == 0
@@ -16,8 +14,8 @@ func (c *Client) mayRun(it *item) bool {
 	return c.alone == nil
 }
 
-// suspect is the one that runs next, nil for none: those that crashed least come
-// first, so that a killer holds up nobody for long.
+// suspect returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
+// kills its process does not delay the others for long.
 func (c *Client) suspect() (next *item) {
 	if !c.b.crashed {
 		return nil
@@ -74,7 +72,7 @@ func (c *Client) Kill() {
 	}
 }
 
-// charge notes that a process died while it ran the item.
+// charge records that a process died while it ran the item.
 func (it *item) charge(alone bool) {
 	it.suspect = true
 	if alone {

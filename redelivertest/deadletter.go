@@ -11,31 +11,31 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deadRecord is a record in the DLQ. Its number is its place there; it never changes.
+// deadRecord is a record in the DLQ. Its number is its position there and never changes.
 type deadRecord struct {
 	record
 	n  int64
 	at time.Time
 }
 
-// dlqState is what a DLQ has besides its records. The broker's mu guards it.
+// dlqState is the state of a DLQ besides its records. The broker's mu guards it.
 type dlqState struct {
-	buried int64 // records that were ever written to it
+	buried int64 // number of records ever written to it
 	state  driver.State
 	locks  map[string]*deadSession
 }
 
-// bury writes a record to the DLQ, which is a topic, too: a group may read it. after is nil, or what must be over before
-// anybody gets it from there. The caller holds mu.
+// bury writes a record to the DLQ, which is also a topic that a group may read. after is nil, or a delivery that must
+// end before anybody gets the record from there. The caller holds mu.
 func (q *queue) bury(rec record, after *delivery) {
 	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.buried, at: time.Now()})
 	q.dlqState.buried++
 	q.b.put(q.dlq(), rec, after)
 }
 
-// DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves
-// like the connection to a broker on which a removal is real and a look costs nothing. Close also
-// stands for the death of its process.
+// DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves like the connection
+// to a broker on which a removal is real and a look costs nothing. Close has the same effect as the death of its
+// process.
 func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
 
 // deadQueue implements [driver.DLQ].
@@ -123,7 +123,7 @@ func (d *deadQueue) Begin(context.Context) (driver.Session, error) {
 	return &deadSession{d: d}, d.do(func(*queue) {})
 }
 
-// Close implements [driver.DLQ]. The locks of its sessions are free.
+// Close implements [driver.DLQ]. It releases the locks of its sessions.
 func (d *deadQueue) Close() error {
 	d.q.b.mu.Lock()
 	defer d.q.b.mu.Unlock()
@@ -132,7 +132,7 @@ func (d *deadQueue) Close() error {
 	return nil
 }
 
-// uuidHeader is how a message's UUID is shown, as on Kafka.
+// uuidHeader is the header that shows a message's UUID, as on Kafka.
 const uuidHeader = "_watermill_message_uuid"
 
 func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
@@ -151,7 +151,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	return m
 }
 
-// recordFrom makes the record of a message, without redeliver's headers.
+// recordFrom returns the record of a message, without redeliver's headers.
 func recordFrom(m *deadletter.Message, headers []deadletter.Header) record {
 	rec := record{key: bytes.Clone(m.Key), body: bytes.Clone(m.Body)}
 	for _, h := range headers {

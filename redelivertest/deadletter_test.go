@@ -36,7 +36,7 @@ func deadKit(t *testing.T) (*testing.T, adaptertest.Harness, adaptertest.DeadLet
 	}
 }
 
-// A rate is kept to the moment, and a task that is paused may be cancelled.
+// A rate is exact, and a paused task can be cancelled.
 func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 	Run(t, func(t *testing.T, b *Broker) {
 		billing := b.Open(Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})

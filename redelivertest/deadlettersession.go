@@ -17,7 +17,7 @@ type deadSession struct {
 	locked bool
 }
 
-// do calls f under the broker's lock while the session has what it locked.
+// do calls f under the broker's lock if the session still holds its locks.
 func (s *deadSession) do(f func(q *queue)) error {
 	lost := false
 	err := s.d.do(func(q *queue) {
@@ -79,7 +79,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	return errs
 }
 
-// add writes a dead letter into the DLQ as it says.
+// add writes a dead letter into the DLQ with the headers that it has.
 func (q *queue) add(m *deadletter.Message) error {
 	if err := q.refuses(DLQ); err != nil {
 		return err

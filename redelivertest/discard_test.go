@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// With DLQ.Discard a message that will not be retried is reported and acked, and no DLQ has it.
+// With DLQ.Discard a message that will not be retried is reported and acked, and does not go to a DLQ.
 func TestDiscard(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)}

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// exampleTB is what New wants of a test, for an example.
+// exampleTB has the methods of a test that New needs in an example.
 type exampleTB struct {
 	testing.TB
 	ends []func()
@@ -19,7 +19,7 @@ func (e *exampleTB) Cleanup(end func())           { e.ends = append(e.ends, end)
 func (e *exampleTB) Fatal(args ...any)            { panic(fmt.Sprint(args...)) }
 func (e *exampleTB) Fatalf(form string, a ...any) { panic(fmt.Sprintf(form, a...)) }
 
-// newBroker starts a broker in memory for an example. In a test, redelivertest.Run has one.
+// newBroker starts a broker in memory for an example. In a test, redelivertest.Run provides one.
 func newBroker() (b *redelivertest.Broker, end func()) {
 	tb := &exampleTB{}
 	return redelivertest.New(tb), func() {

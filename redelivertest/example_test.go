@@ -14,10 +14,10 @@ import (
 
 var errNoSuchCard = errors.New("no such card")
 
-// bank is what the service depends on.
+// bank is a dependency of the service.
 type bank struct{ opens time.Time }
 
-// charge is the handler to be tested.
+// charge is the handler under test.
 func (k bank) charge(msg *message.Message) error {
 	switch {
 	case len(msg.Payload) == 0:
@@ -31,7 +31,7 @@ func (k bank) charge(msg *message.Message) error {
 
 var policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Minute, 10*time.Minute, time.Hour)}
 
-// t is what your test function gets: func TestCharge(t *testing.T).
+// t is the parameter of your test function: func TestCharge(t *testing.T).
 var t *testing.T
 
 // A bank that opens in 40 minutes: the message goes through at the fourth
@@ -53,7 +53,7 @@ func ExampleRun() {
 	})
 }
 
-// Without a bubble the broker keeps real time.
+// Without a bubble the broker uses real time.
 func ExampleNew() {
 	b, end := newBroker() // redelivertest.New(t) in a test
 	defer end()
@@ -72,7 +72,7 @@ func ExampleNew() {
 
 // A dead letter prints as one line.
 func ExampleSubscription_DeadLetters() {
-	b, end := newBroker() // redelivertest.Run has one
+	b, end := newBroker() // redelivertest.Run provides one
 	defer end()
 	orders := b.Open(redelivertest.Config{Group: "billing", Policy: policy}).Handle("orders", bank{}.charge)
 
@@ -88,7 +88,7 @@ func TestCharge(t *testing.T) {
 	for name, c := range map[string]struct {
 		card     string
 		closed   time.Duration
-		reason   redeliver.Reason // why it is dead; empty when it is handled
+		reason   redeliver.Reason // why it is in the DLQ; empty when it was handled
 		attempts int
 		took     time.Duration
 	}{
@@ -111,7 +111,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// The example has no output of its own, because it needs a test; here it has one.
+// Run the example here, because it needs a test and so has no output of its own.
 func TestExample(test *testing.T) {
 	t = test
 	ExampleRun()

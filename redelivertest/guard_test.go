@@ -17,17 +17,17 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// shop is a handler and what it depends on, which may be away, and a sink.
+// shop is a handler with a dependency that may be away, and a sink.
 type shop struct {
 	mu     sync.Mutex
-	away   error            // for all messages; nil while all is well
+	away   error            // for all messages; nil if the dependency works
 	own    map[string]error // of single messages
 	runs   map[string]int
 	at     []time.Duration // of all attempts, since start
 	dead   map[string]redeliver.State
 	done   map[string]time.Duration
 	told   []redeliver.Change
-	toldAt map[redeliver.Change]time.Duration // the last of each
+	toldAt map[redeliver.Change]time.Duration // the latest time of each change
 	start  time.Time
 }
 
@@ -71,7 +71,7 @@ func (s *shop) Event(e redeliver.Event) {
 	}
 }
 
-// want checks the events, and how many messages were committed and dead-lettered.
+// want checks the events, and the numbers of committed and dead-lettered messages.
 func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
 	t.Helper()
 	s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
 	}
 }
 
-// most is how often the message ran that ran most often.
+// most returns the largest number of attempts of one message.
 func (s *shop) most() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *shop) most() (n int) {
 	return n
 }
 
-// between is how many attempts there were within a time.
+// between returns the number of attempts between two times.
 func (s *shop) between(from, to time.Duration) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *shop) between(from, to time.Duration) (n int) {
 
 func (s *shop) ran() int { return s.between(0, 1<<62) }
 
-// publish publishes messages, under keys where there are some.
+// publish publishes messages. They have keys if keys is not 0.
 func publish(b *redelivertest.Broker, prefix string, n, keys int) {
 	for i := range n {
 		msg := message.NewMessage(fmt.Sprintf("%s-%d", prefix, i), nil)
@@ -119,15 +119,15 @@ func publish(b *redelivertest.Broker, prefix string, n, keys int) {
 	}
 }
 
-// guarded is a policy of three retries after a second that knows outages.
+// guarded returns a policy with three retries after a second that detects outages.
 func guarded(order redeliver.Order) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Second), Order: order, Outage: redeliver.DefaultOutage()}
 }
 
 var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
 
-// Ten minutes away, with retries for three seconds: nothing is lost to the DLQ, nothing
-// is hammered, and it goes on when the dependency is back.
+// The dependency is away for ten minutes, with retries for three seconds. No message goes to the DLQ, the dependency is
+// not overloaded, and processing continues when it is back.
 func TestAnOutageBuriesNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy redeliver.Policy
@@ -172,7 +172,7 @@ func TestAnOutageBuriesNobody(t *testing.T) {
 				back := time.Since(s.start)
 				b.Wait()
 				bury := 0
-				if c.policy.MaxRetries == redeliver.NoRetries { // what ran before anybody could know
+				if c.policy.MaxRetries == redeliver.NoRetries { // attempts before the outage could be detected
 					bury = len(s.dead)
 					if bury >= 20 {
 						t.Errorf("%d were dead-lettered, and 20 tell", bury)
@@ -180,7 +180,7 @@ func TestAnOutageBuriesNobody(t *testing.T) {
 				}
 				told := outageAndBack
 				if c.least > 0 {
-					told = s.told // the throttle has its say
+					told = s.told // the throttle decides
 				}
 				s.want(t, n-bury, bury, told...)
 				if most := s.most(); most > 6 {
@@ -194,7 +194,7 @@ func TestAnOutageBuriesNobody(t *testing.T) {
 	}
 }
 
-// In blocking order one message of a partition fails at a time: one is no outage.
+// In blocking order one message of a partition fails at a time. One message is no outage.
 func TestOneMessageInBlockingOrderIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -213,7 +213,7 @@ func TestOneMessageInBlockingOrderIsNoOutage(t *testing.T) {
 	})
 }
 
-// Messages that fail for themselves, among others that succeed, are no outage.
+// Messages that fail because of themselves, among others that succeed, are no outage.
 func TestPoisonIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -227,7 +227,7 @@ func TestPoisonIsNoOutage(t *testing.T) {
 	})
 }
 
-// A single key, and a single message, are no outage, whatever else there is.
+// A single key or a single message is no outage, whatever else happens.
 func TestASingleKeyIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -239,7 +239,7 @@ func TestASingleKeyIsNoOutage(t *testing.T) {
 	})
 }
 
-// One outage may speak with two voices.
+// One outage may cause two different errors.
 func TestAnOutageOfTwoErrors(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -261,8 +261,8 @@ func TestAnOutageOfTwoErrors(t *testing.T) {
 	})
 }
 
-// The dependency fails otherwise later on: it is away all the same. And a message that
-// is to blame itself does not keep the others back when it is the probe.
+// The dependency is still away if its error changes later. A probe that fails because of itself does not keep the
+// others back.
 func TestProbesThatFailForSomethingElse(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -289,7 +289,7 @@ func TestProbesThatFailForSomethingElse(t *testing.T) {
 	})
 }
 
-// When the others have gone and one message alone goes on failing, it is no outage.
+// When only one message remains that still fails, it is no outage.
 func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -311,8 +311,7 @@ func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
 	})
 }
 
-// A subscription that is closed in an outage closes at once, and what it had comes to
-// the next one.
+// A subscription that is closed in an outage closes at once, and its messages go to the next one.
 func TestCloseInAnOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -337,7 +336,7 @@ func TestCloseInAnOutage(t *testing.T) {
 	})
 }
 
-// Receive knows outages, too: what is not acked in time has failed.
+// Receive detects outages, too: a message that is not acked in time has failed.
 func TestAnOutageForReceive(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -382,7 +381,7 @@ func TestAnOutageForReceive(t *testing.T) {
 	})
 }
 
-// Too many dead letters pause the intake, and a trickle tells when it is over.
+// Too many dead letters pause the intake, and single messages show when it is over.
 func TestAFloodOfDeadLettersPauses(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// failing is a test that fails in a test that does not.
+// failing is a test that may fail without failing the real one.
 type failing struct {
 	testing.TB
 	text string
@@ -34,7 +34,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 
 func (f *failing) Fatal(args ...any) { f.Fatalf("%s", fmt.Sprint(args...)) }
 
-// fails tells with what do failed its test.
+// fails returns the message with which do failed its test.
 func fails(f *failing, do func()) string {
 	f.text = ""
 	defer func() { _ = recover() }()
@@ -74,7 +74,7 @@ func TestWhatFailsTheTest(t *testing.T) {
 		b.Publish("orders", msg("o-2"))
 		f.want(t, "never calls restore; not at rest: 1 messages of orders for billing, the first is o-2 on orders", func() { b.Wait() })
 		restore()
-		restore() // once
+		restore() // only the first call has an effect
 		b.Wait()
 		b.Publish("orders", msg("hangs"))
 		f.want(t, "not at rest within 175200h0m0s: 1 messages of orders for billing, the first is hangs on orders", func() { b.Wait() })
@@ -128,7 +128,7 @@ func TestCloseGivesBackWhatIsNotDone(t *testing.T) {
 	})
 }
 
-// A member that closes while its handlers run lets the others have what waits.
+// A member that closes while its handlers run gives its waiting messages to others at once.
 func TestWhatWaitsIsGivenBackAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := open(b, quick)
@@ -176,17 +176,17 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 		b.Publish("orders", msg("o-1"), msg("o-2"))
 		time.Sleep(time.Minute) //nolint:forbidigo // virtual
 		billing.Kill()
-		billing.Kill() // and no second time
+		billing.Kill() // the second call has no effect
 		if err := billing.Publisher().Publish("orders", msg("late")); err == nil {
 			t.Error("a killed client publishes")
 		}
 		if _, err := billing.Subscriber().Subscribe(t.Context(), "orders"); err == nil {
 			t.Error("a killed client subscribes")
 		}
-		b.Wait() // nobody reads, so nothing moves
+		b.Wait() // there is no reader, so nothing happens
 		b.Publish("orders", msg("o-3"))
 		open(b, p).Handle("orders", sleeper)
-		// Two ran when a process died: now one after the other, and the third behind them.
+		// Two messages ran when a process died. Now they run one after another, and then the third.
 		for _, o := range orders.Outcomes() {
 			if !o.Committed || len(o.Attempts) != 1 || o.State.Attempts != 0 {
 				t.Error(o)
@@ -201,8 +201,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 	})
 }
 
-// serve starts processes that die when they run the killer, until one does not;
-// all others of its messages take a second.
+// serve starts processes that die when they run the killer, until one does not die. All other messages take a second.
 func serve(b *redelivertest.Broker) (orders *redelivertest.Subscription, died int) {
 	for killed := true; killed; died++ {
 		killed = false
@@ -239,7 +238,7 @@ func TestNeighboursOfAKillerAreNotCharged(t *testing.T) {
 		if got := orders.Outcome("killer"); died != 3 || got.State.Reason != redeliver.ReasonCrashed || len(orders.DeadLetters()) != 1 {
 			t.Errorf("after %d deaths: %s", died, got)
 		}
-		// One after another, and those that are not charged before the killer.
+		// Messages run one after another, and those without a charge before the killer.
 		for id, took := range map[string]time.Duration{"o-1": time.Second + time.Millisecond, "o-2": 2*time.Second + 2*time.Millisecond} {
 			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 1 || got.Took != took {
 				t.Errorf("want %s: %s", took, got)

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// watcher is a sink that knows how to ask what is in hand.
+// watcher is a sink that watches the load.
 type watcher struct{ load func() redeliver.Load }
 
 func (*watcher) Event(redeliver.Event) {}
@@ -22,8 +22,8 @@ func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	return nil
 }
 
-// A subscriber gives up its held messages when it closes, though it waits for handlers then. They were counted
-// until those had ended.
+// A subscriber gives up its held messages when it closes, although it then waits for handlers. The load used to include
+// them until the handlers had ended.
 func TestWhatIsHeldIsGivenUpAtTheEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		w, gate := &watcher{}, make(chan struct{})

@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// ordered publishes a, b and c of one key, of which a fails its first two attempts,
-// and returns the order of the attempts.
+// ordered publishes a, b and c of one key. a fails its first two attempts. It returns the order of the attempts.
 func ordered(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (ran []string, sub *redelivertest.Subscription) {
 	t.Helper()
 	failed := errors.New("declined")
@@ -167,8 +166,8 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// A message that waits for hours waits on the levels, with its attempts in its headers, and those behind it wait
-// in the topic.
+// A message that waits for hours waits on the levels, with its attempts in its headers. The messages behind it wait in
+// the topic.
 func TestPerKeyAFailingKeyWaitsAndOthersFlow(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		type end struct {
@@ -210,8 +209,8 @@ func TestPerKeyAFailingKeyWaitsAndOthersFlow(t *testing.T) {
 	})
 }
 
-// A message that was sent back out of the DLQ has lost its place: it waits for
-// nobody that came later, and nobody for it.
+// A message that was replayed from the DLQ has no place in the order. It waits for no later message, and none waits for
+// it.
 func TestPerKeyAReplayHasNoPlace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var ran []string
@@ -233,7 +232,7 @@ func TestPerKeyAReplayHasNoPlace(t *testing.T) {
 		if _, err := deadletter.Run(t.Context(), sub.DeadLetterQueue(), deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		sub.Waiting() // what can run has run
+		sub.Waiting() // everything that can run has run
 		publish("b")  // while a waits
 		b.Wait()
 		if want := []string{"a", "a", "a", "b", "a"}; !slices.Equal(ran, want) {

@@ -40,7 +40,7 @@ type Outcome struct {
 // Wait is one wait for a retry.
 type Wait struct {
 	State     redeliver.State // State.Due is when it may run
-	Delay     time.Duration   // as decided
+	Delay     time.Duration   // the delay that was chosen
 	Where     string          // the delay topic
 	Postponed bool            // no attempt was counted for it
 }
@@ -60,8 +60,8 @@ func (s *Subscription) Events() []redeliver.Event {
 	return all
 }
 
-// Outcome waits until everything is at rest (see [Broker.Wait]), and returns what happened to a
-// message. It fails the test if the group has never seen the message.
+// Outcome waits until everything is at rest (see [Broker.Wait]), and returns the outcome of a message. It fails the
+// test if the group has never seen the message.
 func (s *Subscription) Outcome(id string) Outcome {
 	s.q.b.tb.Helper()
 	all := s.Outcomes()
@@ -108,7 +108,7 @@ func (s *Subscription) notes() []note {
 	return slices.Clone(s.q.notes)
 }
 
-// note adds what happened.
+// note adds an event.
 func (o *Outcome) note(n note, st redeliver.State) {
 	was := o.Took
 	o.Took = n.at.Sub(o.began)
@@ -120,7 +120,7 @@ func (o *Outcome) note(n note, st redeliver.State) {
 		} else {
 			o.linef("attempt %d failed: %v", st.Attempt(), e.Err)
 		}
-		return // the state is the one before
+		return // it keeps the previous state
 	case redeliver.Committed:
 		o.Committed = true
 		o.linef("committed")
@@ -158,7 +158,7 @@ func (o *Outcome) linef(format string, args ...any) {
 	o.lines = append(o.lines, fmt.Sprintf("\n%10s  ", "+"+o.Took.String())+fmt.Sprintf(format, args...))
 }
 
-// stateOf is the state that an event tells of, if it is about one message.
+// stateOf returns the state in an event, if the event is about one message.
 func stateOf(e redeliver.Event) (st redeliver.State, ok bool) {
 	if v := reflect.ValueOf(e).FieldByName("State"); v.IsValid() {
 		return reflect.TypeAssert[redeliver.State](v)

@@ -10,57 +10,56 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// queue is one topic as one group reads it: what is not settled, in the topic and
-// on the group's delay topics, and the DLQ. The broker's mu guards all of it.
+// queue is one topic as one group reads it: the unsettled messages in the topic and on the group's delay topics, and
+// the DLQ. The broker's mu guards all of it.
 type queue struct {
 	b            *Broker
 	topic, group string
-	taken        int     // of the topic's records
-	written      int64   // to where messages wait
-	items        []*item // not settled, in the order in which they were written
+	taken        int     // number of the topic's records that were read
+	written      int64   // number of records written to delay topics
+	items        []*item // unsettled, in the order in which they were written
 	dead         []deadRecord
 	dlqState     dlqState
-	keys         map[lock]*item   // what runs of each key
-	lowest       map[string]int64 // see waitsForKey; nil when it must be reckoned anew
+	keys         map[lock]*item   // the running items by key
+	lowest       map[string]int64 // see waitsForKey; nil if it must be computed again
 	refused      map[Place]int
-	notes        []note // what happened
+	notes        []note // the events
 }
 
-// item is a record that a group has not settled. owner, running and what comes
-// after are the broker's; the rest does not change.
+// item is a record that a group has not settled. The broker's mu guards owner and the fields after it. The others do
+// not change.
 type item struct {
 	record
 	where  string
-	waits  bool          // it is where messages wait
-	level  time.Duration // 0 on the way back
+	waits  bool          // it is on a delay topic
+	level  time.Duration // 0 for the way back
 	offset int64
 	at     time.Time // when it was written
-	after  *delivery // nil, or what must be over before anybody gets it
-	first  int64     // its offset in the topic; -1 where it has none, or it is not known
+	after  *delivery // nil, or a delivery that must end before anybody gets it
+	first  int64     // its offset in the topic, or -1 if it has none or it is unknown
 
-	owner   *reader   // who has it; nil when it is free
-	run     *delivery // since it has an owner
+	owner   *reader   // the reader that has it; nil if it is free
+	run     *delivery // set while it has an owner
 	handed  bool      // a handler has it
 	suspect bool      // it ran when its process was killed
-	crashes int       // how often it ran alone then
+	crashes int       // how often it was alone then
 }
 
-// delivery is an item's time with one owner. The effects of a message become visible when it has ended, so that its
-// events are in order.
+// delivery is the time for which an item has one owner. The effects of a message become visible after it has ended, so
+// that its events are in order.
 type delivery struct{ over bool }
 
 func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.over)
 }
 
-// lock is a key of which one message at a time runs: one first delivery, and
-// beside it one retry.
+// lock is a key of which one message runs at a time: one first delivery, and in addition one retry.
 type lock struct {
 	waits bool
 	key   string
 }
 
-// lock is what an item holds while it runs, if it holds anything.
+// lock returns the lock that an item holds while it runs. locks is false if it needs none.
 func (r *reader) lock(it *item) (l lock, locks bool) {
 	switch order := r.sub.Policy.Order; {
 	case order == redeliver.Blocking && !it.waits: // the topic is one partition
@@ -74,7 +73,7 @@ func (r *reader) lock(it *item) (l lock, locks bool) {
 	}
 }
 
-// catchUp takes in what the topic has more.
+// catchUp reads the new records of the topic.
 func (q *queue) catchUp() {
 	all := q.b.topics[q.topic]
 	for ; q.taken < len(all); q.taken++ {
@@ -84,14 +83,13 @@ func (q *queue) catchUp() {
 	}
 }
 
-// Names of a group's own topics, as on Kafka.
+// The names of a group's own topics, as on Kafka.
 func (q *queue) retry() string { return q.topic + "." + q.group + ".retry" }
 func (q *queue) dlq() string   { return dlqOf(q.topic, q.group) }
 
 func dlqOf(topic, group string) string { return topic + "." + group + ".dlq" }
 
-// wait puts a record where it waits for a level, or, with level 0, on the way back.
-// first is its offset in the topic, or -1.
+// wait puts a record on a level or, with level 0, on the way back. first is its offset in the topic, or -1.
 func (q *queue) wait(level time.Duration, rec record, after *delivery, first int64) {
 	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
@@ -106,10 +104,10 @@ func (q *queue) place(level time.Duration) string {
 	return q.retry() + "." + delayqueue.LevelName(level)
 }
 
-// errRefused is what a test made the broker answer.
+// errRefused is the error of a write that the test made the broker refuse.
 var errRefused = errors.New("the test made the broker refuse this write")
 
-// refuses is the broker's answer to a write.
+// refuses returns the broker's answer to a write.
 func (q *queue) refuses(what Place) error {
 	if q.refused[what] == 0 {
 		return nil
@@ -119,7 +117,7 @@ func (q *queue) refuses(what Place) error {
 	return fmt.Errorf("%s: %w", what, errRefused)
 }
 
-// lockFor takes what an item needs of its key, where that is free, and reports whether it has it.
+// lockFor takes the lock that an item needs, if that is free, and reports whether the item has it.
 func (q *queue) lockFor(it *item, r *reader) bool {
 	if r.sub.Policy.Order == redeliver.PerKey && q.waitsForKey(it) {
 		return false
@@ -135,8 +133,7 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey reports whether something of an item's key that was before it in the
-// topic is not settled, wherever that is now.
+// waitsForKey reports whether an earlier message of the item's key is not settled, wherever that message is now.
 func (q *queue) waitsForKey(it *item) bool {
 	if it.key == nil || it.first < 0 {
 		return false
@@ -154,7 +151,7 @@ func (q *queue) waitsForKey(it *item) bool {
 	return q.lowest[string(it.key)] < it.first
 }
 
-// stop notes that no handler has an item any more.
+// stop records that no handler has an item any more.
 func (q *queue) stop(it *item) {
 	if !it.handed {
 		return
@@ -167,7 +164,7 @@ func (q *queue) stop(it *item) {
 	}
 }
 
-// settle is an ack; it counts for nothing when the item is no longer r's.
+// settle acks an item. It has no effect if the item is no longer r's.
 func (q *queue) settle(it *item, r *reader) {
 	q.b.mu.Lock()
 	defer q.b.mu.Unlock()
@@ -182,7 +179,7 @@ func (q *queue) settle(it *item, r *reader) {
 	q.b.change()
 }
 
-// giveBack frees an item, which is delivered again.
+// giveBack frees an item, so that it is delivered again.
 func (q *queue) giveBack(it *item, r *reader) {
 	q.b.mu.Lock()
 	defer q.b.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// record is a message as the broker keeps it. Nothing in it changes.
+// record is a message as the broker keeps it. It never changes.
 type record struct {
-	uuid    string // empty where the message has none
-	key     []byte // nil for none
+	uuid    string // empty if the message has none
+	key     []byte // nil if there is none
 	body    []byte
-	headers []header // the user's; where redeliver writes, its own block behind them
+	headers []header // the user's, followed by redeliver's own block where redeliver writes
 }
 
 type header struct {
@@ -31,7 +31,7 @@ type header struct {
 	value []byte
 }
 
-// marshal makes the record of a message that is published.
+// marshal returns the record of a published message.
 func marshal(msg *message.Message) record {
 	rec := record{uuid: msg.UUID, key: bytes.Clone(keyOf(msg.Context())), body: bytes.Clone(msg.Payload)}
 	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
@@ -40,7 +40,7 @@ func marshal(msg *message.Message) record {
 	return rec
 }
 
-// unmarshal makes a message of a record, which shares nothing with it.
+// unmarshal returns a message that shares nothing with the record.
 func (rec *record) unmarshal() *message.Message {
 	msg := message.NewMessage(rec.uuid, bytes.Clone(rec.body))
 	for _, h := range rec.headers {
@@ -49,7 +49,7 @@ func (rec *record) unmarshal() *message.Message {
 	return msg
 }
 
-// with is the record with a state behind the user's headers.
+// with returns the record with a state after the user's headers.
 func (rec record) with(st *redeliver.State) record {
 	rec.headers = slices.Clip(rec.headers)
 	for name, value := range st.Headers() {
@@ -58,8 +58,8 @@ func (rec record) with(st *redeliver.State) record {
 	return rec
 }
 
-// split takes redeliver's own block off a record; it begins at the last attempt
-// header. Only records on places that redeliver writes have one.
+// split separates redeliver's own block, which begins at the last attempt header, from a record. Only records on topics
+// that redeliver writes have one.
 func (rec record) split() (users record, ours []redeliver.Header) {
 	for i, h := range slices.Backward(rec.headers) {
 		if h.name != redeliver.HeaderAttempt {
@@ -74,8 +74,8 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 	return rec, ours
 }
 
-// It reports redeliver headers on a topic that redeliver does not write: a service copied them onward. They are
-// the user's headers like any others.
+// foreignHeaders reports redeliver headers on a topic that redeliver does not write. A service copied them there. They
+// count as user headers.
 func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
@@ -85,7 +85,7 @@ func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	return found
 }
 
-// expires is the end that the message names.
+// expires returns the expiry time in the message's headers.
 func (rec *record) expires() time.Time {
 	for _, h := range slices.Backward(rec.headers) {
 		if h.name == redeliver.HeaderExpires {
@@ -99,17 +99,17 @@ func (rec *record) expires() time.Time {
 // received is a record as one service reads it.
 type received struct {
 	record                      // without redeliver's own headers
-	copied     record           // as its copies have it: of a dead letter with the block that it had in the DLQ
-	deadLetter *redeliver.State // of a message that is read from a DLQ
+	copied     record           // as it is copied; for a dead letter, with its block from the DLQ
+	deadLetter *redeliver.State // set for a message that is read from a DLQ
 	it         *item
 	id         string
-	state      *redeliver.State // of a record that waited
+	state      *redeliver.State // set for a record that waited
 	decode     func(*message.Message) error
-	suspect    bool // as it was taken; the item's own need the broker's mu
+	suspect    bool // as of its delivery; the item's own fields need the broker's mu
 	crashes    int
 }
 
-// Message is the message as its handler gets it.
+// Message returns the message for the handler.
 func (d *received) Message() (msg *message.Message, err error) {
 	msg = d.unmarshal()
 	msg.UUID = cmp.Or(msg.UUID, d.id)
@@ -124,7 +124,7 @@ func (d *received) Message() (msg *message.Message, err error) {
 	return msg, d.decode(msg)
 }
 
-// deliveredIn is the record behind a message of this package's; nil for another.
+// deliveredIn returns the record of a message of this package, or nil for another message.
 func deliveredIn(ctx context.Context) *received {
 	if d := engine.FromContext(ctx); d != nil {
 		if rec, ok := d.Record().(*received); ok {
@@ -134,7 +134,7 @@ func deliveredIn(ctx context.Context) *received {
 	return nil
 }
 
-// idOf is the id of a record that has been at offset in a topic.
+// idOf returns the id of a record that was at offset in a topic.
 func (rec *record) idOf(topic string, offset int64) string {
 	if rec.uuid != "" {
 		return engine.GivenID(rec.uuid)

@@ -23,7 +23,7 @@ var errDown = errors.New("bank is down")
 func declines(*message.Message) error { return errDown }
 func succeeds(*message.Message) error { return nil }
 
-// quick is three retries after 1, 2 and 4 s.
+// quick has three retries after 1, 2 and 4 s.
 var quick = redeliver.Policy{Backoff: redeliver.Steps(time.Second, 2*time.Second, 4*time.Second)}
 
 func open(b *redelivertest.Broker, p redeliver.Policy) *redelivertest.Client {
@@ -32,7 +32,7 @@ func open(b *redelivertest.Broker, p redeliver.Policy) *redelivertest.Client {
 
 func msg(id string) *message.Message { return message.NewMessage(id, []byte(id)) }
 
-// The clock of middleware.Retry's watch is a global, made outside of the bubble.
+// The clock of middleware.Retry's watch is a global that was created outside the bubble.
 func TestTimeoutsAreVirtual(t *testing.T) {
 	for range 3 { // one bubble after another
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -73,7 +73,7 @@ func TestAHandlerThatHangs(t *testing.T) {
 
 func TestGroupsFailAlone(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		b.Publish("orders", msg("o-1")) // before anybody reads
+		b.Publish("orders", msg("o-1")) // before there is a reader
 		billing := open(b, quick).Handle("orders", declines)
 		mail := b.Open(redelivertest.Config{Group: "mail"}).Handle("orders", succeeds)
 		if got := billing.Outcome("o-1"); got.State.Reason != redeliver.ReasonExhausted {
@@ -131,7 +131,7 @@ func TestHopsAndLongWaits(t *testing.T) {
 	})
 }
 
-// A jitter that is longer than the levels below is waited for in one place.
+// A jitter that is longer than the shorter levels is spent in one place.
 func TestJitterNeedsNoHops(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := open(b, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: time.Minute}}).Handle("orders", declines)
@@ -159,7 +159,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A retry that was due before the event of its wait ran first, and the story ended with the wait.
+// A retry that was due before the event of its wait used to run first, so that the story ended with the wait.
 func TestWhatIsToldIsInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []string

@@ -18,8 +18,8 @@ import (
 // maxPulled is how many items a reader takes from the broker at once.
 const maxPulled = 1024
 
-// source is what one Subscribe reads of its queue. It implements driver.Source and engine.Gater. But for what the broker's mu
-// guards, it belongs to the lane's goroutine.
+// source is what one Subscribe reads of its queue. It implements driver.Source and engine.Gater. The broker's mu guards
+// some of its fields. The others belong to the lane's goroutine.
 type source struct {
 	*reader
 
@@ -59,25 +59,25 @@ func (s *source) Stop() <-chan struct{} {
 	return nil
 }
 
-// poke has the source look again at what the broker has. The caller holds the broker's mu.
+// poke makes the source check the broker for messages. The caller holds the broker's mu.
 func (s *source) poke() {
 	if s.lane != nil {
 		s.lane.Post(s.pull)
 	}
 }
 
-// pull takes what the broker has for this reader: all that waits, and of the topic what may begin.
+// pull takes what the broker has for this reader: all waiting messages, and those of the topic that may begin.
 func (s *source) pull() {
 	b := s.q.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.client.killed || s.stopped { // what the reader returns is for others
+	if s.client.killed || s.stopped { // other readers get what this one returns
 		return
 	}
 	for _, it := range s.q.items {
 		switch {
 		case len(s.in) == cap(s.in):
-			return // what is settled makes the broker poke again
+			return // the broker pokes again when a message is settled
 		case !it.available():
 		case it.waits:
 			s.take(it)
@@ -97,8 +97,8 @@ func (s *source) take(it *item) {
 	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes}
 }
 
-// Parse implements [driver.Source]. It reads the state behind the user's headers, as far as it can be right, and says when the
-// message may go on.
+// Parse implements [driver.Source]. It reads the state after the user's headers, as far as it is valid, and sets when
+// the message may continue.
 func (s *source) Parse(m *driver.Message[*received]) error {
 	rec := m.Record
 	it := rec.it
@@ -144,8 +144,8 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	}
 }
 
-// readDeadLetter takes the block of a DLQ off a record that was read from there: it is the state with which the message was
-// dead, and no header of the message.
+// readDeadLetter removes the block of a DLQ from a record that was read from there. It is the state of the dead letter,
+// and no header of the message.
 func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 	rec.copied = rec.record
 	users, block := rec.split()
@@ -166,7 +166,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	defer b.mu.Unlock()
 	it := m.Record.it
 	switch {
-	case it.owner != s.reader: // the client was killed in this moment
+	case it.owner != s.reader: // the client was killed just now
 		return engine.NotYet
 	case !s.client.mayRun(it) || !s.q.lockFor(it, s.reader):
 		return engine.NotYet
@@ -204,7 +204,7 @@ func (s *source) Return(m *driver.Message[*received], _ time.Duration, _ bool) {
 	s.q.giveBack(m.Record.it, s.reader)
 }
 
-// Commit implements [driver.Source]: the broker has seen each Settle.
+// Commit implements [driver.Source]. It does nothing, because the broker has seen each Settle.
 func (s *source) Commit() {}
 
 // Flush implements [driver.Source].
@@ -256,7 +256,7 @@ func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
 	st.DeadLetter, st.Expires = rec.deadLetter, rec.expires()
 }
 
-// store writes the messages of one queue to where they wait, to the DLQ and to their topic.
+// store writes the messages of one queue to the delay topics, to the DLQ and to their topic.
 type store struct {
 	client *Client
 	q      *queue
@@ -265,8 +265,8 @@ type store struct {
 
 var _ driver.Store[*received] = (*store)(nil)
 
-// slack is how much longer a level may be than the wait that is put on it. Waiting messages are released when they are due, so
-// it costs no lateness.
+// slack is how much longer a level may be than a wait that is put on it. Waiting messages are released when they are
+// due, so it causes no delay.
 const slack = 100 * time.Millisecond
 
 // Write implements [driver.Store].
@@ -307,8 +307,7 @@ func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (wher
 	return where, nil
 }
 
-// firstOf is the offset in the topic of a message that came from there; -1 for one
-// that has lost its place, or never had one.
+// firstOf returns the offset in the topic of a message that came from there, or -1 if it is unknown.
 func firstOf(st *redeliver.State) int64 {
 	if !st.Source.Known || st.Replays > 0 {
 		return -1
@@ -316,7 +315,7 @@ func firstOf(st *redeliver.State) int64 {
 	return st.Source.Offset
 }
 
-// leave gives back what the reader still has.
+// leave gives back the items that the reader still has.
 func (r *reader) leave() {
 	b := r.q.b
 	b.mu.Lock()

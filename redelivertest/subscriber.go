@@ -64,7 +64,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // flight, up to Config.DrainTimeout. After that their contexts end, and they are delivered again.
 func (s *Subscriber) Close() error {
 	b := s.client.b
-	b.mu.Lock() // nobody is just subscribing
+	b.mu.Lock() // no Subscribe is in progress
 	s.stop()
 	b.mu.Unlock()
 	s.group.Wait()
@@ -85,7 +85,7 @@ type reader struct {
 	source *source
 	engine *engine.Engine[*received]
 
-	firsts int // items of the topic that it has; the broker's mu guards it
+	firsts int // how many items of the topic it has; the broker's mu guards it
 }
 
 func newReader(c *Client, q *queue) *reader {
@@ -103,7 +103,7 @@ func newReader(c *Client, q *queue) *reader {
 	return r
 }
 
-// run delivers until ctx ends, then waits for what is in flight.
+// run delivers until ctx ends, then waits for the messages in flight.
 func (r *reader) run(ctx, values context.Context) {
 	defer r.engine.Close()
 	defer r.leave()
@@ -114,7 +114,7 @@ func (r *reader) run(ctx, values context.Context) {
 	}, r.begin)
 }
 
-// begin has the broker poke the lane, which looks at what there is when it begins.
+// begin makes the broker poke the lane, which checks for messages when it begins.
 func (r *reader) begin(l driver.Lane[*received]) {
 	b := r.q.b
 	b.mu.Lock()

@@ -35,7 +35,7 @@ func (c *Client) Subscription(topic string) *Subscription {
 type Stored struct {
 	// Where is the name of its topic.
 	Where string
-	// State is the state in its headers: when it is due, or why it is dead.
+	// State is the state in its headers: when it is due, or why it is in the DLQ.
 	State redeliver.State
 	// Message is the message as it was published: UUID, metadata and payload.
 	Message *message.Message
@@ -78,8 +78,8 @@ func (s *Subscription) DeadLetters() []Stored {
 	return all
 }
 
-// Waiting returns the messages that wait now, the next due first. In a bubble it first lets all
-// goroutines do what they can do now, and no time passes.
+// Waiting returns the messages that wait now, the next due first. In a bubble it first waits until all other goroutines
+// are blocked, without advancing the time.
 func (s *Subscription) Waiting() []Stored {
 	if s.q.b.bubble {
 		quiet()

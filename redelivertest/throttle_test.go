@@ -36,8 +36,7 @@ func (l *load) handle(*message.Message) error {
 	return *l.answer.Load()
 }
 
-// feed publishes messages, rate a second, and returns the most that were in flight
-// in its last second.
+// feed publishes messages, rate a second, and returns the maximum number in flight in the last second.
 func (l *load) feed(b *redelivertest.Broker, seq *int, rate, seconds int) int64 {
 	for range seconds {
 		l.most.Store(0)
@@ -50,7 +49,7 @@ func (l *load) feed(b *redelivertest.Broker, seq *int, rate, seconds int) int64 
 	return l.most.Load()
 }
 
-// told keeps what a subscription tells of itself. Events would wait until all rests.
+// told records the changes of a subscription. Events would wait until everything is at rest.
 type told struct {
 	mu  sync.Mutex
 	all []string
@@ -110,7 +109,7 @@ func TestConcurrencyShrinksAndGrowsBack(t *testing.T) {
 	})
 }
 
-// Some failures are no reason to shrink.
+// Some failures do not reduce the number of messages in flight.
 func TestWhatDoesNotShrink(t *testing.T) {
 	for name, c := range map[string]struct {
 		least, rate int
@@ -145,7 +144,7 @@ func TestWhatDoesNotShrink(t *testing.T) {
 	}
 }
 
-// A batch is full when all that may be in flight is in it.
+// A batch is full when it has all messages that may be in flight.
 func TestBatchOfAThrottledSubscription(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var away atomic.Bool

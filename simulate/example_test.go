@@ -26,7 +26,7 @@ func ExampleRun() {
 	// Output: 3600 messages, 3000 at once, 1380 retries, 0 dead
 }
 
-// A scenario that makes no sense is refused with all that is wrong.
+// The error of an invalid scenario has all problems.
 func ExampleScenario_Validate() {
 	fmt.Println(simulate.Scenario{Rate: -1, Poison: 2}.Validate())
 	// Output: configuration refused: Rate is -1: must be a positive number; Poison is 2: must be from 0 to 1

@@ -8,28 +8,28 @@ import (
 // Operations is the number of operations on one broker, in its own units.
 type Operations struct {
 	Broker string `json:"broker"` // kafka, rabbitmq, sqs
-	// Writes and Reads are records on Kafka, messages on RabbitMQ, and requests on SQS,
-	// which come with up to ten messages. The arrivals' own writes are not counted.
+	// Writes and Reads are records on Kafka, messages on RabbitMQ, and requests of up to ten messages on SQS. They do
+	// not include the writes of the arriving messages.
 	Writes int `json:"writes"`
 	Reads  int `json:"reads"`
-	// Acks are RabbitMQ's acks, and SQS's requests to delete.
-	// Kafka has none worth counting: one commit goes for many records.
+	// Acks are RabbitMQ's acks, and SQS's requests to delete. They are 0 on Kafka, where one commit covers many
+	// records.
 	Acks int `json:"acks"`
-	// Cost is what Amazon asks for SQS's requests, in US dollars: 0.40 for a million,
-	// the price of standard queues in us-east-1 without the free ones. 0 elsewhere.
+	// Cost is Amazon's price for SQS's requests, in US dollars: 0.40 for a million, the price of standard queues in
+	// us-east-1 without the free ones. It is 0 elsewhere.
 	Cost float64 `json:"cost,omitempty"`
 }
 
 const (
-	sqsLongest = 15 * time.Minute // what one DelaySeconds may say
-	sqsBatch   = 10               // messages in a request
+	sqsLongest = 15 * time.Minute // the maximum of DelaySeconds
+	sqsBatch   = 10               // the maximum of messages in a request
 	sqsPrice   = 0.40 / 1e6
 )
 
-// spent counts what waits are made of.
+// spent counts the parts of all waits.
 type spent struct {
 	hops     int // writes to a level
-	held     int // waits too short for one, which the adapter for Kafka writes to the retry topic
+	held     int // waits too short for a level, which the adapter for Kafka writes to the retry topic
 	sqsSends int
 }
 
@@ -37,8 +37,8 @@ func (s *spent) wait(d time.Duration) {
 	s.sqsSends += max(1, int((d+sqsLongest-1)/sqsLongest))
 }
 
-// operations reckons from the ways of messages: each is read where it arrives; a wait is
-// a write for each hop, and a read behind each; the dead are written once more.
+// operations computes the operations of each broker. Each message is read where it arrives. A wait is a write for each
+// hop, and a read after each. A dead letter is written once more.
 func (s *spent) operations(r *Result) []Operations {
 	moves := s.hops + s.held
 	kafka := Operations{Broker: "kafka", Writes: moves + r.Dead, Reads: r.Messages + moves}

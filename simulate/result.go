@@ -14,45 +14,45 @@ import (
 type Result struct {
 	Messages  int `json:"messages"`
 	Succeeded int `json:"succeeded"`
-	AtOnce    int `json:"at_once"` // of those, in their first attempt
+	AtOnce    int `json:"at_once"` // of those, in the first attempt
 	Dead      int `json:"dead"`
-	// DeadBy is how many are in the DLQ for which reason.
+	// DeadBy is the number of messages in the DLQ by reason.
 	DeadBy map[redeliver.Reason]int `json:"dead_by,omitempty"`
 
 	Attempts int `json:"attempts"`
-	Retries  int `json:"retries"` // attempts of what had failed or was put aside before
-	// Failures is how many attempts failed, by what they failed with.
+	Retries  int `json:"retries"` // attempts of messages that had failed or were postponed before
+	// Failures is the number of failed attempts by their error.
 	Failures map[string]int `json:"failures,omitempty"`
 
-	// Done is when the last message had succeeded or was dead.
+	// Done is when the last message succeeded or went to the DLQ.
 	Done Seconds `json:"done"`
-	// ToSuccess is from a message's arrival to its success, over all that did;
-	// Recovered over those that failed before.
+	// ToSuccess is the time from arrival to success of all messages that succeeded. Recovered is that of messages that
+	// had failed before.
 	ToSuccess Quantiles `json:"to_success"`
 	Recovered Quantiles `json:"recovered"`
-	// PeakLoad is the most attempts that began within one second.
+	// PeakLoad is the largest number of attempts that began within one second.
 	PeakLoad int `json:"peak_load"`
 
 	Levels []Level `json:"levels"`
 	Series []Bar   `json:"series"`
-	// Operations are what that is for each broker.
+	// Operations are the operations that the run needs on each broker.
 	Operations []Operations `json:"operations"`
 
 	ladder delayqueue.Ladder
-	jitter time.Duration   // the most that the backoff adds
-	bar    time.Duration   // how long each of Series is
-	whole  [][]int         // by level and bar: how many more lie there from that bar on, for all of it
-	took   []time.Duration // to each success
-	after  []time.Duration // to each that failed before
-	second time.Duration   // the one that is counted
-	load   int             // in it
+	jitter time.Duration   // the maximum that the backoff adds
+	bar    time.Duration   // the length of each bar of Series
+	whole  [][]int         // by level and bar: the change in the number of messages that wait for the whole bar
+	took   []time.Duration // time to each success
+	after  []time.Duration // the same, for messages that had failed before
+	second time.Duration   // the second that is being counted
+	load   int             // attempts in that second
 	spent  spent
 }
 
-// Seconds is a time that is a number of seconds in JSON.
+// Seconds is a duration that is a number of seconds in JSON.
 type Seconds time.Duration
 
-// String writes a time as time.Duration does.
+// String formats the duration as time.Duration does, rounded to milliseconds.
 func (s Seconds) String() string { return time.Duration(s).Round(time.Millisecond).String() }
 
 // MarshalJSON implements [json.Marshaler].
@@ -60,7 +60,7 @@ func (s Seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Round(time.Millisecond).Seconds(), 'f', -1, 64), nil
 }
 
-// Quantiles of a time.
+// Quantiles are quantiles of a duration.
 type Quantiles struct {
 	P50 Seconds `json:"p50"`
 	P90 Seconds `json:"p90"`
@@ -68,7 +68,7 @@ type Quantiles struct {
 	Max Seconds `json:"max"`
 }
 
-// Level is what waited on one rung of the ladder.
+// Level describes the messages that waited on one level.
 type Level struct {
 	Level  Seconds `json:"level"`
 	Name   string  `json:"name"`
@@ -76,15 +76,15 @@ type Level struct {
 	Peak   float64 `json:"peak"`   // the highest mean of a bar
 }
 
-// Bar is a part of the time.
+// Bar is one interval of the series.
 type Bar struct {
 	From     Seconds   `json:"from"`
 	To       Seconds   `json:"to"`
 	Arrived  int       `json:"arrived"`
-	Attempts int       `json:"attempts"` // that began
-	Failed   int       `json:"failed"`   // of attempts that ended
+	Attempts int       `json:"attempts"` // attempts that began
+	Failed   int       `json:"failed"`   // attempts that failed, by their end
 	Dead     int       `json:"dead"`     // written to the DLQ
-	Waiting  []float64 `json:"waiting"`  // for each of Levels, how many waited there in the mean
+	Waiting  []float64 `json:"waiting"`  // mean number of waiting messages for each of Levels
 }
 
 func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
@@ -100,7 +100,7 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at is the bar of a time. Time after the last arrival has bars of the same length; when there are too many, all
+// at returns the bar of a time. The time after the last arrival has bars of the same length. If there are too many, all
 // become longer.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= maxBars {
@@ -115,7 +115,7 @@ func (r *Result) at(t time.Duration) *Bar {
 	return &r.Series[t/r.bar]
 }
 
-// widen makes one bar of two.
+// widen merges bars in pairs.
 func (r *Result) widen() {
 	r.sum()
 	r.bar *= 2
@@ -141,7 +141,7 @@ func (r *Result) widen() {
 	}
 }
 
-// sum adds what is on a level for the whole of a bar to what does for a part of it.
+// sum adds the messages that wait for the whole of a bar to those that wait for a part of it.
 func (r *Result) sum() {
 	for l, more := range r.whole {
 		lie := 0
@@ -189,21 +189,20 @@ func (r *Result) bury(at time.Duration, why redeliver.Reason) {
 	r.at(at).Dead++
 }
 
-// slack is what the adapters have: a level that is longer by so much takes a wait, too.
+// slack is that of the adapters: a wait may use a level that is longer than the wait by at most slack.
 const slack = 100 * time.Millisecond
 
-// wait notes what a wait is made of, as delayqueue.Arrive has it. Until finish,
-// Bar.Waiting is a sum of seconds.
+// wait records the levels of a wait, as delayqueue.Arrive chooses them. Until finish, Bar.Waiting is a sum of seconds.
 func (r *Result) wait(from, until time.Duration) {
 	r.spent.wait(until - from)
 	level, ok := r.ladder.Next(until-from, slack)
-	if !ok { // too short for any, and held
+	if !ok { // too short for any level, so it is held
 		r.spent.held++
 	}
 	for ; ok; level, ok = r.ladder.Next(until-from, slack) {
-		stays := min(level, until-from) // it is let go when it is due
+		stays := min(level, until-from) // it is released when it is due
 		if _, more := r.ladder.Next(until-from-stays, 0); !more || until-from-stays <= r.jitter {
-			stays = until - from // what is left is spent where it is
+			stays = until - from // the rest is spent on this level
 		}
 		i := slices.Index(r.ladder, level)
 		r.Levels[i].Passed++
@@ -213,9 +212,9 @@ func (r *Result) wait(from, until time.Duration) {
 	}
 }
 
-// lie notes that a message is on a level.
+// lie records that a message is on a level.
 func (r *Result) lie(level int, from, to time.Duration) {
-	last := r.at(to) // makes all before it, too
+	last := r.at(to) // also creates all bars before it
 	first := r.at(from)
 	if first == last {
 		first.Waiting[level] += (to - from).Seconds()

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Run plays a scenario to its end: until every message has succeeded or is in the
-// DLQ. It returns an error for a scenario that is refused, or when ctx ends.
+// Run runs a scenario until every message has succeeded or is in the DLQ. It returns an error if the scenario is
+// invalid, or when ctx ends.
 func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		// Arrivals and ended waits, in the order of time.
+		// Process arrivals and ended waits in the order of time.
 		at := time.Duration(math.Round(float64(i) / p.s.Rate * float64(time.Second)))
 		if i < n && (len(p.waiting) == 0 || at <= p.waiting[0].due) {
 			p.res.arrive(at)
@@ -42,10 +42,10 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	return p.res, nil
 }
 
-// play is a run.
+// play is the state of a run.
 type play struct {
 	s       Scenario
-	began   time.Time // when the first message arrived, on the clock that the policy is shown
+	began   time.Time // when the first message arrived, on the clock that the policy sees
 	ladder  delayqueue.Ladder
 	waiting queue
 	spare   []*flight
@@ -58,14 +58,13 @@ type play struct {
 type flight struct {
 	id        uint32
 	attempts  int32
-	failed    bool          // before
+	failed    bool          // whether it has failed before
 	born, due time.Duration // since began
-	first     time.Duration // its first failure
-	postponed time.Duration // since when it is put aside, plus 1; 0 for not
+	first     time.Duration // time of its first failure
+	postponed time.Duration // when it was postponed, plus 1; 0 if it is not
 }
 
-// attempt runs a message that is due, and does what the policy says, until it is
-// through, waits, or is dead.
+// attempt runs a message that is due, and follows the policy's decisions until it succeeds, waits, or is dead.
 func (p *play) attempt(f flight) {
 	start := p.free.next(f.due)
 	if !p.mayRun(&f, start) {
@@ -101,7 +100,7 @@ func (p *play) attempt(f flight) {
 	}
 }
 
-// mayRun reports whether a message may run that would begin at start. It buries one that has expired.
+// mayRun reports whether a message may run that would begin at start. It sends an expired message to the DLQ.
 func (p *play) mayRun(f *flight, start time.Duration) bool {
 	if p.s.Policy.MaxAge <= 0 {
 		return true
@@ -114,13 +113,13 @@ func (p *play) mayRun(f *flight, start time.Duration) bool {
 	return false
 }
 
-// decide asks the policy, as a subscriber does.
+// decide applies the policy, as a subscriber does.
 func (p *play) decide(f *flight, failure error, now time.Duration) {
 	p.know(f)
 	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
 }
 
-// know makes the state of a message.
+// know creates the state of a message.
 func (p *play) know(f *flight) {
 	st := &p.dec.State
 	*st = redeliver.State{
@@ -154,7 +153,7 @@ func (p *play) park(f flight) {
 	heap.Push(&p.waiting, e)
 }
 
-// queue is what waits, the first that is due on top; of those the oldest.
+// queue is a heap of the waiting messages, by due time and then by age.
 type queue []*flight
 
 func (q queue) Len() int { return len(q) }
@@ -181,21 +180,20 @@ func (q *queue) Pop() any {
 	return f
 }
 
-// slots are when each of those who may run at once is free, the first on top. None
-// means that there is no bound.
+// slots is a heap of the times at which each slot for an attempt is free. An empty heap means no bound.
 type slots []time.Duration
 
 func (s slots) Len() int           { return len(s) }
 func (s slots) Less(i, j int) bool { return s[i] < s[j] }
 func (s slots) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
 
-// Push implements [heap.Interface], which is not used to.
+// Push implements [heap.Interface]. It is not used.
 func (s *slots) Push(any) {}
 
-// Pop implements [heap.Interface], which is not used to.
+// Pop implements [heap.Interface]. It is not used.
 func (s *slots) Pop() any { return nil }
 
-// next is when an attempt begins that may begin at due.
+// next returns when an attempt begins that may begin at due.
 func (s slots) next(due time.Duration) time.Duration {
 	if len(s) == 0 {
 		return due
@@ -203,7 +201,7 @@ func (s slots) next(due time.Duration) time.Duration {
 	return max(due, s[0])
 }
 
-// take notes that an attempt begins at next, and takes so long.
+// take records that an attempt begins at next and takes that long.
 func (s slots) take(due, takes time.Duration) {
 	if len(s) > 0 {
 		s[0] = s.next(due) + takes

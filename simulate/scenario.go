@@ -30,12 +30,12 @@ const (
 // Scenario describes what happens to a subscription. The zero Scenario is an hour of ten messages a
 // second that all succeed, under the zero Policy.
 type Scenario struct {
-	// Policy decides, with its defaults. Its functions are called as a subscriber calls them,
-	// except Invalid, because there are no messages to look at.
+	// Policy is the policy, with its defaults. Its functions are called as a subscriber calls them, except Invalid,
+	// because the messages have no content.
 	Policy redeliver.Policy
 	// For is how long messages arrive. Default 1 h.
 	For time.Duration
-	// Rate is how many arrive in a second, evenly. Default 10.
+	// Rate is the number of messages that arrive in a second, evenly. Default 10.
 	Rate float64
 	// Poison is the share of messages that never succeed, from 0 to 1.
 	Poison float64
@@ -48,13 +48,13 @@ type Scenario struct {
 	// Concurrency bounds the attempts that run at once, retries included. Default
 	// 0, no bound.
 	Concurrency int
-	// Bars is the number of parts of the time in Result.Series. Default 48.
+	// Bars is the number of intervals in Result.Series. Default 48.
 	Bars int
 	// Seed determines which messages and attempts fail by chance.
 	Seed uint64
 }
 
-// Outage is a time in which attempts that begin fail.
+// Outage is an interval in which attempts that begin may fail.
 type Outage struct {
 	From, To time.Duration // since the first message
 	// Share is how many of the attempts fail, from 0 to 1. Default 1, all.
@@ -69,10 +69,10 @@ func (s Scenario) withDefaults() Scenario {
 	return s
 }
 
-// messages is how many arrive.
+// messages returns the number of messages that arrive.
 func (s *Scenario) messages() int { return int(math.Round(s.For.Seconds() * s.Rate)) }
 
-// Validate returns one redeliver.ConfigError with all that is wrong, or nil.
+// Validate returns one redeliver.ConfigError with all problems, or nil.
 func (s Scenario) Validate() error {
 	s = s.withDefaults()
 	var ps redeliver.Problems
@@ -129,7 +129,7 @@ func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 	return nil
 }
 
-// draw is a number in [0, 1) that is the same in every run.
+// draw returns a number in [0, 1) that is the same in every run.
 func (s *Scenario) draw(id uint32, what uint64) float64 {
 	x := s.Seed ^ uint64(id)*0x9e3779b97f4a7c15 ^ what*0xd1342543de82ef95
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64

@@ -46,7 +46,7 @@ func TestAllSucceed(t *testing.T) {
 	}
 }
 
-// One message that never succeeds: its way is known to the millisecond.
+// One message that never succeeds. Its times are known to the millisecond.
 func TestTheWayOfOnePoisonedMessage(t *testing.T) {
 	r := run(t, simulate.Scenario{Policy: steps, For: time.Second, Rate: 1, Poison: 1, Bars: 1, Handler: 2 * time.Second})
 	if r.Attempts != 4 || r.Retries != 3 || r.DeadBy[redeliver.ReasonExhausted] != 1 || r.Failures[simulate.ErrPoison.Error()] != 4 {
@@ -115,7 +115,7 @@ func TestSharesAreMet(t *testing.T) {
 	}
 }
 
-// The policy's own functions are asked, with its state.
+// The run calls the policy's own functions with the state.
 func TestThePolicyDecides(t *testing.T) {
 	p := redeliver.Policy{
 		MaxRetries: 5, Immediate: 1, Backoff: redeliver.Fixed(time.Minute), MaxAge: 150 * time.Second,
@@ -127,7 +127,7 @@ func TestThePolicyDecides(t *testing.T) {
 		},
 	}
 	r := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 1, Poison: 1})
-	// Twice at once, after 1 and 2 minutes; a retry after 3 would pass its age.
+	// Two attempts at once, then after 1 and 2 minutes. A retry after 3 would exceed MaxAge.
 	if r.Attempts != 4 || r.DeadBy[redeliver.ReasonExpired] != 1 {
 		t.Errorf("%d attempts, dead: %v", r.Attempts, r.DeadBy)
 	}
@@ -142,7 +142,7 @@ func TestThePolicyDecides(t *testing.T) {
 	}
 }
 
-// A message that waits for its turn for too long expires, and takes no turn of another.
+// A message that waits for a slot for too long expires, and uses no slot of another.
 func TestWhatWaitsForTooLongExpires(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
 	r := run(t, simulate.Scenario{Policy: p, For: 100 * time.Second, Rate: 2, Handler: time.Second, Concurrency: 1})
@@ -158,7 +158,7 @@ func TestNoMoreRunAtOnceThanMay(t *testing.T) {
 	}
 }
 
-// Short bars and a long tail make bars longer, and lose nothing.
+// Short bars and a long tail make the bars longer, and no message is lost.
 func TestBarsGrow(t *testing.T) {
 	p := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Hour)}
 	r := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 10, Poison: 1, Bars: 100})
@@ -204,8 +204,7 @@ func TestTimesAreSecondsInJSON(t *testing.T) {
 	}
 }
 
-// A day of a hundred thousand messages, a third of which fail once or more; the
-// benchmark has a million.
+// A day of a hundred thousand messages, a third of which fail once or more. The benchmark has a million.
 func TestADay(t *testing.T) {
 	r := run(t, simulate.Scenario{
 		Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, For: 24 * time.Hour, Rate: 1e5 / 86400.0,

@@ -113,9 +113,10 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 func handle(nackDelay time.Duration, handler Handler) func(context.Context, *delivery) error {
 	return func(ctx context.Context, d *delivery) error {
 		answer := &d.acker
-		if d.answered.Swap(true) { // a further attempt in this process: the previous handler may still answer
+		if d.lastAcker.Load() != nil { // a further attempt in this process: the previous handler may still answer
 			answer = new(acker)
 		}
+		d.lastAcker.Store(answer)
 		given := d.Delivery
 		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = answer, d.tag, consumerTag
 		err := handler(ctx, given)

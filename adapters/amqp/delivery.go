@@ -37,8 +37,8 @@ type delivery struct {
 	rewrite bool             // rewrite it, because it came back often
 	running bool             // has a handler
 
-	acker    acker       // the Acknowledger of its first attempt here
-	answered atomic.Bool // there was a first attempt here
+	acker     acker                 // the Acknowledger of its first attempt here
+	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
 
 	// For a suspect: the end of its turn, and whether its ack was sent. For an ordered suspect: its turn.
 	over   *turnEnd
@@ -48,6 +48,12 @@ type delivery struct {
 	// For a message that goes to the DLQ in parts. Only one write at a time uses these.
 	maxBody int // bytes that the broker accepts, after it refused the message as too large
 	parts   int // parts that the DLQ has
+}
+
+// Declined reports whether the handler of the latest attempt has nacked or rejected the delivery.
+func (d *delivery) Declined() bool {
+	last := d.lastAcker.Load()
+	return last != nil && last.answer.Load() != answerNone
 }
 
 // slab allocates deliveries that a channel brings one after another, so that a successful message allocates nothing

@@ -419,12 +419,24 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	}
 	var st redeliver.State
 	codec{s.r.layout}.State(m, &st)
-	w := &write{store: s.r.store, ctx: ctx, d: m.Record}
-	if _, err := w.writeTo(to, m.Step, &st); err == nil {
-		s.acks.settle(m.Record)
-		_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
+	st.Policy = s.r.sub.Fingerprint()
+	written := make(confirmation, 1)
+	s.r.store.Write(ctx, to, m, &st, written)
+	select {
+	case err := <-written:
+		if err == nil {
+			s.acks.settle(m.Record)
+			_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
+		}
+	case <-ctx.Done():
 	}
 }
+
+// confirmation receives the result of a write. It implements driver.Done.
+type confirmation chan error
+
+func (c confirmation) Confirmed(_ string, err error) { c <- err }
+func (confirmation) Unanswered(string, error)        {}
 
 // Begin implements [engine.Gater], for ordered queues and for suspects.
 func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {

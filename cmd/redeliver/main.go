@@ -1,11 +1,11 @@
-// Command redeliver looks into the dead-letter queues of a broker, sends messages
-// back to the group that failed them, and says how a policy would wait.
+// Command redeliver inspects the dead-letter queues of a broker, sends messages back to the group that failed on them,
+// and describes how a policy would retry.
 //
 //	redeliver dlq list --broker kafka://localhost:9092
 //	redeliver dlq groups orders.billing.dlq --broker kafka://localhost:9092
 //	redeliver dlq replay orders.billing.dlq --fingerprint 6f1d... --canary 1,10,100 --note 'the bank is back' ...
 //
-// All of it is in docs/reference/command.md.
+// See docs/reference/command.md.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	os.Exit(cli.Run(ctx, os.Args[1:], cli.Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv,
 		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr), Screen: screen{},

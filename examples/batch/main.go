@@ -1,4 +1,4 @@
-// Command batch indexes documents, up to 10 at a time, on a Kafka in this process.
+// Command batch indexes documents, up to 10 at a time, with a Kafka in this process.
 package main
 
 import (
@@ -21,7 +21,7 @@ func index(_ context.Context, b *middleware.MessageBatch) error {
 		switch string(m.Payload) {
 		case "document 3":
 			if m.State().Attempt() == 1 {
-				m.Retry(time.Second) // it is locked; its neighbours are not held up
+				m.Retry(time.Second) // it is locked; the other messages do not wait
 			}
 		case "document 7":
 			m.Reject("no such language") // to the DLQ

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// report prints what happens to documents until all have found their end.
+// report prints the events of documents until all are indexed or dead.
 func report(events <-chan redeliver.Event, documents int) (indexed, dead int) {
 	for indexed+dead < documents {
 		switch e := (<-events).(type) {

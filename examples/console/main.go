@@ -1,11 +1,10 @@
-// Command console is the web console to play with: a Kafka in this process, a shop
-// whose services fail in several ways, and their dead-letter queues in the browser.
+// Command console is a demonstration of the web console: a Kafka in this process, a shop whose services fail in several
+// ways, and their dead-letter queues in the browser.
 //
 //	go run ./examples/console                        # and open the address that it prints
 //	go run ./examples/console --address localhost:0  # at any free port
 //
-// This file is what a service of one's own does to mount the console; shop.go is what
-// fails.
+// This file shows how a service mounts the console. shop.go has the services that fail.
 package main
 
 import (
@@ -42,7 +41,7 @@ func run(ctx context.Context, address string) (err error) {
 	}
 	defer func() { err = errors.Join(err, shop.close(context.WithoutCancel(ctx))) }()
 
-	// The console: the DLQs of the service's clients, and who may do what.
+	// The console needs the DLQs of the service's clients, and who may do what.
 	var queues []console.Queue
 	for _, s := range shop.services {
 		q, err := s.client.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.topic})
@@ -55,9 +54,9 @@ func run(ctx context.Context, address string) (err error) {
 	web, err := console.New(console.Config{
 		Queues: queues,
 		Title:  "The shop's dead letters",
-		Audit:  os.Stderr, // who did what, a line of JSON each
-		// Auth: console.Basic(users...), or a function of the service's own; without it
-		// this machine alone is served.
+		Audit:  os.Stderr, // who did what, one JSON line each
+		// Auth: console.Basic(users...), or a function of the service's own. Without it the console serves this machine
+		// only.
 	})
 	if err != nil {
 		return err
@@ -69,11 +68,11 @@ func run(ctx context.Context, address string) (err error) {
 		fmt.Println("The console is at", url)
 		fmt.Println("Press Enter to fix the shop's services, and again to break them. Ctrl-C ends it, and its messages are gone.")
 	}})
-	// A service that has a server of its own mounts it there instead:
+	// A service that has its own server mounts the console there instead:
 	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))
 }
 
-// fix fixes and breaks the services, at each line that is read.
+// Each line of input alternately fixes and breaks the services.
 func mend(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
 		mended := !s.mended.Load()

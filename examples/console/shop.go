@@ -22,13 +22,12 @@ import (
 )
 
 const (
-	// atOnce is how many orders there are at the start, every how long there is a
-	// new one.
+	// atOnce is the number of orders at the start, every the interval between later ones.
 	atOnce = 400
 	every  = 3 * time.Second
 )
 
-// shop is three services that read the same orders.
+// shop has three services that read the same orders.
 type shop struct {
 	kafka    *kfake.Cluster
 	services []*service
@@ -45,7 +44,7 @@ type service struct {
 	client *kafka.Client
 }
 
-// order is what is in a message.
+// order is the content of a message.
 type order struct {
 	ID       int64       `json:"id"`
 	Customer string      `json:"customer"`
@@ -84,7 +83,7 @@ func (s *shop) serve(ctx context.Context, topic, group string, handle func(*orde
 	client, err := kafka.Open(ctx, kafka.Config{
 		Brokers: s.kafka.ListenAddrs(), Group: group,
 		Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Steps(time.Second)},
-		Sink:   redeliver.SinkFunc(func(redeliver.Event) {}), // the console says it
+		Sink:   redeliver.SinkFunc(func(redeliver.Event) {}), // the console shows the events
 	})
 	if err != nil {
 		return err
@@ -118,7 +117,7 @@ func (s *shop) serve(ctx context.Context, topic, group string, handle func(*orde
 	}
 }
 
-// close ends the services, and the Kafka last.
+// close ends the services, and then the Kafka.
 func (s *shop) close(ctx context.Context) error {
 	s.cancel()
 	s.wg.Wait()
@@ -158,7 +157,7 @@ func (s *shop) placeOne() {
 		return
 	}
 	if n%40 == 7 {
-		body = []byte{0xff, 0xd8, 0xff, 0xe0, 0x00, 0x10, 'J', 'F', 'I', 'F', 0x00} // somebody's picture
+		body = []byte{0xff, 0xd8, 0xff, 0xe0, 0x00, 0x10, 'J', 'F', 'I', 'F', 0x00} // the beginning of a JPEG
 	}
 	topic := "orders"
 	if n%9 == 3 {

@@ -1,5 +1,5 @@
-// Command kafka-batch indexes documents of a topic, up to 10 at a time, with a sarama
-// client of its own and nothing of Watermill:
+// Command kafka-batch indexes documents of a topic, up to 10 at a time, with its own sarama client and without
+// Watermill:
 //
 //	kafka-batch documents localhost:9092
 package main
@@ -32,7 +32,7 @@ func index(_ context.Context, b *kafka.Batch) error {
 	for _, m := range b.Messages {
 		switch {
 		case string(m.Value) == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; its neighbours are not held up
+			m.Retry(time.Second) // this one; the other messages do not wait
 		case string(m.Value) == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:

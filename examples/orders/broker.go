@@ -14,15 +14,14 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// sender is all that this program needs of a broker.
+// sender has the functions of a broker that this program needs.
 type sender struct {
 	message.Publisher
 
 	close func(context.Context) error
 }
 
-// connect opens the broker that the options name, and makes the topic or queue where
-// it does not exist.
+// connect opens the broker that the options name, and creates the topic or queue if it does not exist.
 func connect(ctx context.Context, o options) (*sender, error) {
 	switch o.broker.Broker {
 	case brokerurl.RabbitMQ:
@@ -53,8 +52,8 @@ func connect(ctx context.Context, o options) (*sender, error) {
 	}
 }
 
-// createTopic makes a topic with what the broker says of partitions and replicas. A group's own topics are made
-// by its consumer.
+// createTopic creates a topic with the broker's default numbers of partitions and replicas. Consumers create the topics
+// of their groups.
 func createTopic(o options) error {
 	admin, err := sarama.NewClusterAdmin(o.broker.Hosts, o.broker.Sarama())
 	if err != nil {

@@ -1,17 +1,15 @@
-// Command orders sends orders to a topic or queue, one every now and then, so that
-// there is something to handle. It is for trying redeliver by hand and in
-// integration/compose; examples/worker and examples/sidecar-python handle them.
+// Command orders sends orders to a topic or queue at an interval. It is for trying redeliver by hand and in
+// integration/compose. examples/worker and examples/sidecar-python handle the orders.
 //
 //	orders --broker kafka://localhost:9092 --topic shop
 //	orders --broker amqp://guest:guest@localhost:5672/ --topic shop --every 100ms --count 1000
 //	orders --broker sqs+http://localhost:9324 --topic shop
 //
-// The topic or queue is made when it does not exist. An order is JSON, {"number": 1, "card": "4111"}, and every
-// seventh has no card: a handler can only refuse it. A number goes up from 1, in each process anew.
+// The program creates the topic or queue if it does not exist. An order is JSON, {"number": 1, "card": "4111"}. Every
+// seventh order has no card, so a handler can only refuse it. Numbers begin with 1 in each process.
 //
-// SIGTERM and SIGINT end it with exit status 0; a wrong call is 2, all other
-// failures are 1. A broker that is not there yet is a failure: whatever starts the
-// program starts it again.
+// SIGTERM and SIGINT end the program with exit status 0. The status is 2 for wrong arguments and 1 for all other
+// failures. A broker that does not answer is a failure: the program must then be started again.
 package main
 
 import (
@@ -124,13 +122,13 @@ func send(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// order is the order of that number.
+// order returns the order with a number.
 func order(n int) *message.Message {
 	body := fmt.Sprintf(`{"number":%d,"card":"4111"}`, n)
 	if n%7 == 0 {
 		body = fmt.Sprintf(`{"number":%d}`, n)
 	}
-	// The id says when the process began, too: another one's orders are others.
+	// The id contains the start time of the process, so that orders of other processes have other ids.
 	return message.NewMessage(began+"-"+strconv.Itoa(n), []byte(body))
 }
 

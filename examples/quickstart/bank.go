@@ -12,9 +12,8 @@ import (
 	"github.com/redeliver/redeliver/examples/internal/demo"
 )
 
-// bank charges cards. Its ledger is a topic, so that it outlives this process
-// and is read by somebody else in the end. A charge has the order's id: a
-// message that comes twice is charged once.
+// bank charges cards. Its ledger is a topic, so that it outlives this process and another program can read it at the
+// end. A charge has the order's id, so a message that comes twice is charged once.
 type bank struct {
 	ledger   sarama.SyncProducer
 	mu       sync.Mutex

@@ -13,26 +13,26 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// books finds out what became of the orders, from the broker alone: which are in the orders' topic, in the
-// bank's ledger, in the DLQ, and on the topics on which messages wait. It does not ask the service.
+// books finds out how the orders ended, from the broker alone: which are in the orders' topic, in the bank's ledger, in
+// the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
 	client   sarama.Client
 	admin    sarama.ClusterAdmin
 	dlq      string
-	waitings []string // the topics of the group: the orders', and those on which messages wait
+	waitings []string // the topics of the group: the orders' topic and the delay topics
 }
 
-// account is what became of all orders that were ever placed here.
+// account describes all orders that were ever placed here.
 type account struct {
 	placed  []string                   // ids
-	charged map[string]int             // the attempt
+	charged map[string]int             // attempt by id
 	twice   int                        // ids with more than one line in the ledger
-	dead    map[string]redeliver.State // with its reason
-	waiting map[string]bool            // neither charged nor dead, and still to be read by the group
+	dead    map[string]redeliver.State // state by id
+	waiting map[string]bool            // neither charged nor dead, and not yet read by the group
 	lost    []string                   // all others
 }
 
-// balance makes the account.
+// balance computes the account.
 func (b *books) balance() (*account, error) {
 	a := &account{charged: map[string]int{}, dead: map[string]redeliver.State{}, waiting: map[string]bool{}}
 	if err := b.client.RefreshMetadata(); err != nil {
@@ -98,7 +98,7 @@ func (b *books) readLedger(a *account) error {
 	return bad
 }
 
-// ahead is the ids of all messages that the group has not committed.
+// ahead returns the ids of all messages that the group has not committed.
 func (b *books) ahead() (map[string]bool, error) {
 	if err := b.client.RefreshMetadata(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (b *books) ahead() (map[string]bool, error) {
 		}
 	}
 	committed, err := b.admin.ListConsumerGroupOffsets(group, topics)
-	if errors.Is(err, sarama.ErrGroupIDNotFound) { // nobody ever was in it
+	if errors.Is(err, sarama.ErrGroupIDNotFound) { // the group has never had a member
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
@@ -137,16 +137,15 @@ func (b *books) ahead() (map[string]bool, error) {
 	return ids, nil
 }
 
-// stretch is a part of a partition.
+// stretch is a range of offsets in a partition.
 type stretch struct {
 	topic      string
 	partition  int32
 	begin, end int64
 }
 
-// read shows each record of a topic that is there now, from the given offset of
-// each partition on, or, where that is nil or negative, from the first. A topic
-// that does not exist has none.
+// read calls each for each record that is in a topic now. It begins at the given offset of each partition or, if from
+// is nil or the offset is negative, at the first record. A topic that does not exist has no records.
 func (b *books) read(name string, from func(int32) int64, each func(*sarama.ConsumerMessage)) error {
 	there, err := b.client.Topics()
 	if err != nil || !slices.Contains(there, name) {
@@ -213,7 +212,7 @@ func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*saram
 	}
 }
 
-// idOf is the id under which an order was published.
+// idOf returns the id under which an order was published.
 func idOf(rec *sarama.ConsumerMessage) string {
 	msg, err := kafka.DefaultMarshaler{}.Unmarshal(rec)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// inProcess is a Kafka in this process. It keeps its data in a directory, and synced: it survives a kill -9 of
-// its own process, which a Kafka of one's own would not even notice.
+// inProcess is a Kafka in this process. It syncs its data to a directory and so survives a kill -9 of the process. A
+// Kafka in another process would not even notice that.
 type inProcess struct {
 	cluster *kfake.Cluster
 	dir     string
-	address string // the file that says where it listens
+	address string // the file with its address
 }
 
-// startKafka starts it on what the last one left, or, fresh, on nothing.
+// startKafka starts a Kafka on the data of the previous one or, if fresh is set, without data.
 func startKafka(fresh bool) (*inProcess, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		base = os.TempDir() // no home
+		base = os.TempDir() // there is no home directory
 	}
 	k := &inProcess{dir: filepath.Join(base, "redeliver", "quickstart")}
 	k.address = filepath.Join(k.dir, "address")
@@ -56,11 +56,11 @@ func (k *inProcess) brokers() []string { return k.cluster.ListenAddrs() }
 
 func (k *inProcess) close() {
 	k.cluster.Close()
-	_ = os.Remove(k.address) // the finder asks at the address whether it is still there
+	_ = os.Remove(k.address) // the address is only valid if something answers there
 }
 
-// running is where another process has its Kafka on the same directory. The file
-// is there after a kill, too, and then nobody answers.
+// running returns the address if another process runs its Kafka on the same directory. The file remains after a kill,
+// but then nothing answers at the address.
 func (k *inProcess) running() (addr string) {
 	text, err := os.ReadFile(k.address)
 	if err != nil {
@@ -77,7 +77,7 @@ func (k *inProcess) running() (addr string) {
 	return addr
 }
 
-// makeTopics creates what a shop and a bank have before redeliver comes.
+// makeTopics creates the topics of a shop and a bank without redeliver.
 func makeTopics(admin sarama.ClusterAdmin) error {
 	for _, name := range []string{topic, ledgerTopic} {
 		err := admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 4, ReplicationFactor: -1}, false)

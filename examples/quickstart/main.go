@@ -1,10 +1,9 @@
-// Command quickstart is a service that charges orders, and a bank that has a bad
-// day. This file is the service, to be copied; the other files are the show
-// around it: a Kafka in this process, the orders, the bank, and the screen.
+// Command quickstart is a service that charges orders at a bank that often fails. Copy this file, which is the service.
+// The other files are the demonstration: a Kafka in this process, the orders, the bank, and the screen.
 //
 //	go run ./examples/quickstart                                  # a Kafka in this process
-//	go run ./examples/quickstart --fresh                          # forget what was before
-//	go run ./examples/quickstart --broker kafka://localhost:9092  # a real one
+//	go run ./examples/quickstart --fresh                          # without the data of earlier runs
+//	go run ./examples/quickstart --broker kafka://localhost:9092  # another Kafka
 package main
 
 import (

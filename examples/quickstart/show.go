@@ -29,15 +29,15 @@ import (
 const (
 	ledgerTopic = "demo-ledger"
 
-	// maxWait is for what a broker must do at last: after a kill a real one
-	// waits for the session timeout until it believes it.
+	// maxWait bounds each wait for the broker. After a kill a real broker waits for the session timeout before it
+	// removes the member.
 	maxWait    = time.Minute
-	hesitation = 10 * time.Second // of a cluster, about a new topic
+	hesitation = 10 * time.Second // bounds the time until a cluster knows a new topic
 	glance     = 100 * time.Millisecond
 	pace       = 150 * time.Millisecond // between two orders
 )
 
-// stage is what the service finds when it starts.
+// stage is the environment of the service.
 type stage struct {
 	brokers []string
 	sarama  *sarama.Config
@@ -45,13 +45,12 @@ type stage struct {
 	screen  *screen.Screen
 	log     watermill.LoggerAdapter
 
-	desk  *kafka.Client // where orders are placed
+	desk  *kafka.Client // publishes orders
 	books *books
-	close []func() // in the order of their making
+	close []func() // in the order of creation
 }
 
-// show starts the service on its stage, places orders, waits until each has
-// found its end, and counts them.
+// show starts the service, places orders, waits until each is done or dead, and counts them.
 func show(serve func(context.Context, *stage) error) {
 	code := 1
 	defer func() { os.Exit(code) }()
@@ -99,7 +98,7 @@ func show(serve func(context.Context, *stage) error) {
 	}
 }
 
-// set prepares the stage.
+// set starts and creates everything that the service needs.
 func (s *stage) set(ctx context.Context, fresh bool) error {
 	s.screen.Sayf("redeliver quickstart: a service charges orders at an unreliable bank.")
 	if s.brokers == nil {
@@ -138,7 +137,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	if err := makeTopics(admin); err != nil {
 		return err
 	}
-	ledger, err := sarama.NewSyncProducer(s.brokers, &cfg) // on connections of its own: a fetch that waits holds up a write
+	ledger, err := sarama.NewSyncProducer(s.brokers, &cfg) // its own connections, as a fetch delays writes
 	if err != nil {
 		return err
 	}
@@ -166,8 +165,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// soon does what needs a moment: a cluster takes a while until all of it knows a
-// new topic.
+// soon retries do for a moment, because a cluster takes a while until all of it knows a new topic.
 func soon(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, hesitation)
 	defer cancel()
@@ -184,15 +182,14 @@ func soon(ctx context.Context, do func() error) error {
 	}
 }
 
-// strike takes the stage down, last things first.
+// strike closes everything, in reverse order.
 func (s *stage) strike() {
 	for _, c := range slices.Backward(s.close) {
 		c()
 	}
 }
 
-// play runs the service until all orders have found their end or ctx ends. It
-// returns whether all have.
+// play runs the service until all orders are done or dead, or ctx ends. It reports whether all are.
 func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) error) (all bool, err error) {
 	var before *account
 	if err := soon(ctx, func() (err error) { before, err = s.books.balance(); return err }); err != nil {
@@ -208,7 +205,7 @@ func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) er
 
 	placed, err := s.act(run, served, before)
 	end()
-	// The service ends before the last count: it commits what it has done.
+	// End the service before the last count, so that it commits what it has done.
 	if serr := <-served; err == nil && !(ctx.Err() != nil && errors.Is(serr, context.Canceled)) {
 		err = serr
 	}
@@ -223,8 +220,8 @@ func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) er
 	return len(after.lost) == 0 && (ctx.Err() != nil || len(after.waiting) == 0), nil
 }
 
-// act is what happens while the service runs: first what the last run left, then
-// new orders. It returns how many were placed.
+// act waits for the orders of earlier runs while the service runs, and then places new ones. It returns the number of
+// orders that were placed.
 func (s *stage) act(ctx context.Context, served chan error, before *account) (placed int, err error) {
 	hint := time.AfterFunc(2*time.Second, func() {
 		s.screen.Sayf("Waiting for the group: after a kill, Kafka takes up to 10 s to believe it.\n")
@@ -270,7 +267,7 @@ func (s *stage) place(o demo.Order) error {
 	return s.desk.Publisher().Publish(topic, msg)
 }
 
-// await asks done until it is true, ctx ends, the service does, or maxWait is over.
+// await calls done until it returns true, ctx ends, the service ends, or maxWait is over.
 func (s *stage) await(ctx context.Context, served chan error, done func() (bool, error)) error {
 	late := time.After(maxWait)
 	for {
@@ -280,9 +277,9 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 		}
 		select {
 		case err := <-served:
-			served <- err // for play
+			served <- err // play reads it again
 			select {
-			case <-ctx.Done(): // both have ended
+			case <-ctx.Done(): // ctx and the service have ended
 				return nil
 			default:
 				return cmp.Or(err, errors.New("the service has ended unexpectedly"))
@@ -291,7 +288,7 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", maxWait))
 		case <-time.After(glance):
 		case <-ctx.Done():
-			return nil // interrupted, which is no failure
+			return nil // an interruption is no failure
 		}
 	}
 }

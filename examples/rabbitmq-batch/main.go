@@ -1,5 +1,5 @@
-// Command rabbitmq-batch indexes documents of a queue, up to 10 at a time, in the
-// client's own types and with nothing of Watermill:
+// Command rabbitmq-batch indexes documents of a queue, up to 10 at a time, with the types of the RabbitMQ client and
+// without Watermill:
 //
 //	rabbitmq-batch documents amqp://localhost
 package main
@@ -25,7 +25,7 @@ func index(_ context.Context, b *amqp.Batch) error {
 	for _, m := range b.Messages {
 		switch {
 		case string(m.Body) == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; its neighbours are not held up
+			m.Retry(time.Second) // this one; the other messages do not wait
 		case string(m.Body) == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:

@@ -1,7 +1,6 @@
-// Command rabbitmq is a shop on RabbitMQ: it publishes orders to a topic exchange,
-// and consumes them from a queue that is bound to it. This file is the shop, to be
-// copied; the rest is the show around it: orders, a bank that has a bad day, and
-// the screen.
+// Command rabbitmq is a shop on RabbitMQ. It publishes orders to a topic exchange, and consumes them from a queue that
+// is bound to it. Copy this file, which is the shop. The other files are the demonstration: orders, a bank that often
+// fails, and the screen.
 //
 //	go run ./examples/rabbitmq                                            # a RabbitMQ on localhost
 //	go run ./examples/rabbitmq --broker amqp://user:password@host/vhost   # another one
@@ -32,9 +31,8 @@ type shop struct {
 	router *message.Router
 }
 
-// open connects and says who handles what. Exchange, queue and bindings are as in
-// any program on RabbitMQ; redeliver declares them where they do not exist, and
-// its own queues beside them.
+// open connects and adds the handlers. Exchange, queue and bindings are as in any program on RabbitMQ. redeliver
+// declares them if they do not exist, and its own queues in addition.
 func open(ctx context.Context, urls []string, sink redeliver.Sink, log watermill.LoggerAdapter) (*shop, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
 		URLs: urls,
@@ -58,13 +56,12 @@ func open(ctx context.Context, urls []string, sink redeliver.Sink, log watermill
 	return &shop{client, router}, nil
 }
 
-// place publishes an order: the topic is the routing key. One that no queue is
-// bound for is an error.
+// place publishes an order. The topic is the routing key. An order that no queue is bound for is an error.
 func (s *shop) place(routingKey, id string, body []byte) error {
 	return s.client.Publisher().Publish(routingKey, message.NewMessage(id, body))
 }
 
-// charge handles an order. Its result says what becomes of the message.
+// charge handles an order. Its result decides what happens to the message.
 func charge(msg *message.Message) error {
 	var o demo.Order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {
@@ -82,7 +79,7 @@ func charge(msg *message.Message) error {
 	}
 }
 
-// close ends the shop in order: what is not done stays in the queue.
+// close ends the shop gracefully. Unfinished messages stay in the queue.
 func (s *shop) close(ctx context.Context) error {
 	return errors.Join(s.router.Close(), s.client.Close(ctx))
 }

@@ -46,7 +46,7 @@ func show() {
 	}.Main()
 }
 
-// describe says which queues redeliver has put beside the shop's.
+// describe lists the queues that redeliver has added to the shop's.
 func (s *shop) describe(ctx context.Context, hosts []string) (string, error) {
 	plan, err := s.client.Plan(ctx, queue)
 	if err != nil {
@@ -62,13 +62,13 @@ func (s *shop) describe(ctx context.Context, hosts []string) (string, error) {
 		plan.Server, strings.Join(hosts, ","), exchange, queue, queue, strings.Join(levels, ","), queue), nil
 }
 
-// deadLetters reads the DLQ: any client can.
+// deadLetters reads the DLQ, which any client can do.
 func deadLetters(url string) (title string, letters []stage.Letter, err error) {
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		return "", nil, err
 	}
-	defer conn.Close() // and nothing is acked: all that was looked at goes back
+	defer conn.Close() // returns all messages, because none is acked
 	ch, err := conn.Channel()
 	if err != nil {
 		return "", nil, err

@@ -1,5 +1,5 @@
-// Command sqs-batch indexes documents of a queue, up to 10 at a time, in the client's
-// own types and with nothing of Watermill:
+// Command sqs-batch indexes documents of a queue, up to 10 at a time, with the types of the SQS client and without
+// Watermill:
 //
 //	sqs-batch documents
 package main
@@ -29,7 +29,7 @@ func index(_ context.Context, b *sqs.Batch) error {
 	for _, m := range b.Messages {
 		switch {
 		case *m.Body == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; its neighbours are not held up
+			m.Retry(time.Second) // this one; the other messages do not wait
 		case *m.Body == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:

@@ -1,6 +1,5 @@
-// Command sqs is a shop on Amazon SQS: it sends orders to a queue and consumes
-// them. This file is the shop, to be copied; the rest is the show around it:
-// orders, a bank that has a bad day, and the screen.
+// Command sqs is a shop on Amazon SQS. It sends orders to a queue and consumes them. Copy this file, which is the shop.
+// The other files are the demonstration: orders, a bank that often fails, and the screen.
 //
 //	go run ./examples/sqs                                      # an ElasticMQ on localhost
 //	go run ./examples/sqs --broker sqs://eu-central-1          # AWS, with the keys of your environment or profile
@@ -32,9 +31,8 @@ type shop struct {
 	router *message.Router
 }
 
-// open connects and says who handles what. The queue is the service's own, with
-// the attributes that it has; where there is none, redeliver creates one, and its
-// own queues beside it.
+// open connects and adds the handlers. The queue is the service's own and keeps its attributes. If it does not exist,
+// redeliver creates it. redeliver creates its own queues in addition.
 func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.Sink, log watermill.LoggerAdapter) (*shop, error) {
 	client, err := sqs.Open(ctx, sqs.Config{
 		AWS:      cfg,      // an *aws.Config; nil: config.LoadDefaultConfig
@@ -54,15 +52,15 @@ func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.
 	return &shop{client, router}, nil
 }
 
-// place sends an order. Its metadata are message attributes; any other program may
-// send to the queue as well, with any client of SQS.
+// place sends an order. Its metadata are message attributes. Any other program may also send to the queue, with any
+// client of SQS.
 func (s *shop) place(kind, id string, body []byte) error {
 	msg := message.NewMessage(id, body)
 	msg.Metadata.Set("kind", kind)
 	return s.client.Publisher().Publish(queue, msg)
 }
 
-// charge handles an order. Its result says what becomes of the message.
+// charge handles an order. Its result decides what happens to the message.
 func charge(msg *message.Message) error {
 	var o demo.Order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {
@@ -80,7 +78,7 @@ func charge(msg *message.Message) error {
 	}
 }
 
-// close ends the shop in order: what is not done stays in the queue.
+// close ends the shop gracefully. Unfinished messages stay in the queue.
 func (s *shop) close(ctx context.Context) error {
 	return errors.Join(s.router.Close(), s.client.Close(ctx))
 }

@@ -47,7 +47,7 @@ func show() {
 	}.Main()
 }
 
-// describe says where the queue is, once there is one.
+// describe returns the address of the queue, when it exists.
 func (s *shop) describe(ctx context.Context) (string, error) {
 	if err := s.client.Subscriber().SubscribeInitialize(queue); err != nil {
 		return "", err
@@ -59,8 +59,7 @@ func (s *shop) describe(ctx context.Context) (string, error) {
 	return fmt.Sprintf("The queue is %s.\nWhat waits is in it, delayed by SQS; what has failed for good is in %s-dlq.", plan.URL, queue), nil
 }
 
-// deadLetters reads some of the DLQ, as any client can, and takes nothing: what it
-// has read is visible again soon.
+// deadLetters reads some of the DLQ, as any client can. It removes nothing: the messages become visible again soon.
 func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters []stage.Letter, err error) {
 	api := awssqs.NewFromConfig(*cfg, func(o *awssqs.Options) {
 		if endpoint != "" {
@@ -79,8 +78,8 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 			return letters, err
 		}
 		for _, m := range out.Messages {
-			// redeliver's description of a dead letter is a JSON object in one attribute, with the fields of a
-			// Letter among others.
+			// redeliver's description of a dead letter is a JSON object in one attribute. Its fields include those of a
+			// Letter.
 			var l stage.Letter
 			if text := m.MessageAttributes["redeliver"].StringValue; text != nil && json.Unmarshal([]byte(*text), &l) == nil {
 				letters = append(letters, l)

@@ -11,8 +11,8 @@ import (
 
 var block = regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n")
 
-// A reader who copies a tutorial's program gets one that compiles: each block of Go on a page is a whole file of the page's
-// directory here, which the build compiles.
+// Each block of Go on a tutorial's page is a whole file of the page's directory here, which the build compiles, so that
+// readers can copy it.
 func TestTutorialsShowTheirPrograms(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
 	if err != nil || len(pages) < 5 {

@@ -11,11 +11,11 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// broker is all that this program needs of one.
+// broker has the functions of a broker that this program needs.
 type broker struct {
 	subscriber subscriber
 	plan       func(context.Context, string) (fmt.Stringer, error)
-	key        func(*message.Message) []byte // nil for a message without a key
+	key        func(*message.Message) []byte // returns nil for a message without a key
 	close      func(context.Context) error
 }
 
@@ -35,7 +35,7 @@ func connect(ctx context.Context, o options, sink redeliver.Sink) (b *broker, er
 		b, err = openKafka(ctx, o, sink)
 	}
 	if errors.Is(err, redeliver.ErrConfig) {
-		err = usageError{err} // all of it came from the command line
+		err = usageError{err} // all settings came from the command line
 	}
 	return b, err
 }

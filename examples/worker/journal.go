@@ -16,8 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// line is what is written for one event. Scripts read it: fields are added, never
-// changed.
+// line is the output for one event. Scripts read it, so fields may be added, but never changed.
 type line struct {
 	Event   string  `json:"event"`
 	ID      string  `json:"id"`
@@ -29,19 +28,18 @@ type line struct {
 	Key     *string `json:"key,omitempty"`
 }
 
-// journal writes the lines, and what is no line to the log. It is the program's
-// [redeliver.Sink].
+// journal writes the lines, and other events to the log. It is the program's [redeliver.Sink].
 type journal struct {
 	out io.Writer
 	log redeliver.Sink
-	key func(*message.Message) []byte // nil for a message without a key
+	key func(*message.Message) []byte // returns nil for a message without a key
 
 	mu   sync.Mutex
-	keys map[running]*string // of the messages whose attempt was written: events know no keys
+	keys map[running]*string // of running attempts, because events have no keys
 }
 
-// running is an attempt. The next one may be written before a broker's confirm, which is late,
-// has the retry written that it came of.
+// running identifies an attempt. The line of the next attempt may be written before the line of the retry that led to
+// it, because a broker's confirm may be late.
 type running struct {
 	id      string
 	attempt int
@@ -51,7 +49,7 @@ func newJournal(out io.Writer, log *slog.Logger) *journal {
 	return &journal{out: out, log: redeliver.NewSlogSink(log), keys: map[running]*string{}}
 }
 
-// attempt is called by the handler, first of all.
+// attempt must be the first call of the handler.
 func (j *journal) attempt(msg *message.Message) {
 	state, _ := redeliver.FromContext(msg.Context())
 	j.write(line{Event: "attempt", Attempt: state.Attempt(), Due: stamp(state.Due), Key: keyText(j.key(msg))}, state)
@@ -67,7 +65,7 @@ func (j *journal) Event(e redeliver.Event) {
 	case redeliver.DeadLettered:
 		j.write(line{Event: "dead_letter", Attempt: e.State.Attempts, Reason: string(e.State.Reason)}, e.State)
 	case redeliver.Attempted:
-		// Its outcome is a line of its own.
+		// The outcome of the attempt has its own line.
 	case redeliver.Abandoned:
 		j.mu.Lock()
 		delete(j.keys, running{e.State.ID, e.State.Attempt()})
@@ -78,10 +76,10 @@ func (j *journal) Event(e redeliver.Event) {
 	}
 }
 
-// write writes one line, at once and whole.
+// write writes one line in a single call.
 func (j *journal) write(l line, s redeliver.State) {
 	if err := j.try(l, s); err != nil {
-		// Readers of the lines must not take silence for success. Uncommitted messages come back.
+		// Exit, so that readers do not take missing lines for success. Uncommitted messages come back.
 		slog.Error("writing an event", "error", err)
 		os.Exit(exitFailed)
 	}
@@ -107,7 +105,7 @@ func (j *journal) try(l line, s redeliver.State) error {
 	return err
 }
 
-// stamp writes a time for a line, empty for none.
+// stamp formats a time for a line, or returns "" for the zero time.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -117,7 +115,7 @@ func stamp(t time.Time) string {
 
 const base64Prefix = "base64:"
 
-// keyText writes a key for a line.
+// keyText formats a key for a line.
 func keyText(key []byte) *string {
 	if key == nil {
 		return nil

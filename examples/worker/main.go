@@ -1,17 +1,14 @@
-// Command worker consumes one topic in one group, or one queue, and fails as it
-// is told to. It is for trying redeliver by hand and from scripts: what happens
-// is written to stdout, one JSON line for each event, each at once; everything
-// else goes to stderr.
+// Command worker consumes one topic in one group, or one queue, and fails as --fail says. It is for trying redeliver by
+// hand and from scripts. It writes one JSON line for each event to stdout, unbuffered, and everything else to stderr.
 //
 //	worker --broker kafka://localhost:9092 --topic orders --group billing --fail 'attempt<3'
 //	worker --broker amqp://guest:guest@localhost:5672/ --topic orders --fail 'attempt<3'
 //	worker --broker sqs://eu-central-1 --topic orders --fail 'attempt<3'
 //	worker --broker sqs+http://localhost:9324 --topic orders.fifo --fail 'attempt<3'
 //
-// On RabbitMQ and SQS --topic is the queue, which is made when it does not exist,
-// and the group: --group is ignored there. Nothing else is different. sqs:// takes
-// its keys from AWS's own configuration; sqs+http:// is a server that stands for
-// SQS, such as ElasticMQ.
+// On RabbitMQ and SQS --topic is both the queue, which is created if it does not exist, and the group, and --group is
+// ignored. Nothing else is different. sqs:// takes its keys from AWS's own configuration. sqs+http:// is a server that
+// replaces SQS, such as ElasticMQ.
 //
 // The lines are {"event","id","topic","attempt","due","at","reason","key"}:
 //
@@ -20,22 +17,19 @@
 //	retry        the message waits; attempt is how many were made, due when the next one is
 //	dead_letter  the message is in the DLQ; attempt is how many were made, reason why
 //
-// Times are RFC 3339 in UTC with milliseconds, topic is the origin. key is the
-// Kafka key as text, or the message group of an SQS FIFO queue; one that is no
-// UTF-8, or begins with "base64:", is written as "base64:" and its base64. A null
-// key is left out; RabbitMQ and other queues of SQS have none.
+// Times are RFC 3339 in UTC with milliseconds. topic is the origin. key is the Kafka key as text, or the message group
+// of an SQS FIFO queue. A key that is not UTF-8, or begins with "base64:", is written as "base64:" and its base64. A
+// null key is omitted. RabbitMQ and other queues of SQS have none.
 //
-// A message that ends its process (--fail exit) writes its attempt and nothing
-// more. On RabbitMQ and SQS that is counted: after some processes the next one
-// writes its dead_letter, with the reason crashed and without an attempt of its own
-// (what killed its process is in no number of attempts). On Kafka the message comes
-// back until it is fixed.
+// A message that ends its process (--fail exit) writes its attempt and nothing more. RabbitMQ and SQS count such
+// crashes: after some processes the next one writes the dead_letter of the message, with the reason crashed and without
+// a new attempt. The number of attempts does not include the crashed ones. On Kafka the message comes back until it is
+// fixed.
 //
-// With --plan it says, in words, how the retries would wait and what would be
-// created, and ends.
+// With --plan the program describes how the retries would wait and what would be created, and ends.
 //
-// SIGTERM and SIGINT end it in order with exit status 0; a wrong call is 2, all
-// other failures are 1.
+// SIGTERM and SIGINT end the program gracefully with exit status 0. The status is 2 for wrong arguments and 1 for all
+// other failures.
 package main
 
 import (
@@ -90,7 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// work consumes until ctx ends, or says what it would do.
+// work consumes until ctx ends, or prints the plan.
 func work(ctx context.Context, o options, j *journal, log *slog.Logger, stdout io.Writer) (err error) {
 	b, err := connect(ctx, o, j)
 	if err != nil {
@@ -130,7 +124,7 @@ func work(ctx context.Context, o options, j *journal, log *slog.Logger, stdout i
 	return router.Run(ctx)
 }
 
-// quiet is Watermill's log without what it says when all is well.
+// quiet returns Watermill's log without routine messages.
 func quiet(log *slog.Logger) watermill.LoggerAdapter {
 	return watermill.NewSlogLoggerWithLevelMapping(log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
 }

@@ -29,7 +29,7 @@ type options struct {
 	answer       func(*message.Message) error
 }
 
-// usageError is a wrong call.
+// usageError is an error in the arguments.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -70,7 +70,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 	}
 	if flags.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("%q is no flag", redeliver.Redact(flags.Arg(0)))) // perhaps a URL
+		errs = append(errs, fmt.Errorf("%q is no flag", redeliver.Redact(flags.Arg(0)))) // it may be a URL
 	}
 	var err error
 	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
@@ -87,7 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case retries == 0:
 		o.policy.MaxRetries = redeliver.NoRetries
 	case given["retries"]:
-		o.policy.MaxRetries = retries // else what the backoff was drawn up for
+		o.policy.MaxRetries = retries // otherwise the number that the backoff is made for
 	}
 	note("timeout", positive(o.policy.Timeout))
 	if o.maxInFlight < 1 {
@@ -97,7 +97,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	note("fail", err)
 	o.answer = answer(r, o.work)
 	if len(errs) == 0 && o.broker.Broker != brokerurl.Kafka {
-		// Not refused: a script runs all brokers with one command line.
+		// Ignore the flag, because a script runs all brokers with one command line.
 		name := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "RabbitMQ", brokerurl.SQS: "SQS"}[o.broker.Broker]
 		for _, flag := range []string{"group", "instance-id"} {
 			if given[flag] {

@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// openRabbitMQ reads the queue of the topic's name, which the adapter declares
-// where it does not exist.
+// openRabbitMQ reads the queue with the topic's name. The adapter declares the queue if it does not exist.
 func openRabbitMQ(ctx context.Context, o options, sink redeliver.Sink) (*broker, error) {
 	c, err := amqp.Open(ctx, amqp.Config{
 		URLs: o.broker.AMQP(), Policy: o.policy,

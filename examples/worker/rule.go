@@ -13,27 +13,27 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// rule says how an attempt of a message ends.
+// rule returns the result of an attempt of a message.
 type rule func(msg *message.Message, attempt int) error
 
 var errTold = errors.New("failed as told")
 
-// rules are those without a parameter.
+// rules are the rules without a parameter.
 var rules = map[string]rule{
 	"never":     func(*message.Message, int) error { return nil },
 	"always":    func(*message.Message, int) error { return errTold },
 	"permanent": func(*message.Message, int) error { return redeliver.Permanent(errTold) },
-	// It ignores its context, as handlers that hang do, and so outlives its timeout.
+	// It ignores its context, as some real handlers do, and so outlives its timeout.
 	"hang":  func(*message.Message, int) error { select {} },
 	"panic": func(*message.Message, int) error { panic("panicked as told") },
-	// The end of the process, with nothing committed, flushed or closed.
+	// End the process without a commit, flush or close.
 	"exit": func(*message.Message, int) error {
 		os.Exit(exitFailed)
 		return nil
 	},
 }
 
-// parseRule reads a rule of --fail.
+// parseRule parses a rule of --fail.
 func parseRule(text string) (rule, error) {
 	if name, ok := strings.CutPrefix(text, "header:"); ok {
 		if name == "" {
@@ -44,7 +44,7 @@ func parseRule(text string) (rule, error) {
 	return parsePlain(text)
 }
 
-// parsePlain reads a rule that may be in a header.
+// parsePlain parses a rule that may be in a header.
 func parsePlain(text string) (rule, error) {
 	if number, ok := strings.CutPrefix(text, "attempt<"); ok {
 		n, err := strconv.Atoi(number)
@@ -64,8 +64,8 @@ func parsePlain(text string) (rule, error) {
 	return nil, fmt.Errorf("%q is no rule: there are never, always, permanent, attempt<N, header:NAME, hang, panic, exit", text)
 }
 
-// headerRule does what the message's own header says. A message without the
-// header succeeds; one with a header that cannot be read is dead-lettered.
+// headerRule returns a rule that follows the message's own header. A message without the header succeeds. A message
+// with an unreadable header is dead-lettered.
 func headerRule(name string) rule {
 	return func(msg *message.Message, attempt int) error {
 		text, ok := msg.Metadata[name]
@@ -80,7 +80,7 @@ func headerRule(name string) rule {
 	}
 }
 
-// answer is the handler: it works for a while and ends as the rule says.
+// answer returns the handler, which works for that time and ends as the rule says.
 func answer(r rule, work time.Duration) func(*message.Message) error {
 	return func(msg *message.Message) error {
 		if work > 0 {

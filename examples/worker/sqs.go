@@ -15,8 +15,7 @@ import (
 // waitTime is how long a receive waits, and so how long an idle worker takes to end.
 const waitTime = 2 * time.Second
 
-// openSQS reads the queue of the topic's name, which the adapter creates where it
-// does not exist.
+// openSQS reads the queue with the topic's name. The adapter creates the queue if it does not exist.
 func openSQS(ctx context.Context, o options, sink redeliver.Sink) (*broker, error) {
 	cfg, err := o.broker.AWS(ctx)
 	if err != nil {

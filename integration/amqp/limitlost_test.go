@@ -128,3 +128,51 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 		})
 	}
 }
+
+// Closing must end although a message that came back often cannot be written to its next place. It waited for the confirm without a
+// bound.
+func closeWithoutAConfirm(t *testing.T, r *brokers.Rabbit) {
+	l := newFixture(t, r, func(l *fixture) {
+		l.cfg.MaxInFlight, l.cfg.DrainTimeout = 1, 2*time.Second
+		l.declareQueue(limited("3.10"))
+	})
+	l.declared()
+	l.publishMessages("runs")
+	sub := l.client.Subscriber()
+	messages, err := sub.Subscribe(t.Context(), l.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := <-messages
+	l.publishMessages("last")
+	for range 6 { // more often than redeliver returns a message before it rewrites it
+		d, ok, err := l.raw.Get(l.queue, false)
+		if err != nil || !ok {
+			t.Fatalf("no message to return: %v", err)
+		}
+		if err := d.Nack(false, true); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitReady(l.queue, 1)
+	}
+	release, err := r.HoldLeader(t.Context(), l.queue+".retry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- sub.Close() }()
+	running.Ack()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the confirm")
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	l.consume(func(*message.Message, run) error { return nil })
+	l.awaitEnds([]string{"last"})
+}

@@ -40,13 +40,14 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 	}
 	t.Run("side by side", beside(map[string]func(*testing.T, *brokers.Rabbit){
 		"connections closed under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing,
-		"lost connections charge no suspect":   lostConnectionsChargeNoSuspect,
-		"a leader does not answer":             leaderDoesNotAnswer,
-		"Consume over lost connections":        consumesOverLostConnections,
-		"a quorum queue's killer, by SIGKILL":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },
-		"a quorum queue's killer, by os.Exit":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, true) },
-		"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
-		"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
+		"lost connections charge no suspect":     lostConnectionsChargeNoSuspect,
+		"a leader does not answer":               leaderDoesNotAnswer,
+		"closing while a queue confirms nothing": closeWithoutAConfirm,
+		"Consume over lost connections":          consumesOverLostConnections,
+		"a quorum queue's killer, by SIGKILL":    func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },
+		"a quorum queue's killer, by os.Exit":    func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, true) },
+		"a classic queue's killer, by SIGKILL":   func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
+		"a classic queue's killer, by os.Exit":   func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
 	}))
 	setConsumerTimeout(t, r) // with all its virtual hosts
 	t.Run("with a short consumer timeout", beside(map[string]func(*testing.T, *brokers.Rabbit){

@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// system is one way to run one broker. A Broker calls it one method at a time, except kill, which may come at any
-// moment from the end of a context.
+// system is one way to run one broker. A Broker calls one method at a time, except kill, which the end of a context may
+// call at any moment.
 type system interface {
-	// start starts the broker on the data and addresses it had before; it does not wait for readiness.
+	// start starts the broker on its previous data and addresses. It does not wait for readiness.
 	start(ctx context.Context) error
-	// stop ends it in order and keeps its data. Bounded: what does not end in time is killed. When it is forGood, the
-	// data is not wanted any more, and a broker that is slow to end in order may be killed.
+	// stop ends the broker gracefully and keeps its data. After a timeout it kills the broker. forGood means that the
+	// data is no longer needed, so a broker that is slow to end may be killed.
 	stop(forGood bool) error
-	// kill ends it with SIGKILL and keeps its data.
+	// kill ends the broker with SIGKILL and keeps its data.
 	kill() error
-	// ended says why the broker is not running although nobody stopped it; nil while all is well.
+	// ended returns the reason why the broker is not running although nobody stopped it, or nil if it runs.
 	ended() error
-	// remove deletes data and log, and with keepLog leaves a copy of the log and says where.
+	// remove deletes data and log. If keepLog is set, it keeps a copy of the log and returns its path.
 	remove(keepLog bool) (log string, err error)
 	// logTail returns the last lines of the broker's log.
 	logTail() string
 }
 
-// Broker is one broker that was started for a test, or was there already. Its methods may be called concurrently.
+// Broker is a broker that was started for a test, or that already existed. Its methods may be called concurrently.
 type Broker struct {
 	name    string // for people: "Apache Kafka 4.3.0 (native)"
 	addrs   []string
 	ready   func(ctx context.Context, addrs []string) error
-	maxWait time.Duration // how long a start may take
+	maxWait time.Duration // the maximum duration of a start
 	logf    func(format string, args ...any)
 
-	userAddrs []string // of a Kafka with users
+	userAddrs []string // for a Kafka with users
 
-	over    atomic.Bool // the context it lives in has ended
-	release func() bool // unties it from that context
+	over    atomic.Bool // its context has ended
+	release func() bool // detaches it from that context
 
-	mu      sync.Mutex // one start, stop or restart at a time
+	mu      sync.Mutex // serialises start, stop and restart
 	sys     system
 	stopped bool
 	keepLog bool
@@ -50,7 +50,7 @@ type Broker struct {
 // ErrStopped is returned by the methods of a Broker after Stop.
 var ErrStopped = errors.New("broker is stopped for good")
 
-// open starts the broker for the first time, waits until it answers and ties its life to ctx.
+// open starts the broker for the first time, waits until it answers, and ends it when ctx ends.
 func open(ctx context.Context, b *Broker) (*Broker, error) {
 	b.release = context.AfterFunc(ctx, func() {
 		b.over.Store(true)
@@ -64,10 +64,10 @@ func open(ctx context.Context, b *Broker) (*Broker, error) {
 	return b, nil
 }
 
-// Addrs returns the addresses to give to a client; for Kafka host:port of each node.
+// Addrs returns the addresses for a client. For Kafka it is host:port of each node.
 func (b *Broker) Addrs() []string { return slices.Clone(b.addrs) }
 
-// String says what runs, how and where.
+// String describes the broker: its kind, version, way and addresses.
 func (b *Broker) String() string { return fmt.Sprintf("%s at %v", b.name, b.addrs) }
 
 // Start starts the broker again after Kill or Shutdown, on the same data and port, and waits until it answers.
@@ -84,13 +84,13 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.sys.start(ctx); err != nil {
 		return fmt.Errorf("starting %s: %w", b, err)
 	}
-	if b.over.Load() { // its end may have come just before the start
+	if b.over.Load() { // its context may have ended just before the start
 		return errors.Join(fmt.Errorf("starting %s: the context it lives in has ended", b), b.sys.kill())
 	}
 	return b.WaitReady(ctx)
 }
 
-// Shutdown ends the broker in order and keeps its data for Start.
+// Shutdown ends the broker gracefully and keeps its data for Start.
 func (b *Broker) Shutdown() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,11 +120,11 @@ func (b *Broker) Kill() error {
 	return nil
 }
 
-// Restart is Shutdown and Start.
+// Restart calls Shutdown and Start.
 func (b *Broker) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g, ok := b.sys.(*given); ok { // only the people who run it can restart it
+	if g, ok := b.sys.(*given); ok { // only its operator can restart it
 		if err := g.restart(ctx); err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func (b *Broker) Restart(ctx context.Context) error {
 	return b.start(ctx)
 }
 
-// Stop ends the broker for good and removes its data. It reports a broker that had ended before: then the
-// test did not meet what it thinks it met. A second Stop does nothing.
+// Stop ends the broker for good and removes its data. It returns an error if the broker had ended before, because the
+// test then did not test what it claims. A second Stop does nothing.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,14 +161,14 @@ func (b *Broker) remove(keepLog bool) error {
 	return err
 }
 
-// KeepLog lets Stop leave the broker's log behind. Call it when a test fails.
+// KeepLog makes Stop keep the broker's log. Call it when a test fails.
 func (b *Broker) KeepLog() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.keepLog = true
 }
 
-// CPU is the processor time that a native broker has taken until it was ended last; 0 of any other.
+// CPU returns the processor time of a native broker up to its latest end, or 0 for any other broker.
 func (b *Broker) CPU() time.Duration {
 	if s, ok := b.sys.(interface{ cpu() time.Duration }); ok {
 		return s.cpu()
@@ -179,8 +179,8 @@ func (b *Broker) CPU() time.Duration {
 // LogTail returns the last lines of the broker's log.
 func (b *Broker) LogTail() string { return b.sys.logTail() }
 
-// WaitReady waits until the broker answers a client, until it ends, or until the deadline: that of ctx, or
-// KafkaOptions.StartTimeout from now, whichever is earlier.
+// WaitReady waits until the broker answers a client, until it ends, or until the earlier of two deadlines: that of ctx,
+// and KafkaOptions.StartTimeout from now.
 func (b *Broker) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.maxWait)
 	defer cancel()
@@ -205,7 +205,8 @@ func (b *Broker) WaitReady(ctx context.Context) error {
 	}
 }
 
-// try asks the broker once; a broker that took the connection and says nothing must not use up the whole maxWait.
+// try asks the broker once, with a timeout of its own: a broker that accepts the connection and sends nothing must not
+// use up the whole maxWait.
 func (b *Broker) try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fetched returns the directory of that name in the user's cache directory, which integration/setup.sh has filled as the
-// recipe says. part is what the script calls it.
+// fetched returns a directory in the user's cache directory that integration/setup.sh has filled according to the
+// recipe. part is the script's name for it.
 func fetched(name string, recipe []byte, part string) (string, error) {
 	dir, err := cacheDir(name)
 	if err != nil {
@@ -32,8 +32,8 @@ func cacheDir(name string) (string, error) {
 	return filepath.Join(cache, "redeliver", name), nil
 }
 
-// markerOf returns the file in a directory of the cache that holds the hash of its recipe. It is written last: without it
-// the directory is half made, and with another hash it is something else.
+// markerOf returns the file in a directory of the cache that holds the hash of its recipe. It is written last. Without
+// it the directory is incomplete, and with another hash it has other content.
 func markerOf(dir string) string { return filepath.Join(dir, "complete") }
 
 func isComplete(dir string, recipe []byte) bool {
@@ -46,8 +46,8 @@ func hashOf(recipe []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// cached returns the directory of that name in the user's cache directory, which fill has filled once per machine as
-// the recipe says: with another recipe it is filled anew. Processes that come at the same time wait for the first.
+// cached returns a directory in the user's cache directory that fill has filled according to the recipe, once per
+// machine. If the recipe changes, fill runs again. Concurrent processes wait for the first one.
 func cached(
 	ctx context.Context, name string, recipe []byte, logf func(string, ...any),
 	fill func(ctx context.Context, dir string) error,

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// child runs one broker as one child process, which keeps its data in its work directory.
+// child runs one broker as one child process, with its data in its work directory.
 type child struct {
 	work    *workDir
-	command func() *exec.Cmd // a new one for each start; its directory and output are set here
+	command func() *exec.Cmd // returns a new one for each start; start sets its directory and output
 
-	mu   sync.Mutex // start and kill may meet when a context ends
+	mu   sync.Mutex // start and kill may be concurrent when a context ends
 	proc *process
-	down bool          // stopped or killed by us, while it ran
-	cpus time.Duration // of the processes before
+	down bool          // we stopped or killed it while it ran
+	cpus time.Duration // of earlier processes
 }
 
 func (c *child) start(ctx context.Context) error {

@@ -14,7 +14,7 @@ func chroot(string, string) (string, error) {
 	return "", errors.New("that is for Linux: start a docker daemon, or name a running broker in the environment")
 }
 
-// chrootCommand is never called here: there is no chroot.
+// chrootCommand is never called here, because chroot fails.
 func chrootCommand(ctx context.Context, _, _ string, _ []string, program string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, program, args...)
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// kafkaClasses returns the flags of a JVM that runs a Kafka of minutes.
+// kafkaClasses returns the flags of a JVM for a Kafka that runs for minutes.
 func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) ([]string, error) {
 	return classesOf(ctx, java, "kafka-"+kafkaVersion, kafkaPOM, logf, func(ctx context.Context, archive string) (*Broker, error) {
 		o := KafkaOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: archive}
@@ -18,7 +18,7 @@ func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) (
 	})
 }
 
-// elasticMQClasses are those of an ElasticMQ of minutes.
+// elasticMQClasses returns the flags of a JVM for an ElasticMQ that runs for minutes.
 func elasticMQClasses(ctx context.Context, java string, logf func(string, ...any)) ([]string, error) {
 	return classesOf(ctx, java, "elasticmq-"+elasticMQVersion, elasticMQPOM, logf, func(ctx context.Context, archive string) (*Broker, error) {
 		o := SQSOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: archive}
@@ -31,9 +31,9 @@ func elasticMQClasses(ctx context.Context, java string, logf func(string, ...any
 	})
 }
 
-// classesOf returns the flags of a JVM that runs a broker of minutes. It takes the classes from an archive, in which
-// they lie as they are in memory: half of what a start costs is to read, check and lay them out. A broker that was
-// started for that and ended again has written it, once per machine. A JVM to which it does not fit takes no notice of it.
+// classesOf returns the flags of a JVM for a broker that runs for minutes. The JVM loads classes from an archive in
+// their memory layout, because reading, checking and laying them out takes half of a start. Once per machine, a broker
+// is started and ended to write the archive. A JVM ignores an archive that does not fit it.
 func classesOf(
 	ctx context.Context, java, name string, pom []byte, logf func(string, ...any), start func(ctx context.Context, archive string) (*Broker, error),
 ) ([]string, error) {
@@ -52,8 +52,8 @@ func classesOf(
 		if err != nil {
 			return err
 		}
-		if c, ok := b.sys.(*child); ok { // as all native brokers are
-			err = c.stopWithin(3 * time.Minute) // at its end it writes them
+		if c, ok := b.sys.(*child); ok { // true for all native brokers
+			err = c.stopWithin(3 * time.Minute) // it writes the classes when it ends
 		}
 		_, missing := os.Stat(archive)
 		return errors.Join(err, b.Stop(), missing)
@@ -68,7 +68,7 @@ func classesOf(
 	return append([]string{"-XX:SharedArchiveFile=" + filepath.Join(dir, classArchive)}, briefJVM...), nil
 }
 
-// writesClasses are the flags of the one that writes the archive.
+// writesClasses returns the flags of the JVM that writes the archive.
 func writesClasses(archive string) []string {
 	return append([]string{"-XX:ArchiveClassesAtExit=" + archive}, briefJVM...)
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// findCompose returns the command that stands for compose, if a docker daemon answers. Both the plugin and the older
-// program of its own will do.
+// findCompose returns the command for compose, if a docker daemon answers. It accepts both the plugin and the older
+// separate program.
 func findCompose(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -38,13 +38,13 @@ type composed struct {
 	env     []string
 	dir     string
 
-	mu   sync.Mutex // kill may come from a context's end
+	mu   sync.Mutex // the end of a context may call kill
 	made bool       // the container exists
-	down bool       // stopped or killed by us
+	down bool       // we stopped or killed it
 }
 
-// newComposed writes what compose reads: the compose file, a second one with what the test wants over it for the
-// service (JSON is YAML), and files for those to mount. The variables are what the compose file takes.
+// newComposed writes the input of compose: the compose file, a second one with the test's overrides for the service
+// (JSON is YAML), and files that they mount. env has the variables of the compose file.
 func newComposed(
 	command []string, service string, base []byte, over map[string]any, files map[string]string, env ...string,
 ) (*composed, error) {
@@ -73,7 +73,7 @@ func newComposed(
 	return c, nil
 }
 
-// run runs one compose command; a hanging daemon must not hang the tests.
+// run runs one compose command with a timeout, because a hanging daemon must not block the tests.
 func (c *composed) run(ctx context.Context, limit time.Duration, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -95,12 +95,12 @@ func (c *composed) run(ctx context.Context, limit time.Duration, args ...string)
 func (c *composed) start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The first time "up" may pull the image; after it "start" takes the same container with its data.
+	// The first "up" may pull the image. Later, "start" reuses the container with its data.
 	args := []string{"start", c.service}
 	if !c.made {
 		args = []string{"up", "-d", c.service}
 	}
-	c.made = true // also when up fails half-way: there may be something to take down
+	c.made = true // even if up fails half-way, there may be something to remove
 	if _, err := c.run(ctx, 5*time.Minute, args...); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *composed) kill() error {
 	return c.end("kill", "-s", "SIGKILL", c.service)
 }
 
-// end runs detached from the caller's context: it is what ends the broker when that context is over.
+// end runs detached from the caller's context, because it ends the broker when that context is over.
 func (c *composed) end(args ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,8 @@ func (c *composed) end(args ...string) error {
 	return err
 }
 
-// ended asks for running containers of ours; when docker does not answer, nothing is known.
+// ended asks for the running containers of the project. If docker does not answer, it returns nil, because the state is
+// unknown.
 func (c *composed) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *composed) ended() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	// Not compose ps: its two generations disagree on whether that lists stopped containers.
+	// Not compose ps: its two generations differ in whether it lists stopped containers.
 	out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=com.docker.compose.project="+c.project).Output()
 	if err == nil && strings.TrimSpace(string(out)) == "" {
 		return errors.New("its container is not running")

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// debian is a Debian that has RabbitMQ's package: this machine, or a chroot on it.
+// debian is a Debian with RabbitMQ's package: this machine, or a chroot on it.
 type debian struct {
-	root    string // of a chroot; empty is this machine
+	root    string // of a chroot; empty for this machine
 	version string // of RabbitMQ
 }
 
-// findRabbitMQ returns the Debian that has the version which is wanted: this machine, or else a chroot with the
-// release that has it.
+// findRabbitMQ returns the Debian that has the requested version: this machine, or else a chroot with the release that
+// has it.
 func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 	have := rabbitVersion("/")
 	if o.Version.is(have) {
@@ -40,13 +40,13 @@ func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 	return debian{root: root, version: have}, nil
 }
 
-// is reports whether have, such as 3.10.8, has the major version of v. Ubuntu's 3.12 will do for 3.10.
+// is reports whether have, such as 3.10.8, has the major version of v. Ubuntu's 3.12 is accepted for 3.10.
 func (v RabbitMQVersion) is(have string) bool {
 	major, _, _ := strings.Cut(string(v), ".")
 	return strings.HasPrefix(have, major+".")
 }
 
-// rabbitVersion returns the version of RabbitMQ that is installed below root, and "" when none is.
+// rabbitVersion returns the version of RabbitMQ that is installed below root, or "" if none is.
 func rabbitVersion(root string) string {
 	const prefix = "rabbitmq_server-"
 	found, _ := filepath.Glob(filepath.Join(root, "usr/lib/rabbitmq/lib", prefix+"*"))
@@ -56,7 +56,7 @@ func rabbitVersion(root string) string {
 	return strings.TrimPrefix(filepath.Base(found[0]), prefix)
 }
 
-// inside is where the programs of this Debian see w.
+// inside returns the path of w for the programs of this Debian.
 func (d debian) inside(w *workDir) string {
 	if d.root == "" {
 		return w.dir
@@ -64,8 +64,8 @@ func (d debian) inside(w *workDir) string {
 	return insideChroot
 }
 
-// command returns what runs a program of this Debian with w as its directory. The process is the program itself, and
-// no parent of it, so that a signal reaches it.
+// command returns a command that runs a program of this Debian in the directory w. The process is the program itself
+// and not a parent of it, so that signals reach it.
 func (d debian) command(ctx context.Context, w *workDir, env []string, program string, args ...string) *exec.Cmd {
 	if d.root != "" {
 		return chrootCommand(ctx, d.root, w.dir, env, program, args...)

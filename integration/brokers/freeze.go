@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// ErrNoFreeze is what Freeze returns for a broker that is no process of ours.
+// ErrNoFreeze is the error of Freeze for a broker that is not a child process of this one.
 var ErrNoFreeze = errors.New("that is for a broker that runs natively; see REDELIVER_TEST_WAY")
 
-// freezer is a system that can stop its broker in its tracks.
+// freezer is a system that can suspend its broker.
 type freezer interface{ signalAll(s syscall.Signal) error }
 
-// Freeze stops the broker with SIGSTOP: its connections stay and nothing answers, until Thaw or Kill.
+// Freeze stops the broker with SIGSTOP. Its connections stay open, and it does not answer until Thaw or Kill.
 func (b *Broker) Freeze() error { return b.signalAll("freezing", syscall.SIGSTOP) }
 
-// Thaw lets a frozen broker go on. One that is not frozen is left alone.
+// Thaw resumes a frozen broker. It has no effect on one that is not frozen.
 func (b *Broker) Thaw() error { return b.signalAll("thawing", syscall.SIGCONT) }
 
 func (b *Broker) signalAll(doing string, s syscall.Signal) error {
@@ -37,14 +37,14 @@ func (c *child) signalAll(s syscall.Signal) error {
 	return c.proc.signalGroup(s)
 }
 
-// signalAll reaches the node; epmd, by which only rabbitmqctl finds it, goes on.
+// signalAll signals the node but not epmd, which only rabbitmqctl uses to find the node.
 func (p *rabbitProcess) signalAll(s syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.node.signalGroup(s)
 }
 
-// signalGroup signals the process and all that it started: a broker may be a shell script's child.
+// signalGroup signals the process and its children, because a broker may be the child of a shell script.
 func (p *process) signalGroup(s syscall.Signal) error {
 	if !p.running() {
 		return errors.New("it does not run")

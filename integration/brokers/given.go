@@ -12,12 +12,12 @@ import (
 // maxGivenWait bounds the wait for a broker that should be running already.
 const maxGivenWait = 30 * time.Second
 
-// given is a broker that somebody else runs: it is used and left alone.
+// given is a broker that somebody else operates. It is used, but never stopped.
 type given struct {
 	name       string
 	addrsEnv   string // the variable that named it
 	restartEnv string // the variable that may hold a command to restart it
-	own        string // the option that asks for a broker of one's own
+	own        string // the option that requests a private broker
 }
 
 func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, error) {
@@ -41,7 +41,7 @@ func (g *given) ended() error                { return nil }
 func (g *given) remove(bool) (string, error) { return "", nil }
 func (g *given) logTail() string             { return "(the log is where the broker runs)" }
 
-// kill does nothing when a context ends, so it is Kill that must say it cannot.
+// kill returns an error, because Kill cannot kill this broker. When a context ends, the error is ignored.
 func (g *given) kill() error {
 	return fmt.Errorf("%s was given by %s and is not ours to kill; set %s for a broker that is", g.name, g.addrsEnv, g.own)
 }

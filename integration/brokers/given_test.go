@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A given broker that is not there is a failure that names the variable, not a silent change to another one.
+// If a given broker does not answer, the test fails with the name of the variable, and does not use another broker.
 func TestGivenKafkaThatDoesNotAnswerFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// javaOf finds what a broker runs on that is written in Java: the virtual machine, and the directory with the jars that
-// its pom names.
+// javaOf finds the requirements of a broker that is written in Java: the virtual machine, and the directory with the
+// jars that its pom names.
 func javaOf(broker, env string, pom []byte) (java, lib string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
@@ -18,7 +18,7 @@ func javaOf(broker, env string, pom []byte) (java, lib string, err error) {
 	return java, filepath.Join(dir, "lib"), err
 }
 
-// part is what integration/setup.sh calls a broker.
+// part returns the name of a broker in integration/setup.sh.
 func part(broker string) string {
 	if broker == "elasticmq" {
 		return "sqs"

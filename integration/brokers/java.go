@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 )
 
-// JavaProject is a program in Java that was built.
+// JavaProject is a compiled program in Java.
 type JavaProject struct {
-	Java      string // the virtual machine
-	Classpath string // the program's classes and the jars that its pom.xml names
+	Java      string // path of the virtual machine
+	Classpath string // the program's classes and the jars in its pom.xml
 }
 
-// Java builds a Maven project, a tree with a pom.xml and src/main/java, in the user's cache directory: once per machine,
-// and anew when one of its files has changed.
+// Java builds a Maven project, a tree with a pom.xml and src/main/java, in the user's cache directory. It builds once
+// per machine, and again when one of the project's files has changed.
 func Java(ctx context.Context, name string, project fs.FS, logf func(format string, args ...any)) (*JavaProject, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {

@@ -10,44 +10,45 @@ import (
 	"time"
 )
 
-// The environment that decides where a Kafka comes from; see the package comment.
+// The environment variables that determine the Kafka; see the package comment.
 const (
-	EnvKafka        = "REDELIVER_TEST_KAFKA"         // host:port[,host:port] of a Kafka that runs already
+	EnvKafka        = "REDELIVER_TEST_KAFKA"         // host:port[,host:port] of a running Kafka
 	EnvKafkaRestart = "REDELIVER_TEST_KAFKA_RESTART" // a shell command that restarts that Kafka
 )
 
-// kafkaVersion is what the native way fetches and the compose file names.
+// kafkaVersion is the version that the native way fetches and the compose file names.
 const kafkaVersion = "4.3.0"
 
-// KafkaOptions says what kind of Kafka is wanted. The zero value is one node with the settings of kafka_settings.go.
+// KafkaOptions configures a Kafka. The zero value is one node with the settings of kafka_settings.go.
 type KafkaOptions struct {
-	// Own asks for a broker that nobody else uses, even when the environment gives one. Default false.
+	// Own requests a broker that nobody else uses, even if the environment gives one. Default false.
 	Own bool
-	// Properties are server.properties on top of the defaults, or in place of them. Default none.
-	// A Kafka that the environment gives cannot take them: that is an error.
+	// Properties are additions to server.properties, or replace its defaults. Default none. They are an error for a
+	// Kafka from the environment.
 	Properties map[string]string
-	// Users turn the authorizer on: names of letters and their passwords, with which they log in by SASL/PLAIN at
-	// Broker.UserAddrs. They may do what ACLs say; who comes to Addrs, without a name, may do everything. Default none,
-	// and no authorizer. Like Properties, they need a broker of one's own.
+	// Users are names of letters with their passwords, with which they log in by SASL/PLAIN at Broker.UserAddrs.
+	// Setting Users turns the authorizer on. The users may do what ACLs allow. Clients of Addrs, which have no name,
+	// may do everything. Default none, and no authorizer. Like Properties, Users need a private broker.
 	Users map[string]string
-	// Brief starts a JVM that is up soon and takes little for it, and is slower in the end: for a broker of minutes, not
-	// for a benchmark. Default false.
+	// Brief starts a JVM that starts fast and uses less CPU then, but is slower later. It is for a broker that runs for
+	// minutes, not for a benchmark. Default false.
 	Brief bool
-	// Session is how long a node may miss its heartbeats before its partitions are taken from it. One that was killed
-	// may not come back before. Default 3 s: with Kafka's 9 s a restart takes 12.
+	// Session is how long a node may miss its heartbeats before it loses its partitions. A killed node may not come
+	// back before that. Default 3 s: with Kafka's 9 s a restart takes 12 s.
 	Session time.Duration
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because a machine that also runs test suites is
+	// slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 
-	classesTo string // where it writes its classes at its end, see classesOf
+	classesTo string // where it writes its classes when it ends, see classesOf
 }
 
-// Kafka starts a Kafka, or takes the one that the environment gives, and returns when it answers. When ctx ends the
-// broker is killed; Stop ends it in order and removes its data.
+// Kafka starts a Kafka, or uses the one from the environment, and returns when it answers. When ctx ends the broker is
+// killed. Stop ends it gracefully and removes its data.
 func Kafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	o.Heap = cmp.Or(o.Heap, defaultHeap)
 	complete(&o.StartTimeout, &o.Logf, log.Printf)

@@ -21,42 +21,43 @@ import (
 
 // The listeners of a node of a [KafkaCluster].
 const (
-	ClusterClients    = "PLAINTEXT"  // clients come here
-	ClusterReplicas   = "REPLICAS"   // the other nodes copy from here
-	ClusterController = "CONTROLLER" // the other nodes ask the quorum here
+	ClusterClients    = "PLAINTEXT"  // for clients
+	ClusterReplicas   = "REPLICAS"   // for replication by other nodes
+	ClusterController = "CONTROLLER" // for the quorum of the controllers
 )
 
-// KafkaClusterOptions says what kind of cluster is wanted.
+// KafkaClusterOptions configures a cluster.
 type KafkaClusterOptions struct {
 	// Heap is the -Xmx of each node. Default "256m".
 	Heap string
-	// Properties are server.properties of every node on top of the defaults, or in place of them. Default none.
+	// Properties are additions to server.properties of every node, or replace its defaults. Default none.
 	Properties map[string]string
-	// Via is called once for every listener before anything starts and returns where others are to find it: a proxy
-	// before it, say. Default: where it is.
+	// Via is called once for every listener before anything starts. It returns the address that other programs use,
+	// such as that of a proxy. Default: the listener's own address.
 	Via func(node int, listener, address string) (string, error)
 	// StartTimeout bounds every wait for readiness. Default 8 min.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: tb.Logf.
+	// Logf logs what is started and how. Default: tb.Logf.
 	Logf func(format string, args ...any)
 }
 
-// KafkaCluster is a Kafka of several nodes, each of them broker and controller and a process of its own.
+// KafkaCluster is a Kafka of several nodes. Each node is a broker and a controller, in a process of its own.
 type KafkaCluster struct {
 	nodes []*Broker
 	addrs []string
 }
 
-// Nodes are the nodes: number 1 of the cluster comes first. Their Addrs are where they listen, past any proxy.
+// Nodes returns the nodes, beginning with number 1. Their Addrs are the addresses on which they listen, without a
+// proxy.
 func (c *KafkaCluster) Nodes() []*Broker { return slices.Clone(c.nodes) }
 
-// Addrs are what to give to a client: what the nodes advertise.
+// Addrs returns the addresses for a client: those that the nodes advertise.
 func (c *KafkaCluster) Addrs() []string { return slices.Clone(c.addrs) }
 
-// OwnKafkaCluster starts so many nodes that only this test uses, and may kill, freeze and restart. Topics have as many
-// replicas, all but one of which must have what is confirmed. The nodes are stopped at the test's end; when it has
-// failed, their logs are kept. They run natively whatever the way of the other brokers: a frozen node, or one whose disk
-// is full, has to be a process of ours.
+// OwnKafkaCluster starts that many nodes that only this test uses, and may kill, freeze and restart. Topics have as
+// many replicas, all but one of which must have a record before it is confirmed. The nodes are stopped at the end of
+// the test. If the test has failed, their logs are kept. They always run natively, because a node that is frozen, or
+// whose disk is full, must be a child process.
 func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaCluster {
 	tb.Helper()
 	o.Heap = cmp.Or(o.Heap, "256m")
@@ -73,9 +74,9 @@ func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaClus
 		stopAtEnd(tb, n)
 	}
 	tb.Cleanup(func() {
-		// All at once and before any of them stops in order: the last one would wait for a quorum that is gone.
+		// Kill all nodes at once instead of stopping them in order: the last one would wait for a quorum that is gone.
 		for _, n := range c.nodes {
-			_ = n.Kill() // it may have ended already, and Stop tells of that
+			_ = n.Kill() // it may have ended already; Stop reports that
 		}
 	})
 	o.Logf("Apache Kafka %s of %d nodes at %v, up in %.1fs", kafkaVersion, nodes, c.addrs, time.Since(began).Seconds())
@@ -123,7 +124,7 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 	errs := make([]error, n)
 	var starting sync.WaitGroup
 	for i := range all {
-		// All at once: a node answers when the quorum has a majority.
+		// Start all at once, because a node answers only when the quorum has a majority.
 		starting.Go(func() { c.nodes[i], errs[i] = all[i].start(ctx, o) })
 	}
 	starting.Wait()
@@ -138,7 +139,7 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 	return c, nil
 }
 
-// clusterNode is a node before it starts; at and via are by listener.
+// clusterNode is a node before it starts. at and via are indexed by listener.
 type clusterNode struct {
 	id        int
 	java, lib string
@@ -147,7 +148,7 @@ type clusterNode struct {
 	work      *workDir
 }
 
-// prepare writes what the node starts from.
+// prepare writes the files that the node needs to start.
 func (n *clusterNode) prepare(ctx context.Context, o KafkaClusterOptions, voters []string, cluster string) error {
 	work, err := newWorkDir("kafka")
 	if err != nil {
@@ -205,7 +206,7 @@ func (n *clusterNode) settings(o KafkaClusterOptions, dataDir string, voters []s
 		"controller.listener.names":             ClusterController,
 		"inter.broker.listener.name":            ClusterReplicas,
 		"log.dirs":                              dataDir,
-		// A replica that does not keep up is missed within seconds, like everything else here.
+		// Notice a slow replica within seconds, as everything else here.
 		"replica.lag.time.max.ms":         "4000",
 		"replica.socket.timeout.ms":       "4000",
 		"controller.socket.timeout.ms":    "4000",
@@ -213,14 +214,14 @@ func (n *clusterNode) settings(o KafkaClusterOptions, dataDir string, voters []s
 		"num.io.threads":                  "4",
 		"log.cleaner.dedupe.buffer.size":  "16777216",
 		"unclean.leader.election.enable":  "false",
-		"auto.leader.rebalance.enable":    "false", // leaders move when the test says so
+		"auto.leader.rebalance.enable":    "false", // only the test moves leaders
 		"controlled.shutdown.max.retries": "1",
 	})
 	maps.Copy(p, o.Properties)
 	return p
 }
 
-// registered asks the node itself, past any proxy, whether it is one of the cluster's.
+// registered asks the node directly, without a proxy, whether it belongs to the cluster.
 func (n *clusterNode) registered(ctx context.Context, addrs []string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RequestRetries(0))
 	if err != nil {
@@ -237,11 +238,11 @@ func (n *clusterNode) registered(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// briefJVM are the flags of a JVM for which it is better to start fast and to stay small than to be fast in the end: it
-// lives for minutes, and there may be several. With all its compilers a JVM is busy with itself for its first minutes.
+// briefJVM are the flags of a JVM that starts fast and stays small, at the cost of speed later. It lives for minutes,
+// and there may be several. With all its compilers a JVM spends its first minutes on itself.
 var briefJVM = []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
 
-// kafkaCommand is what starts Kafka in a work directory, each time anew.
+// kafkaCommand returns a function that returns a new command for Kafka in a work directory.
 func kafkaCommand(java, lib string, work *workDir, heap string, flags ...string) func() *exec.Cmd {
 	args := append([]string{"-Xmx" + heap}, flags...)
 	args = append(args, "-Djava.awt.headless=true",

@@ -23,10 +23,10 @@ func composeKafka(ctx context.Context, o KafkaOptions, command []string) (*Broke
 		}
 		kafkaUsers(given, o.Users, "0.0.0.0", ports[1])
 		maps.Copy(given, o.Properties)
-		over["ports"] = []string{fmt.Sprintf("127.0.0.1:%d:%d", ports[1], ports[1])} // beside those of the file
+		over["ports"] = []string{fmt.Sprintf("127.0.0.1:%d:%d", ports[1], ports[1])} // in addition to those of the file
 	}
 	for k, v := range given {
-		env[imageVariable(k)] = strings.ReplaceAll(v, "$", "$$") // compose would fill in a variable
+		env[imageVariable(k)] = strings.ReplaceAll(v, "$", "$$") // compose would expand a variable
 	}
 	over["environment"] = env
 	c, err := newComposed(command, "kafka", compose.Kafka, over, nil,

@@ -12,9 +12,9 @@ import (
 	"slices"
 )
 
-// formatKafka writes server.properties and prepares the data directory of a node of that cluster, which KRaft wants done
-// before the first start. Kafka's StorageTool does it, which takes another JVM for seconds, and so it does it once per
-// machine: what it writes is the same for each node, but for three numbers.
+// formatKafka writes server.properties and formats the data directory of a node of the cluster, which KRaft requires
+// before the first start. Kafka's StorageTool does that in a JVM, which takes seconds. So it runs once per machine, and
+// its output is reused: only three numbers differ between nodes.
 func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string, cluster string, logf func(string, ...any)) error {
 	recipe := fmt.Appendf(nil, "2 %s\n%s", formatSettings("data"), kafkaPOM)
 	formatted, err := cached(ctx, "kafka-"+kafkaVersion+"-formatted", recipe, logf, func(ctx context.Context, dir string) error {
@@ -35,7 +35,7 @@ func formatKafka(ctx context.Context, java, lib string, work *workDir, settings 
 	return nil
 }
 
-// formatSettings are those of the node whose directory is formatted.
+// formatSettings returns the settings of the node whose directory is formatted.
 func formatSettings(data string) string {
 	return properties(kafkaNative(KafkaOptions{}, data, 1, 2, 3))
 }
@@ -52,10 +52,10 @@ func runStorageTool(ctx context.Context, java, lib, dir string) error {
 	return nil
 }
 
-// kafkaUUID is what StorageTool's random-uuid prints: the id of a cluster, or of a directory.
+// kafkaUUID returns a UUID like StorageTool's random-uuid: the id of a cluster, or of a directory.
 func kafkaUUID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	id[0] &= 0x7f           // or it might begin with '-', and be taken for an option
+	id[0] &= 0x7f           // a leading '-' would look like an option
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }

@@ -48,14 +48,14 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	})
 }
 
-// jvm are the flags of its JVM.
+// jvm returns the flags of the JVM.
 func (o KafkaOptions) jvm(ctx context.Context, java string) ([]string, error) {
 	switch {
 	case o.classesTo != "":
 		return writesClasses(o.classesTo), nil
 	case o.Brief:
 		return kafkaClasses(ctx, java, o.Logf)
-	default: // as Kafka's own start script has it
+	default: // as in Kafka's own start script
 		return []string{"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}, nil
 	}
 }

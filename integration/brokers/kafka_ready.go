@@ -15,8 +15,8 @@ func kafkaAnswers(ctx context.Context, addrs []string) error {
 	return err
 }
 
-// kafkaIsWhole also wants a leader for every partition: a broker that comes back answers before it leads again, and
-// a test that goes on then would meet the election and not what it is about.
+// kafkaIsWhole also requires a leader for every partition. A broker that comes back answers before it leads again, and
+// a test that continued then would test the election instead of its subject.
 func kafkaIsWhole(ctx context.Context, addrs []string) error {
 	m, err := kafkaMetadata(ctx, addrs)
 	if err != nil {

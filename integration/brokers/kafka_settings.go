@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// kafkaSettings are what every Kafka of ours is started with, whatever the way. compose/kafka.yml repeats them for
-// people who start it by hand; TestComposeFileHasOurSettings compares the two.
+// kafkaSettings returns the settings of every Kafka that the tests start, in either way. compose/kafka.yml repeats them
+// for manual starts; TestComposeFileHasOurSettings compares the two.
 func kafkaSettings() map[string]string {
 	return map[string]string{
-		// A topic that the broker creates unasked would hide that a client forgot to create it, or created it wrongly.
+		// If the broker created topics automatically, that would hide a client that creates none, or the wrong one.
 		"auto.create.topics.enable": "false",
 		"num.partitions":            "4",
-		// Groups form at once, and a killed member may be missed within seconds.
+		// Groups form at once, and a killed member is removed within seconds.
 		"group.initial.rebalance.delay.ms": "0",
 		"group.min.session.timeout.ms":     "1000",
-		// One node.
+		// There is one node.
 		"offsets.topic.replication.factor":                 "1",
 		"transaction.state.log.replication.factor":         "1",
 		"transaction.state.log.min.isr":                    "1",
@@ -30,7 +30,7 @@ func kafkaSettings() map[string]string {
 	}
 }
 
-// kafkaNative adds what a single KRaft node on loopback ports needs.
+// kafkaNative returns the settings of a single KRaft node on loopback ports.
 func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort int) map[string]string {
 	p := kafkaSettings()
 	maps.Copy(p, map[string]string{
@@ -47,7 +47,7 @@ func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort
 		p["broker.session.timeout.ms"] = strconv.FormatInt(o.Session.Milliseconds(), 10)
 	}
 	if o.Brief {
-		// Each partition of these is files that are made and mapped: 50 are Kafka's default.
+		// Each partition of these topics has files that are created and mapped. Kafka's default is 50 partitions.
 		p["offsets.topic.num.partitions"] = "8"
 		p["transaction.state.log.num.partitions"] = "8"
 	}
@@ -58,17 +58,17 @@ func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort
 	return p
 }
 
-// properties writes p in the form of server.properties.
+// properties returns p in the format of server.properties.
 func properties(p map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(p)) {
-		// A backslash escapes in this format, also in values.
+		// A backslash is an escape character in this format, even in values.
 		fmt.Fprintf(&b, "%s=%s\n", k, strings.ReplaceAll(p[k], `\`, `\\`))
 	}
 	return b.String()
 }
 
-// imageVariable is the name under which the image of Apache Kafka takes a property.
+// imageVariable returns the variable by which the image of Apache Kafka sets a property.
 func imageVariable(property string) string {
 	return "KAFKA_" + strings.ToUpper(strings.NewReplacer("_", "__", "-", "___", ".", "_").Replace(property))
 }

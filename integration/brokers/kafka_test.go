@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The loss suite relies on this: a broker of one's own can be killed at any time and comes back on the same address
-// with what it had confirmed.
+// The loss suite relies on this: a private broker can be killed at any time and comes back on the same address with all
+// confirmed records.
 func TestOwnKafkaKeepsARecordThroughSIGKILL(t *testing.T) {
 	soakOnly(t)
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m"})

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// usersListener is where the users of KafkaOptions.Users log in.
+// usersListener is the listener on which the users of KafkaOptions.Users log in.
 const usersListener = "USERS"
 
-// kafkaUsers turns Kafka's authorizer on, and adds to the listeners one on which users log in with SASL/PLAIN. They may
-// do what ACLs say. Clients of the other listeners, which have no name, may do everything: the broker itself, and the
-// test that gives the rights.
+// kafkaUsers turns Kafka's authorizer on, and adds a listener on which users log in with SASL/PLAIN. They may do what
+// ACLs allow. Clients of the other listeners, which have no name, may do everything: the broker itself, and the test
+// that grants the rights.
 func kafkaUsers(p, users map[string]string, host string, port int) {
 	p["listeners"] += fmt.Sprintf(",%s://%s:%d", usersListener, host, port)
 	p["advertised.listeners"] += fmt.Sprintf(",%s://127.0.0.1:%d", usersListener, port)
@@ -28,7 +28,7 @@ func kafkaUsers(p, users map[string]string, host string, port int) {
 	p["listener.name."+strings.ToLower(usersListener)+".plain.sasl.jaas.config"] = jaas.String() + ";"
 }
 
-// userAddrs are what UserAddrs returns.
+// userAddrs returns the value of UserAddrs.
 func (o KafkaOptions) userAddrs(port int) []string {
 	if len(o.Users) == 0 {
 		return nil
@@ -36,5 +36,5 @@ func (o KafkaOptions) userAddrs(port int) []string {
 	return []string{fmt.Sprintf("127.0.0.1:%d", port)}
 }
 
-// UserAddrs returns where the users of KafkaOptions.Users log in, host:port of each node.
+// UserAddrs returns the addresses at which the users of KafkaOptions.Users log in, host:port of each node.
 func (b *Broker) UserAddrs() []string { return slices.Clone(b.userAddrs) }

@@ -16,7 +16,7 @@ import (
 
 type logf = func(format string, args ...any)
 
-// kinds are the brokers that a test can have for itself, and a setting of each with which it cannot start.
+// kinds are the brokers that a test can start for itself, each with a setting with which it cannot start.
 var kinds = []struct {
 	name  string
 	wrong map[string]string
@@ -60,8 +60,8 @@ func startRabbitMQ(ctx context.Context, version brokers.RabbitMQVersion, set map
 	return r.Broker, nil
 }
 
-// The context's end is the last line of defence against brokers that stay behind. Kafka, ElasticMQ, moto and Redis are
-// one kind of process, RabbitMQ is another, and 4.0 is in a chroot besides.
+// The end of the context is the last way to stop a broker. Kafka, ElasticMQ, moto and Redis are the same kind of
+// process. RabbitMQ is another kind, and 4.0 is also in a chroot.
 func TestABrokerIsKilledWithItsContext(t *testing.T) {
 	for _, k := range kinds {
 		if !brokers.Soak() && !slices.Contains([]string{"rabbitmq 4.0", "redis"}, k.name) {
@@ -98,7 +98,7 @@ func TestABrokerIsKilledWithItsContext(t *testing.T) {
 	}
 }
 
-// A broker that cannot start must say why: its own last words.
+// The error of a broker that cannot start must contain the end of its log.
 func TestABrokerThatCannotStartShowsItsLog(t *testing.T) {
 	for _, k := range kinds {
 		if k.wrong == nil || !brokers.Soak() && !slices.Contains([]string{"kafka", "rabbitmq 3.10"}, k.name) {
@@ -115,7 +115,7 @@ func TestABrokerThatCannotStartShowsItsLog(t *testing.T) {
 			if !strings.Contains(err.Error(), nonsense) {
 				t.Errorf("the error does not show what the broker said: %v", err)
 			}
-			if took := time.Since(began); took > 4*time.Minute { // of the 8 min that one may take that does not end
+			if took := time.Since(began); took > 4*time.Minute { // one that never ends takes 8 min
 				t.Errorf("a broker that ends at once was waited for during %s", took)
 			}
 		})
@@ -132,7 +132,8 @@ func listens(t *testing.T, b *brokers.Broker) bool {
 	return true
 }
 
-// soakOnly leaves a test to make soak: the suites that kill and restart such a broker hold it to the same in each make test.
+// soakOnly skips a test except in make soak. The suites that kill and restart such a broker check the same in each make
+// test.
 func soakOnly(t *testing.T) {
 	t.Helper()
 	if !brokers.Soak() {

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// ErrNoLimit is what LimitFiles returns for a broker of which it cannot limit the files.
+// ErrNoLimit is the error of LimitFiles for a broker whose files it cannot limit.
 var ErrNoLimit = errors.New("that is for a broker that runs natively, on Linux; see REDELIVER_TEST_WAY")
 
-// limiter is a system that can keep its broker from writing.
+// limiter is a system that can prevent its broker from writing.
 type limiter interface{ limitFiles(most uint64) error }
 
-// LimitFiles lets no file of the broker grow beyond so many bytes, as a disk does that is full, until the broker is
-// started again. It is for a native broker of one process on Linux: of another it is [ErrNoLimit].
+// LimitFiles bounds the size of each file of the broker, in bytes, until the broker is started again. This simulates a
+// full disk. It requires a native broker of one process on Linux and returns [ErrNoLimit] for any other.
 func (b *Broker) LimitFiles(most uint64) error {
 	l, ok := b.sys.(limiter)
 	if !ok {
@@ -24,5 +24,5 @@ func (b *Broker) LimitFiles(most uint64) error {
 	return nil
 }
 
-// Ended says why the broker is not running although nobody stopped it; nil while all is well.
+// Ended returns the reason why the broker is not running although nobody stopped it, or nil if it runs.
 func (b *Broker) Ended() error { return b.sys.ended() }

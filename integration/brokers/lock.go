@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// lock takes the lock file at path and waits for the process that has it. The kernel gives it back when a holder dies.
+// lock locks the file at path. It waits until another process releases it. The kernel releases the lock of a process
+// that dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		unlock, err = tryLock(path)
@@ -28,10 +29,10 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 
 var errLocked = errors.New("another process holds the lock")
 
-// tryLock takes the lock file at path, which it creates, or returns errLocked.
+// tryLock locks the file at path, which it creates if necessary, or returns errLocked.
 func tryLock(path string) (unlock func(), err error) { return tryLockAs(path, os.O_CREATE) }
 
-// tryLockExisting is tryLock for a file that is there.
+// tryLockExisting is tryLock for an existing file.
 func tryLockExisting(path string) (unlock func(), err error) { return tryLockAs(path, 0) }
 
 func tryLockAs(path string, create int) (unlock func(), err error) {

@@ -10,19 +10,20 @@ import (
 	"time"
 )
 
-// MotoOptions says how a moto server is started.
+// MotoOptions configures a moto server.
 type MotoOptions struct {
-	// Own asks for a server that nobody else uses, even when the environment gives one. Default false.
+	// Own requests a server that nobody else uses, even if the environment gives one. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because a machine that also runs test suites is
+	// slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 }
 
-// Moto starts a moto server, or takes the one that the environment gives, and returns when it answers. It holds all in
-// memory: Kill and Start empty it. There is no docker way, because its virtual environment is needed in any case, by the
-// tests that speak to SQS with boto3; see [Python].
+// Moto starts a moto server, or uses the one from the environment, and returns when it answers. The server keeps all
+// data in memory, so Kill and Start empty it. It never runs in docker, because the tests that use SQS through boto3
+// need its virtual environment in any case; see [Python].
 func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if url := os.Getenv(EnvMoto); url != "" && !o.Own {

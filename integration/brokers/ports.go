@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Ports for brokers come from below the range that the kernel takes for outgoing connections (32768 and up on Linux).
-// From inside it, a client that keeps dialling its stopped broker sooner or later gets the broker's own port as its
-// source port, connects to itself, and the broker cannot bind it again.
+// The ports of brokers are below the range that the kernel uses for outgoing connections (32768 and up on Linux). In
+// that range, a client that keeps dialling its stopped broker sooner or later gets the broker's own port as its source
+// port and connects to itself. The broker then cannot bind the port again.
 const firstPort, lastPort = 20000, 32000
 
-// freePorts returns n different loopback ports that nobody listens on now.
+// freePorts returns n different loopback ports on which nobody listens now.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	var listen net.ListenConfig
 	var ports []int
@@ -26,7 +26,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 			last = err
 			continue
 		}
-		defer l.Close() // held until all are found, so that none comes twice
+		defer l.Close() // keep it open until all are found, so that none is found twice
 		if ports = append(ports, port); len(ports) == n {
 			return ports, nil
 		}
@@ -34,8 +34,8 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return nil, fmt.Errorf("finding %d free ports from %d to %d: %w", n, firstPort, lastPort, last)
 }
 
-// onFreePorts starts a server on ports that were free a moment before. Another process may take one until the server
-// binds it, which then says taken: rare, and other ports then.
+// onFreePorts starts a server on ports that were free just before. Another process may take a port until the server
+// binds it. The server's error then contains taken, and onFreePorts tries other ports. That is rare.
 func onFreePorts[T any](server, taken string, logf func(string, ...any), start func() (T, error)) (T, error) {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -47,5 +47,5 @@ func onFreePorts[T any](server, taken string, logf func(string, ...any), start f
 	}
 }
 
-// inUse is what most servers say of a port that somebody else has.
+// inUse is the error text of most servers for a port that is in use.
 const inUse = "Address already in use"

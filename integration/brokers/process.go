@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// process is a child that does not outlive us.
+// process is a child process that ends at the latest with this one.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // why; valid after done
+	done chan struct{} // closed when the process has ended
+	err  error         // the reason; valid after done is closed
 }
 
-// startProcess starts cmd in a process group of its own, so that a Ctrl-C at the terminal reaches the tests but not
-// the broker under them, which is stopped afterwards in order.
+// startProcess starts cmd in its own process group, so that a Ctrl-C at the terminal reaches the tests but not the
+// broker, which is then stopped gracefully.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -30,8 +30,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the *thread* that made the child ends, so that thread is
-		// held until the child has ended.
+		// The kernel sends the parent-death signal when the *thread* that created the child ends. Keep that thread
+		// until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := cmd.Start(); err != nil {
@@ -51,7 +51,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// running reports whether the process is there; a nil process never was.
+// running reports whether the process is running. It is false for a nil process.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -64,7 +64,7 @@ func (p *process) running() bool {
 	}
 }
 
-// cpu is what the process took, with all that it waited for; 0 while it runs.
+// cpu returns the processor time of the process and of the children that it waited for, or 0 while it runs.
 func (p *process) cpu() time.Duration {
 	if p == nil || p.running() {
 		return 0
@@ -72,7 +72,7 @@ func (p *process) cpu() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
-// terminate asks with SIGTERM, and kills what has not ended after grace.
+// terminate sends SIGTERM, and kills the process if it has not ended after grace.
 func (p *process) terminate(grace time.Duration) error {
 	if !p.running() {
 		return nil
@@ -88,7 +88,7 @@ func (p *process) terminate(grace time.Duration) error {
 	}
 }
 
-// kill sends SIGKILL and waits for the end: after it the ports are free.
+// kill sends SIGKILL and waits for the end. After that the ports are free.
 func (p *process) kill() error {
 	if !p.running() {
 		return nil

@@ -2,5 +2,5 @@ package brokers
 
 import "syscall"
 
-// dieWithParent lets the kernel kill the child when we end, in whatever way.
+// dieWithParent makes the kernel kill the child when this process ends for any reason.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -4,5 +4,5 @@ package brokers
 
 import "syscall"
 
-// dieWithParent cannot be had here: a broker outlives a test process that is killed, and is ended by hand.
+// dieWithParent does nothing here. If a test process is killed, its broker continues and must be ended by hand.
 func dieWithParent(*syscall.SysProcAttr) {}

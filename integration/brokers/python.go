@@ -10,14 +10,14 @@ import (
 //go:embed python/requirements.txt
 var pythonRequirements []byte
 
-// Python returns the Python of a virtual environment in the user's cache directory that has what
-// python/requirements.txt names: boto3, an SQS client that shares no code with ours, and the moto server.
+// Python returns the Python of a virtual environment in the user's cache directory with the packages of
+// python/requirements.txt: boto3, an SQS client that shares no code with ours, and the moto server.
 func Python() (string, error) {
 	dir, err := fetched("python", pythonRequirements, "moto")
 	return filepath.Join(dir, "venv", "bin", "python"), err
 }
 
-// motoVersion is the one that the requirements name.
+// motoVersion returns the version in the requirements.
 func motoVersion() string {
 	lines := bufio.NewScanner(strings.NewReader(string(pythonRequirements)))
 	for lines.Scan() {

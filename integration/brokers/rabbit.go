@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Rabbit is a RabbitMQ node. Kill, Start, Shutdown, Restart and Stop are those of every [Broker]; before Kill see Settle.
+// Rabbit is a RabbitMQ node. Kill, Start, Shutdown, Restart and Stop are those of [Broker]; see Settle before Kill.
 type Rabbit struct {
 	*Broker
 	env        rabbitEnv
 	url        string
 	management string
 	vhost      string
-	// ctl runs rabbitmqctl on the node; nil for a node that is not ours.
+	// ctl runs rabbitmqctl on the node. It is nil for a node from the environment.
 	ctl func(ctx context.Context, args ...string) (string, error)
 }
 
-// newRabbit opens a node of ours, which listens on these loopback ports.
+// newRabbit opens a node that listens on these loopback ports.
 func newRabbit(
 	ctx context.Context, o RabbitMQOptions, name string, sys system, port, managementPort int,
 	ctl func(ctx context.Context, args ...string) (string, error),
@@ -56,7 +56,7 @@ func newRabbit(
 func givenRabbitMQ(ctx context.Context, o RabbitMQOptions, env rabbitEnv, rawURL string) (*Rabbit, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "amqp") {
-		return nil, fmt.Errorf("%s must be like amqp://guest:guest@127.0.0.1:5672/", env.url) // without the password in it
+		return nil, fmt.Errorf("%s must be like amqp://guest:guest@127.0.0.1:5672/", env.url) // without the password
 	}
 	if len(o.Config) > 0 {
 		return nil, fmt.Errorf("rabbitmq at %s comes from %s and its settings cannot be changed; "+
@@ -77,15 +77,15 @@ func givenRabbitMQ(ctx context.Context, o RabbitMQOptions, env rabbitEnv, rawURL
 	return r, nil
 }
 
-// URL is what a client dials: amqp://user:password@host:port/vhost.
+// URL returns the URL for a client: amqp://user:password@host:port/vhost.
 func (r *Rabbit) URL() string { return r.url }
 
-// Management is the address of the management plugin's HTTP API, http://user:password@host:port without the /api.
-// A node that the environment gives may have none, and then it is empty.
+// Management returns the address of the management plugin's HTTP API, http://user:password@host:port without the /api.
+// It is "" if a node from the environment has none.
 func (r *Rabbit) Management() string { return r.management }
 
-// Ctl runs rabbitmqctl on the node, returns what it printed and fails the test when that fails. It may only be called
-// from the test's own goroutine; RunCtl may be called from any.
+// Ctl runs rabbitmqctl on the node, returns its output, and fails the test if the command fails. Only the test's own
+// goroutine may call it; any goroutine may call RunCtl.
 func (r *Rabbit) Ctl(tb testing.TB, args ...string) string {
 	tb.Helper()
 	out, err := r.RunCtl(context.Background(), args...)
@@ -95,7 +95,7 @@ func (r *Rabbit) Ctl(tb testing.TB, args ...string) string {
 	return out
 }
 
-// RunCtl runs rabbitmqctl on the node and returns what it printed. One call takes a second or two.
+// RunCtl runs rabbitmqctl on the node and returns its output. One call takes a second or two.
 func (r *Rabbit) RunCtl(ctx context.Context, args ...string) (string, error) {
 	if r.ctl == nil {
 		return "", fmt.Errorf("%s is not ours to run rabbitmqctl on; use brokers.OwnRabbitMQ", r)
@@ -112,12 +112,12 @@ func (r *Rabbit) RunCtl(ctx context.Context, args ...string) (string, error) {
 	return out, nil
 }
 
-// Eval has the node evaluate an Erlang expression, and returns its value as Erlang prints it.
+// Eval makes the node evaluate an Erlang expression, and returns its value as Erlang prints it.
 func (r *Rabbit) Eval(ctx context.Context, expr string) (string, error) {
 	return r.RunCtl(ctx, "eval", expr)
 }
 
-// StopApp stops RabbitMQ in the node and leaves the node: connections are closed, and new ones are refused.
+// StopApp stops RabbitMQ but not the Erlang node. It closes all connections, and refuses new ones.
 func (r *Rabbit) StopApp(ctx context.Context) error {
 	_, err := r.Eval(ctx, "ok = rabbit:stop().")
 	return err
@@ -131,14 +131,14 @@ func (r *Rabbit) StartApp(ctx context.Context) error {
 	return r.WaitReady(ctx)
 }
 
-// CloseAllConnections closes the connection of every client of the virtual host, who sees CONNECTION_FORCED with the
+// CloseAllConnections closes the connections of all clients of the virtual host. They get CONNECTION_FORCED with the
 // reason.
 func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
 	_, err := r.Eval(ctx, fmt.Sprintf("rabbit_connection_tracking:close_connections(rabbit_connection_tracking:list(<<%q>>), %q, 0).", r.vhost, reason))
 	return err
 }
 
-// HoldLeader has the leader of a quorum queue do nothing, as on a node that is too busy, until release is called.
+// HoldLeader suspends the leader of a quorum queue, as on an overloaded node, until release is called.
 func (r *Rabbit) HoldLeader(ctx context.Context, queue string) (release func() error, err error) {
 	leader := fmt.Sprintf("{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<%q>>, queue, <<%q>>)), {Name, _} = amqqueue:get_pid(Q), ", r.vhost, queue)
 	if _, err := r.Eval(ctx, leader+"ok = sys:suspend(Name)."); err != nil {
@@ -150,16 +150,16 @@ func (r *Rabbit) HoldLeader(ctx context.Context, queue string) (release func() e
 	}, nil
 }
 
-// StallLog has the quorum queues of the node write nothing for d, as on a disk that is too busy. They take commands
-// meanwhile, and apply them when it is over.
+// StallLog stops all writes of the node's quorum queues for d, as on an overloaded disk. They accept commands
+// meanwhile, and apply them afterwards.
 func (r *Rabbit) StallLog(ctx context.Context, d time.Duration) error {
 	_, err := r.Eval(ctx, fmt.Sprintf("ok = sys:suspend(ra_log_wal), {ok, _} = timer:apply_after(%d, sys, resume, [ra_log_wal]).", d.Milliseconds()))
 	return err
 }
 
-// Settle makes sure that the quorum queues which were declared until now survive Kill. RabbitMQ writes the list of them
-// every half second only: after a SIGKILL, one that is not in the list begins anew, empty and without a leader, also
-// when it had confirmed messages. On a cluster its other members keep it; a single node has none.
+// Settle ensures that the quorum queues which were declared so far survive Kill. RabbitMQ writes their list only every
+// half second. After a SIGKILL, a queue that is not in the list begins empty and without a leader, even if it had
+// confirmed messages. In a cluster the other members keep it; a single node has none.
 func (r *Rabbit) Settle(ctx context.Context) error {
 	_, err := r.Eval(ctx, "[ok = dets:sync(T) || T <- dets:all()].")
 	return err

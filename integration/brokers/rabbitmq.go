@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// RabbitMQVersion is one of the RabbitMQs that the tests have, also side by side.
+// RabbitMQVersion is a version of RabbitMQ. Several may run side by side.
 type RabbitMQVersion string
 
 const (
@@ -17,10 +17,10 @@ const (
 	RabbitMQ4 RabbitMQVersion = "4.0"  // Debian 13's
 )
 
-// The environment that gives a RabbitMQ which runs already, and the same for a RabbitMQ 4; see the package comment.
+// The environment variables that give a running RabbitMQ 3, and the same for RabbitMQ 4; see the package comment.
 const (
 	EnvRabbitMQ           = "REDELIVER_TEST_RABBITMQ"            // amqp://user:password@host:port/vhost
-	EnvRabbitMQManagement = "REDELIVER_TEST_RABBITMQ_MANAGEMENT" // http://user:password@host:port; may be missing
+	EnvRabbitMQManagement = "REDELIVER_TEST_RABBITMQ_MANAGEMENT" // http://user:password@host:port; optional
 	EnvRabbitMQRestart    = "REDELIVER_TEST_RABBITMQ_RESTART"    // a shell command that restarts it
 
 	EnvRabbitMQ4           = "REDELIVER_TEST_RABBITMQ4"
@@ -28,26 +28,27 @@ const (
 	EnvRabbitMQ4Restart    = "REDELIVER_TEST_RABBITMQ4_RESTART"
 )
 
-// RabbitMQOptions says what kind of RabbitMQ is wanted. The zero value is one 3.10 node with the management plugin and
-// the settings of rabbitmq_settings.go; user and password are guest, as RabbitMQ has it.
+// RabbitMQOptions configures a RabbitMQ. The zero value is one 3.10 node with the management plugin and the settings of
+// rabbitmq_settings.go. User and password are guest, which is RabbitMQ's default.
 type RabbitMQOptions struct {
 	// Version is RabbitMQ3 or RabbitMQ4. Default RabbitMQ3.
 	Version RabbitMQVersion
-	// Own asks for a broker that nobody else uses, even when the environment gives one. Default false.
+	// Own requests a broker that nobody else uses, even if the environment gives one. Default false.
 	Own bool
-	// Config are settings of rabbitmq.conf on top of the defaults, or in place of them, such as consumer_timeout.
-	// Default none. A RabbitMQ that the environment gives cannot take them: that is an error.
+	// Config are additional settings of rabbitmq.conf, such as consumer_timeout, or replace its defaults. Default none.
+	// They are an error for a RabbitMQ from the environment.
 	Config map[string]string
-	// Brief has a native node keep its data in memory, where there is room for it: to declare a queue takes it a third
-	// less CPU. It is for a node of minutes, not for a benchmark, nor for one that is killed. Default false.
+	// Brief makes a native node keep its data in memory, if there is enough room. Declaring a queue then takes a third
+	// less CPU. It is for a node that runs for minutes, not for a benchmark, nor for one that is killed. Default false.
 	Brief bool
-	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because a machine that also runs test suites is
+	// slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 }
 
-// rabbitEnv names the variables that give a RabbitMQ of one version.
+// rabbitEnv has the names of the variables for a RabbitMQ of one version.
 type rabbitEnv struct{ url, management, restart string }
 
 func (v RabbitMQVersion) env() (rabbitEnv, error) {
@@ -61,8 +62,8 @@ func (v RabbitMQVersion) env() (rabbitEnv, error) {
 	}
 }
 
-// RabbitMQ starts a RabbitMQ, or takes the one that the environment gives, and returns when it answers. When ctx ends
-// the broker is killed; Stop ends it in order and removes its data.
+// RabbitMQ starts a RabbitMQ, or uses the one from the environment, and returns when it answers. When ctx ends the
+// broker is killed. Stop ends it gracefully and removes its data.
 func RabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
 	o.Version = cmp.Or(o.Version, RabbitMQ3)
 	complete(&o.StartTimeout, &o.Logf, log.Printf)

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A given broker that cannot be used is a failure that names the variable, not a silent change to another one, and does
-// not show the password.
+// If a given broker cannot be used, the test fails with the name of the variable and without the password, and does not
+// use another broker.
 func TestGivenRabbitMQThatCannotBeUsedFails(t *testing.T) {
 	for _, url := range []string{"amqp://user:secret@127.0.0.1:1/", "http://user:secret@127.0.0.1:5672", "127.0.0.1:5672"} {
 		for version, env := range map[brokers.RabbitMQVersion]string{

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// rabbitProcess runs one RabbitMQ node and the epmd that its rabbitmqctl finds it by, as two child processes.
+// rabbitProcess runs one RabbitMQ node, and the epmd by which rabbitmqctl finds it, as two child processes.
 type rabbitProcess struct {
 	place    debian // where the programs are
 	work     *workDir
 	epmdPort int
 	distPort int
 
-	mu   sync.Mutex // start and kill may meet when a context ends
+	mu   sync.Mutex // start and kill may be concurrent when a context ends
 	epmd *process
 	node *process
-	down bool          // stopped or killed by us, while it ran
-	cpus time.Duration // of the nodes before
+	down bool          // we stopped or killed it while it ran
+	cpus time.Duration // of earlier nodes
 }
 
 func nativeRabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
@@ -58,8 +58,8 @@ func nativeRabbitMQOnce(ctx context.Context, o RabbitMQOptions) (*Rabbit, error)
 	return newRabbit(ctx, o, "RabbitMQ "+place.version+" (native)", p, ports[0], ports[1], p.ctl)
 }
 
-// prepare writes what the node reads when it starts. The cookie is what rabbitmqctl shows to be let in; with one of its
-// own, nothing else on this machine talks to the node.
+// prepare writes the files that the node reads when it starts. rabbitmqctl needs the cookie to be admitted. With its
+// own cookie, the node is separate from all others on this machine.
 func (p *rabbitProcess) prepare(settings map[string]string) error {
 	var cookie [16]byte
 	_, _ = rand.Read(cookie[:]) // never fails
@@ -70,7 +70,7 @@ func (p *rabbitProcess) prepare(settings map[string]string) error {
 		{".erlang.cookie", hex.EncodeToString(cookie[:]), 0o400},
 		{"rabbitmq.conf", rabbitConf(settings), 0o600},
 		{"enabled_plugins", "[rabbitmq_management].\n", 0o600},
-		{"rabbitmq-env.conf", "", 0o600}, // in place of the machine's
+		{"rabbitmq-env.conf", "", 0o600}, // instead of the machine's
 	} {
 		if err := os.WriteFile(p.work.path(f.name), []byte(f.text), f.mode); err != nil {
 			return fmt.Errorf("writing rabbitmq's %s: %w", f.name, err)
@@ -79,7 +79,7 @@ func (p *rabbitProcess) prepare(settings map[string]string) error {
 	return nil
 }
 
-// env is all that the programs get to see: a RABBITMQ_ variable of the user's would change the node.
+// env returns the whole environment of the programs, because a RABBITMQ_ variable of the user's would change the node.
 func (p *rabbitProcess) env() []string {
 	dir := p.place.inside(p.work)
 	return []string{
@@ -90,11 +90,11 @@ func (p *rabbitProcess) env() []string {
 		"ERL_CRASH_DUMP=" + dir + "/erl_crash.dump",
 		fmt.Sprintf("ERL_EPMD_PORT=%d", p.epmdPort),
 		"ERL_EPMD_ADDRESS=127.0.0.1",
-		// Every erl else starts an epmd that stays, and listens on all interfaces.
+		// Otherwise every erl would start an epmd that stays and listens on all interfaces.
 		"ERL_AFLAGS=-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_NODENAME=" + rabbitNode,
 		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", p.distPort),
-		// Else the ten ports that every rabbitmqctl of the machine shares.
+		// Otherwise every rabbitmqctl of the machine would use the same ten ports.
 		"RABBITMQ_CTL_DIST_PORT_MIN=0",
 		"RABBITMQ_CTL_DIST_PORT_MAX=0",
 		"RABBITMQ_CONF_ENV_FILE=" + dir + "/rabbitmq-env.conf",
@@ -106,12 +106,12 @@ func (p *rabbitProcess) env() []string {
 		"RABBITMQ_SCHEMA_DIR=" + dir + "/schema",
 		"RABBITMQ_LOG_BASE=" + dir + "/log",
 		"RABBITMQ_LOGS=-", // to our log
-		// The start script becomes the node, instead of a parent that would have to be killed with it.
+		// The start script then becomes the node, instead of a parent that would have to be killed with it.
 		"RUNNING_UNDER_SYSTEMD=true",
 	}
 }
 
-// rabbitNode is the same for all: each has an epmd of its own.
+// rabbitNode is the same for all nodes, because each has its own epmd.
 const rabbitNode = "rabbit@localhost"
 
 func (p *rabbitProcess) start(ctx context.Context) error {
@@ -148,7 +148,7 @@ func (p *rabbitProcess) child(log *os.File, program string, args ...string) (*pr
 	return startProcess(cmd)
 }
 
-// epmdListens waits for epmd, which a node wants to find when it starts.
+// epmdListens waits for epmd, which must run before a node starts.
 func (p *rabbitProcess) epmdListens(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -167,7 +167,7 @@ func (p *rabbitProcess) epmdListens(ctx context.Context) error {
 	}
 }
 
-// stop takes 3.10 six seconds of waiting for itself, so its last one is a kill.
+// stop kills a 3.10 when it is stopped for good, because its shutdown takes six seconds.
 func (p *rabbitProcess) stop(forGood bool) error {
 	if forGood {
 		return p.kill()
@@ -200,20 +200,20 @@ func (p *rabbitProcess) ended() error {
 	return p.node.err
 }
 
-// ctl runs rabbitmqctl. Not the one in /usr/sbin, which changes the user.
+// ctl runs rabbitmqctl. It does not use the script in /usr/sbin, which changes the user.
 func (p *rabbitProcess) ctl(ctx context.Context, args ...string) (string, error) {
 	if len(args) == 2 && args[0] == "eval" {
 		return p.eval(ctx, args[1])
 	}
 	cmd := p.place.command(ctx, p.work, p.env(), "/usr/lib/rabbitmq/bin/rabbitmqctl",
 		append([]string{"-q", "-n", rabbitNode}, args...)...)
-	cmd.WaitDelay = 5 * time.Second // a grandchild may hold the output
+	cmd.WaitDelay = 5 * time.Second // a grandchild may keep the output open
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// eval is rabbitmqctl eval, without the Erlang and the Elixir that this starts each time, for seconds of CPU: erl_call is
-// a small program of Erlang's own.
+// eval is rabbitmqctl eval without the Erlang and the Elixir that this starts each time, which takes seconds of CPU.
+// erl_call is a small program of Erlang's own.
 func (p *rabbitProcess) eval(ctx context.Context, expression string) (string, error) {
 	const done = "done\n"
 	cookie, err := os.ReadFile(p.work.path(".erlang.cookie"))
@@ -236,7 +236,7 @@ func (p *rabbitProcess) eval(ctx context.Context, expression string) (string, er
 	return value, nil
 }
 
-// logTail is long: when a node cannot start, Erlang's report of its end follows the line that says why.
+// logTail returns many lines, because when a node cannot start, a long report of Erlang's follows the reason.
 func (p *rabbitProcess) logTail() string { return p.work.logTail(150) }
 
 func (p *rabbitProcess) remove(keepLog bool) (string, error) { return p.work.remove(keepLog) }

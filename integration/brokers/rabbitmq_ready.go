@@ -12,7 +12,8 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 )
 
-// rabbitIsWhole also wants a leader for every quorum queue: a node that comes back answers before they are elected.
+// rabbitIsWhole also requires a leader for every quorum queue, because a node that comes back answers before the
+// elections.
 func rabbitIsWhole(
 	ctx context.Context, url, management string, ctl func(ctx context.Context, args ...string) (string, error),
 ) error {
@@ -30,8 +31,8 @@ func rabbitIsWhole(
 	return nil
 }
 
-// leaderless waits a second for the elections, which take half of that, and returns the queues that have no leader
-// then. It reads a table and asks no queue.
+// leaderless waits one second for the elections, which take half of that, and then returns the queues without a leader.
+// It reads a table and sends no request to the queues.
 const leaderless = `
 Leaderless = fun() -> [element(1, E) || E <- ets:tab2list(ra_state), element(2, E) =/= leader] end,
 Wait = fun Wait(0) -> Leaderless();
@@ -39,8 +40,8 @@ Wait = fun Wait(0) -> Leaderless();
        end,
 Wait(20).`
 
-// rabbitAnswers opens a connection and a channel, as every client does first, and asks the management plugin who we
-// are, where there is one. It uses none of the code under test.
+// rabbitAnswers opens a connection and a channel, as every client does first, and asks the management plugin, if there
+// is one, for the current user. It uses none of the code under test.
 func rabbitAnswers(ctx context.Context, url, management string) error {
 	conn, err := amqp091.DialConfig(url, amqp091.Config{
 		Heartbeat: 10 * time.Second,
@@ -49,7 +50,7 @@ func rabbitAnswers(ctx context.Context, url, management string) error {
 			if err != nil {
 				return nil, err
 			}
-			if deadline, ok := ctx.Deadline(); ok { // the client lifts it when the connection is open
+			if deadline, ok := ctx.Deadline(); ok { // the client removes it when the connection is open
 				err = conn.SetDeadline(deadline)
 			}
 			return conn, err

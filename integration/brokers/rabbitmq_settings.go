@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// rabbitSettings are what every RabbitMQ of ours is started with, whatever the way.
+// rabbitSettings returns the settings of every RabbitMQ that the tests start, in either way.
 func rabbitSettings(o RabbitMQOptions) map[string]string {
 	c := map[string]string{
-		// The management plugin counts queues every 5 s by default; tests that ask it want to wait less.
+		// The management plugin counts queues every 5 s by default, which is too slow for the tests that ask it.
 		"collect_statistics_interval": "1000",
 	}
 	maps.Copy(c, o.Config)
 	return c
 }
 
-// rabbitNative adds what a node on loopback ports needs.
+// rabbitNative returns the settings of a node on loopback ports.
 func rabbitNative(o RabbitMQOptions, port, managementPort int) map[string]string {
 	c := map[string]string{
 		"listeners.tcp.default": fmt.Sprintf("127.0.0.1:%d", port),
@@ -29,7 +29,7 @@ func rabbitNative(o RabbitMQOptions, port, managementPort int) map[string]string
 	return c
 }
 
-// rabbitConf writes c in the form of rabbitmq.conf.
+// rabbitConf returns c in the format of rabbitmq.conf.
 func rabbitConf(c map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(c)) {

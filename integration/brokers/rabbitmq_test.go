@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The suites of the AMQP adapter rely on this, on both versions: a node of one's own does what a delay queue needs,
-// can be killed, restarted and disturbed at any time, and comes back on the same address with what it had confirmed.
+// The suites of the AMQP adapter rely on this, on both versions: a private node supports delay queues, can be killed,
+// restarted and disturbed at any time, and comes back on the same address with all confirmed messages.
 func TestOwnRabbitMQ(t *testing.T) {
 	soakOnly(t)
 	for _, version := range []brokers.RabbitMQVersion{brokers.RabbitMQ3, brokers.RabbitMQ4} {
@@ -49,8 +49,8 @@ func TestOwnRabbitMQ(t *testing.T) {
 	}
 }
 
-// delaysAndDeadLetters sends a message through a quorum queue whose time to live is the delay, and which hands over to
-// the target only what the target has confirmed.
+// delaysAndDeadLetters sends a message through a quorum queue whose time to live is the delay, and which removes a
+// message only after the target queue has confirmed it.
 func delaysAndDeadLetters(ctx context.Context, t *testing.T, r *brokers.Rabbit) {
 	t.Helper()
 	ch := channel(t, r)
@@ -138,7 +138,7 @@ func closesConnections(ctx context.Context, t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// blocksPublishers sets the memory alarm, under which the node tells connections that publish to wait.
+// blocksPublishers sets the memory alarm, under which the node blocks publishing connections.
 func blocksPublishers(ctx context.Context, t *testing.T, r *brokers.Rabbit) {
 	t.Helper()
 	conn, err := amqp091.Dial(r.URL())

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// VHost is the name of the virtual host to which the URL leads.
+// VHost returns the name of the URL's virtual host.
 func (r *Rabbit) VHost() string { return r.vhost }
 
-// VirtualHost makes a virtual host that only this test uses, and returns the node as it is seen from there: the URL leads
-// there, and CloseAllConnections closes the connections to it alone. Policies and rights that a test gives there are
-// nobody else's business, so it needs no node of its own. It is gone with all its queues at the test's end.
+// VirtualHost creates a virtual host that only this test uses, and returns the node with the URL of that virtual host.
+// CloseAllConnections then closes only the connections to it. Policies and rights in it do not affect other tests, so
+// the test needs no node of its own. The virtual host is deleted with all its queues at the end of the test.
 func (r *Rabbit) VirtualHost(tb testing.TB) *Rabbit {
 	tb.Helper()
 	u, err := url.Parse(r.url)
@@ -36,7 +36,7 @@ func (r *Rabbit) VirtualHost(tb testing.TB) *Rabbit {
 	return &v
 }
 
-// manage asks the management API for a change.
+// manage requests a change through the management API.
 func (r *Rabbit) manage(tb testing.TB, method, path, body string) {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, strings.TrimSuffix(r.management, "/")+"/api/"+path, bytes.NewBufferString(body))

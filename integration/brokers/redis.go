@@ -17,30 +17,32 @@ import (
 	"github.com/redeliver/redeliver/integration/compose"
 )
 
-// The environment that decides where the Redis comes from; see the package comment.
+// The environment variables that determine the Redis; see the package comment.
 const (
-	EnvRedis        = "REDELIVER_TEST_REDIS"         // host:port of one that runs already
+	EnvRedis        = "REDELIVER_TEST_REDIS"         // host:port of a running one
 	EnvRedisRestart = "REDELIVER_TEST_REDIS_RESTART" // a shell command that restarts it
 )
 
 const (
-	redisImageVersion = "7.0.15" // what the compose file names, and Debian 12 has
+	redisImageVersion = "7.0.15" // the version in the compose file and in Debian 12
 	redisImagePort    = 6379
 )
 
-// RedisOptions says what kind of Redis is wanted. The zero value is one that appends to its file and syncs it every
-// second. A native one keeps its file in memory, where there is room for it: it outlives Kill there as well.
+// RedisOptions configures a Redis. The zero value is one that appends to its file and syncs it every second. A native
+// Redis keeps its file in memory if there is enough room. The file survives Kill there as well.
 type RedisOptions struct {
-	// Own asks for a Redis that nobody else uses, even when the environment gives one. It syncs every write before it
+	// Own requests a Redis that nobody else uses, even if the environment gives one. It syncs every write before it
 	// confirms it, so that Kill and Start lose nothing. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because a machine that also runs test suites is
+	// slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 }
 
-// flags are the settings of every Redis of ours. A snapshot would cost a fork, and the file has everything.
+// flags returns the settings of every Redis that the tests start. Snapshots are off: they cost a fork, and the file has
+// everything.
 func (o RedisOptions) flags(bind string, port int) []string {
 	sync := "everysec"
 	if o.Own {
@@ -52,8 +54,8 @@ func (o RedisOptions) flags(bind string, port int) []string {
 	}
 }
 
-// Redis starts a Redis, or takes the one that the environment gives, and returns when it answers. When ctx ends the
-// server is killed; Stop ends it in order and removes its data. Its address is the only one of Addrs, host:port.
+// Redis starts a Redis, or uses the one from the environment, and returns when it answers. When ctx ends the server is
+// killed. Stop ends it gracefully and removes its data. Addrs has one address, host:port.
 func Redis(ctx context.Context, o RedisOptions) (*Broker, error) {
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addr := os.Getenv(EnvRedis); addr != "" && !o.Own {
@@ -90,7 +92,7 @@ func nativeRedisOnce(ctx context.Context, o RedisOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A disk that takes seconds for a sync holds up all that Redis does, and its tests take silence for the end.
+	// A disk that takes seconds for a sync delays everything in Redis, and its tests take silence for the end.
 	work, err := newWorkDirIn(cmp.Or(inMemory(), os.TempDir()), "redis")
 	if err != nil {
 		return nil, err
@@ -114,7 +116,7 @@ func composeRedis(ctx context.Context, o RedisOptions, command []string) (*Broke
 	return newRedis(ctx, "Redis "+redisImageVersion+" (docker)", c, ports[0], o)
 }
 
-// newRedis opens a Redis of ours, which listens on this loopback port.
+// newRedis opens a Redis that listens on this loopback port.
 func newRedis(ctx context.Context, name string, sys system, port int, o RedisOptions) (*Broker, error) {
 	return open(ctx, &Broker{
 		name: name, addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}, sys: sys,
@@ -122,7 +124,7 @@ func newRedis(ctx context.Context, name string, sys system, port int, o RedisOpt
 	})
 }
 
-// redisAnswers asks for a PONG, which a Redis that still reads its file does not give. It uses no client.
+// redisAnswers sends PING. A Redis that still reads its file does not answer with PONG. It uses no client.
 func redisAnswers(ctx context.Context, addrs []string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addrs[0])

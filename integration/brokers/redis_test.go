@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The loss suite relies on this: a Redis of one's own can be killed at any time and comes back on the same address with
-// every write that it had confirmed, also the ones of the last moment.
+// The loss suite relies on this: a private Redis can be killed at any time and comes back on the same address with
+// every confirmed write, including the latest.
 func TestOwnRedisKeepsWritesThroughSIGKILL(t *testing.T) {
 	b := brokers.OwnRedis(t, brokers.RedisOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -52,7 +52,7 @@ func TestOwnRedisKeepsWritesThroughSIGKILL(t *testing.T) {
 	}
 }
 
-// redisSay sends one line and returns the first of the answer.
+// redisSay sends one line and returns the first line of the answer.
 func redisSay(ctx context.Context, addr, line string) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)

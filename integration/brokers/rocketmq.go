@@ -11,36 +11,35 @@ import (
 	"github.com/redeliver/redeliver/integration/rocketmq"
 )
 
-// The environment that decides where the RocketMQ comes from; see the package comment.
+// The environment variables that determine the RocketMQ; see the package comment.
 const (
-	EnvRocketMQ        = "REDELIVER_TEST_ROCKETMQ"         // host:port of the name server of one that runs already
+	EnvRocketMQ        = "REDELIVER_TEST_ROCKETMQ"         // host:port of the name server of a running one
 	EnvRocketMQRestart = "REDELIVER_TEST_ROCKETMQ_RESTART" // a shell command that restarts it
 )
 
-// rocketMQVersion is what Maven fetches.
+// rocketMQVersion is the version that Maven fetches.
 const rocketMQVersion = "5.5.0"
 
-// RocketMQOptions says what kind of RocketMQ is wanted. The zero value is one with the settings of rocketmq_settings.go.
+// RocketMQOptions configures a RocketMQ. The zero value is one with the settings of rocketmq_settings.go.
 type RocketMQOptions struct {
-	// Own asks for one that nobody else uses, even when the environment gives one. Default false.
+	// Own requests one that nobody else uses, even if the environment gives one. Default false.
 	Own bool
-	// Properties are lines of broker.conf on top of the defaults, or in place of them. Default none. A RocketMQ that the
-	// environment gives cannot take them: that is an error.
+	// Properties are additional lines of broker.conf, or replace its defaults. Default none. They are an error for a
+	// RocketMQ from the environment.
 	Properties map[string]string
-	// Heap is the -Xmx of the broker's JVM, and what it may have in buffers outside its heap. Default "1g".
+	// Heap is the -Xmx of the broker's JVM, and also the maximum size of its buffers outside the heap. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 8 min: its JVM has much to load, and a machine that runs a test
-	// suite beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because its JVM loads many classes, and a machine
+	// that also runs a test suite is slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 }
 
-// RocketMQ starts a name server and a broker of Apache RocketMQ, or takes those that the environment gives, and returns
-// when both answer. When ctx ends they are killed; Stop ends them in order and removes their data. The only one of Addrs
-// is the name server's, host:port; Kill, Start and Shutdown are about the broker alone, and the name server lives on.
-// There is no docker way: only the benchmarks want it, and RocketMQ's client, which they run too, needs Java and Maven in
-// any case.
+// RocketMQ starts a name server and a broker of Apache RocketMQ, or uses those from the environment, and returns when
+// both answer. When ctx ends they are killed. Stop ends them gracefully and removes their data. Addrs has one address,
+// the name server's host:port. Kill, Start and Shutdown affect only the broker. RocketMQ does not run in docker here,
+// because only the benchmarks use it. They also run RocketMQ's client, which needs Java and Maven in any case.
 func RocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
 	o.Heap = cmp.Or(o.Heap, defaultHeap)
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
@@ -67,7 +66,8 @@ func RocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
 	return b, nil
 }
 
-// rocketMQAnswers finds the broker by the name server and asks it what it is. It uses no client of RocketMQ's.
+// rocketMQAnswers finds the broker through the name server and asks for its description. It uses no client of
+// RocketMQ's.
 func rocketMQAnswers(ctx context.Context, addrs []string) error {
 	c, err := rocketmq.Dial(ctx, addrs[0])
 	if err != nil {

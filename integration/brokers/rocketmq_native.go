@@ -15,8 +15,8 @@ import (
 //go:embed rocketmq/pom.xml
 var rocketMQPOM []byte
 
-// withNames is a broker of RocketMQ with the name server by which clients find it. That is there before the broker
-// starts, which would look for it again only after half a minute, and goes after it.
+// withNames is a broker of RocketMQ with the name server by which clients find it. The name server starts before the
+// broker, which would otherwise look for it again only after half a minute, and ends after it.
 type withNames struct {
 	*child
 	names *Broker
@@ -69,7 +69,7 @@ func nativeRocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
 	})
 }
 
-// rocketMQConf is the file with the settings, of the name server and of the broker.
+// rocketMQConf is the name of the files with the settings of the name server and of the broker.
 const rocketMQConf = "rocketmq.conf"
 
 func rocketMQNames(ctx context.Context, java, lib string, o RocketMQOptions) (*Broker, error) {
@@ -92,12 +92,13 @@ func rocketMQNames(ctx context.Context, java, lib string, o RocketMQOptions) (*B
 	})
 }
 
-// rocketMQCommand runs a server. Both write their logs below the home of the user, so that is their work directory, and
-// neither starts without a home of RocketMQ's, in which it looks for nothing that is needed here.
+// rocketMQCommand returns a function that returns a new command for a server. The work directory is also the user's
+// home, because both servers write their logs below it. It is also RocketMQ's home, which they require but from which
+// they need nothing here.
 func rocketMQCommand(java, lib string, work *workDir, heap, class string) func() *exec.Cmd {
 	return func() *exec.Cmd {
 		return exec.Command(java, "-Xmx"+heap, "-XX:MaxDirectMemorySize="+heap, //nolint:noctx // It outlives this call; open ties it to a context.
-			// As RocketMQ's own start script has it, and what it asks of a Java later than 8.
+			// These are the flags of RocketMQ's own start script, with its additions for a Java later than 8.
 			"-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25", "-XX:InitiatingHeapOccupancyPercent=30",
 			"--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 			"-Duser.home="+work.dir, "-Drocketmq.home.dir="+work.dir,
@@ -105,8 +106,8 @@ func rocketMQCommand(java, lib string, work *workDir, heap, class string) func()
 	}
 }
 
-// portForRocketMQ finds a port that is free with the one two below it, on which a broker listens too, for the requests
-// of producers that may not wait behind others.
+// portForRocketMQ returns a free port for which the port two below is free, too. The broker also listens there, for
+// requests of producers that may not wait behind others.
 func portForRocketMQ(ctx context.Context) (int, error) {
 	var listen net.ListenConfig
 	var last error
@@ -126,7 +127,7 @@ func portForRocketMQ(ctx context.Context) (int, error) {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// listens asks nothing: a name server without a broker has nothing to tell.
+// listens only connects, because a name server without a broker has no data to ask for.
 func listens(ctx context.Context, addrs []string) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addrs[0])

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// rocketMQSettings are what every broker of ours is started with. All else is RocketMQ's default: one node that confirms
-// what the operating system has, as Kafka does.
+// rocketMQSettings returns the settings of every broker that the tests start. Everything else is RocketMQ's default:
+// one node that confirms a message when the operating system has it, as Kafka does.
 func rocketMQSettings(o RocketMQOptions, names string, port int, store string) map[string]string {
 	s := map[string]string{
 		"brokerClusterName": "redeliver",
@@ -19,8 +19,8 @@ func rocketMQSettings(o RocketMQOptions, names string, port int, store string) m
 		"listenPort":        strconv.Itoa(port),
 		"namesrvAddr":       names,
 		"storePathRootDir":  store,
-		// A retry takes the third level first and the next one each time. With the default, 10 s and longer, nothing could
-		// be compared with a policy of retries after one second.
+		// A retry uses the third level first and then the next one each time. RocketMQ's defaults of 10 s and more
+		// could not be compared with a policy of retries after one second.
 		"messageDelayLevel": strings.TrimSpace(strings.Repeat("1s ", 18)),
 	}
 	maps.Copy(s, o.Properties)

@@ -9,49 +9,49 @@ import (
 	"time"
 )
 
-// The environment that decides where the SQS servers come from; see the package comment.
+// The environment variables that determine the SQS servers; see the package comment.
 const (
-	EnvSQS        = "REDELIVER_TEST_SQS"         // http://host:port of an ElasticMQ that runs already
+	EnvSQS        = "REDELIVER_TEST_SQS"         // http://host:port of a running ElasticMQ
 	EnvSQSRestart = "REDELIVER_TEST_SQS_RESTART" // a shell command that restarts it
 
-	EnvMoto        = "REDELIVER_TEST_MOTO" // http://host:port of a moto server that runs already
+	EnvMoto        = "REDELIVER_TEST_MOTO" // http://host:port of a running moto server
 	EnvMotoRestart = "REDELIVER_TEST_MOTO_RESTART"
 )
 
-// elasticMQVersion is what the native way fetches and the compose file names.
+// elasticMQVersion is the version that the native way fetches and the compose file names.
 const elasticMQVersion = "1.7.1"
 
-// SQSOptions says what kind of ElasticMQ is wanted. The zero value is one with the settings of sqs_settings.go, which
-// holds its messages in memory.
+// SQSOptions configures an ElasticMQ. The zero value is one with the settings of sqs_settings.go, which keeps its
+// messages in memory.
 type SQSOptions struct {
-	// Own asks for a server that nobody else uses, even when the environment gives one. It keeps every message on disk
-	// before it confirms it, so that Kill and Start lose none, and takes a tenth of the load for it. Default false.
+	// Own requests a server that nobody else uses, even if the environment gives one. It writes every message to disk
+	// before it confirms it, so that Kill and Start lose none. It handles a tenth of the load. Default false.
 	Own bool
-	// Config are settings of elasticmq.conf on top of the defaults, or in place of them, each a HOCON value by its
-	// path, such as rest-sqs.sqs-limits. Default none. A server that the environment gives cannot take them: that is
-	// an error.
+	// Config are additional settings of elasticmq.conf, or replace its defaults. Each is a HOCON value by its path,
+	// such as rest-sqs.sqs-limits. Default none. They are an error for a server from the environment.
 	Config map[string]string
-	// Brief is that of KafkaOptions. Default false.
+	// Brief is as in KafkaOptions. Default false.
 	Brief bool
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min, because a machine that also runs test suites is
+	// slow.
 	StartTimeout time.Duration
-	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	// Logf logs what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 
-	classesTo string // where it writes its classes at its end, see classesOf
+	classesTo string // where it writes its classes when it ends, see classesOf
 }
 
-// SQSServer is a server that speaks SQS: ElasticMQ or moto. It takes any credentials and region. Kill, Start, Shutdown,
-// Restart and Stop are those of every [Broker].
+// SQSServer is a server with the SQS protocol: ElasticMQ or moto. It accepts any credentials and region. Kill, Start,
+// Shutdown, Restart and Stop are those of [Broker].
 type SQSServer struct{ *Broker }
 
-// URL is the endpoint to give to a client, http://host:port.
+// URL returns the endpoint for a client, http://host:port.
 func (s *SQSServer) URL() string { return s.addrs[0] }
 
-// SQS starts an ElasticMQ, or takes the one that the environment gives, and returns when it answers. When ctx ends the
-// server is killed; Stop ends it in order and removes its data.
+// SQS starts an ElasticMQ, or uses the one from the environment, and returns when it answers. When ctx ends the server
+// is killed. Stop ends it gracefully and removes its data.
 func SQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	o.Heap = cmp.Or(o.Heap, defaultHeap)
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
@@ -73,7 +73,7 @@ func SQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	return s, nil
 }
 
-// newSQS opens a server of ours, which listens on this loopback port.
+// newSQS opens a server that listens on this loopback port.
 func newSQS(
 	ctx context.Context, name string, sys system, port int, maxWait time.Duration, logf func(string, ...any),
 ) (*SQSServer, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/integration/compose"
 )
 
-// sqsImagePort is where ElasticMQ listens in its container.
+// sqsImagePort is the port on which ElasticMQ listens in its container.
 const sqsImagePort = 9324
 
 func composeSQS(ctx context.Context, o SQSOptions, command []string) (*SQSServer, error) {
@@ -15,7 +15,7 @@ func composeSQS(ctx context.Context, o SQSOptions, command []string) (*SQSServer
 	if err != nil {
 		return nil, err
 	}
-	// The image's user may write to /tmp and to nowhere else; the container keeps it over a stop and a start.
+	// The image's user may only write to /tmp. The container keeps it when it is stopped and started.
 	conf := sqsConf(sqsSettings(o, "0.0.0.0", sqsImagePort, ports[0], "/tmp/elasticmq/messages"))
 	c, err := newComposed(command, "elasticmq", compose.SQS,
 		map[string]any{"volumes": []string{"./elasticmq.conf:/opt/elasticmq.conf:ro"}},

@@ -48,7 +48,7 @@ func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	return newSQS(ctx, "ElasticMQ "+elasticMQVersion+" (native)", c, ports[0], o.StartTimeout, o.Logf)
 }
 
-// jvm are the flags of its JVM.
+// jvm returns the flags of the JVM.
 func (o SQSOptions) jvm(ctx context.Context, java string) ([]string, error) {
 	switch {
 	case o.classesTo != "":

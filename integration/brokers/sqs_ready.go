@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sqsAnswers asks for the list of queues. It uses none of the code under test, nor AWS's client.
+// sqsAnswers requests the list of queues. It uses neither the code under test nor AWS's client.
 func sqsAnswers(ctx context.Context, addrs []string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, addrs[0]+"/", strings.NewReader("{}"))
 	if err != nil {
@@ -19,7 +19,7 @@ func sqsAnswers(ctx context.Context, addrs []string) error {
 	}
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	req.Header.Set("X-Amz-Target", "AmazonSQS.ListQueues")
-	// Nobody looks at the signature; moto finds the service in the scope.
+	// The servers ignore the signature. moto reads the service from the scope.
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/sqs/aws4_request, "+
 		"SignedHeaders=host, Signature=x")
 	resp, err := http.DefaultClient.Do(req)
@@ -42,7 +42,7 @@ func givenSQS(
 ) (*SQSServer, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http") || u.User != nil {
-		return nil, errors.New(env + " must be like http://127.0.0.1:9324") // a password may be in what it is
+		return nil, errors.New(env + " must be like http://127.0.0.1:9324") // the value may contain a password
 	}
 	b, err := open(ctx, &Broker{
 		name:    "server given by " + env,

@@ -8,19 +8,20 @@ import (
 	"strings"
 )
 
-// sqsSettings are what every ElasticMQ of ours is started with, whatever the way. It listens on bind and port, and its
-// queues' URLs name the port that clients see. With a database, a path without an ending, messages outlive the process.
+// sqsSettings returns the settings of every ElasticMQ that the tests start, in either way. It listens on bind and port,
+// and the URLs of its queues have seenPort, the port that clients see. If database, a path without an extension, is
+// set, messages survive the process.
 func sqsSettings(o SQSOptions, bind string, port, seenPort int, database string) map[string]string {
 	s := map[string]string{
 		"rest-sqs.bind-hostname": strconv.Quote(bind),
 		"rest-sqs.bind-port":     strconv.Itoa(port),
 		"node-address.host":      `"127.0.0.1"`,
 		"node-address.port":      strconv.Itoa(seenPort),
-		// Its default writes a line for every message into the log.
+		// By default it logs a line for every message.
 		"pekko.loglevel": `"INFO"`,
 	}
 	if o.Own {
-		// The database's default is to write what it has confirmed half a second later; a SIGKILL would lose that.
+		// By default the database writes confirmed messages half a second later, and a SIGKILL would lose them.
 		s["messages-storage.uri"] = strconv.Quote("jdbc:h2:" + database + ";WRITE_DELAY=0")
 		s["messages-storage.enabled"] = "true"
 	}
@@ -28,7 +29,7 @@ func sqsSettings(o SQSOptions, bind string, port, seenPort int, database string)
 	return s
 }
 
-// sqsConf writes settings in the form of elasticmq.conf.
+// sqsConf returns settings in the format of elasticmq.conf.
 func sqsConf(settings map[string]string) string {
 	var b strings.Builder
 	b.WriteString("include classpath(\"application.conf\")\n")

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The loss suite relies on this: a server of one's own can be killed at any time and comes back on the same endpoint
-// with every message that it had confirmed, also the ones of the last moment.
+// The loss suite relies on this: a private server can be killed at any time and comes back on the same endpoint with
+// every confirmed message, including the latest.
 func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
 	soakOnly(t)
 	s := brokers.OwnSQS(t, brokers.SQSOptions{})
@@ -60,8 +60,8 @@ func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
 	}
 }
 
-// A given server that cannot be used is a failure that names the variable, not a silent change to another one, and does
-// not show a password.
+// If a given server cannot be used, the test fails with the name of the variable and without a password, and does not
+// use another server.
 func TestGivenSQSThatCannotBeUsedFails(t *testing.T) {
 	for _, url := range []string{"http://127.0.0.1:1", "http://user:secret@127.0.0.1:9324", "127.0.0.1:9324"} {
 		t.Setenv(brokers.EnvSQS, url)
@@ -99,7 +99,7 @@ func TestGivenSQSIsLeftAlone(t *testing.T) {
 	mustAsk(t.Context(), t, url, "ListQueues", nil)
 }
 
-// The differences of the two servers on which tests rely; the others are in the tests that meet them.
+// The differences between the two servers on which tests rely. Other differences are in the tests that they affect.
 func TestSQSServersRefuseWhatTheyAreTakenFor(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {

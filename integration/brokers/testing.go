@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Soak reports whether this is make soak, the run that takes hours. CONTRIBUTING.md lists the tests that do more then.
+// Soak reports whether this is make soak, which takes hours. CONTRIBUTING.md lists the tests that do more then.
 func Soak() bool { return os.Getenv("REDELIVER_SOAK") != "" }
 
-// RequireKafka returns the addresses of the Kafka that all tests of a run share, and fails the test when there is
-// none. Topics and groups of a test need names of their own there.
+// RequireKafka returns the addresses of the Kafka that all tests of a run share. It fails the test if there is none.
+// Topics and groups of a test need unique names.
 func RequireKafka(tb testing.TB) []string {
 	tb.Helper()
 	addrs := splitAddrs(os.Getenv(EnvKafka))
@@ -22,13 +22,13 @@ func RequireKafka(tb testing.TB) []string {
 	return addrs
 }
 
-// OwnKafka starts a Kafka that only this test uses, and may kill and restart. It is stopped at the test's end, and its
-// log is kept when the test has failed.
+// OwnKafka starts a Kafka that only this test uses, and may kill and restart. It is stopped at the end of the test. Its
+// log is kept if the test has failed.
 func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 	tb.Helper()
 	o.Own, o.Brief = true, true
 	complete(&o.StartTimeout, &o.Logf, tb.Logf)
-	// Not the test's context: that ends before the cleanups, and the clients that are closed there want their broker.
+	// Not the test's context, which ends before the cleanups: they close clients that need the broker.
 	b, err := Kafka(context.Background(), o)
 	if err != nil {
 		tb.Fatal(err)
@@ -37,8 +37,8 @@ func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 	return b
 }
 
-// RequireRabbitMQ returns the RabbitMQ 3.10 that all tests of a run share, and fails the test when there is none.
-// Queues and exchanges of a test need names of their own there. It cannot be killed, nor take rabbitmqctl.
+// RequireRabbitMQ returns the RabbitMQ 3.10 that all tests of a run share. It fails the test if there is none. Queues
+// and exchanges of a test need unique names. The node cannot be killed and does not support rabbitmqctl.
 func RequireRabbitMQ(tb testing.TB) *Rabbit {
 	tb.Helper()
 	return requireRabbitMQVersion(tb, RabbitMQ3, "--rabbitmq")
@@ -50,7 +50,8 @@ func RequireRabbitMQ4(tb testing.TB) *Rabbit {
 	return requireRabbitMQVersion(tb, RabbitMQ4, "--rabbitmq4")
 }
 
-// RequireRabbitMQs returns the RabbitMQs that a test of every version runs on, by version: 3.10, and in make prove 4.0.
+// RequireRabbitMQs returns the RabbitMQs for a test that runs on every version, by version: 3.10, and in make prove
+// 4.0.
 func RequireRabbitMQs(tb testing.TB) map[string]*Rabbit {
 	tb.Helper()
 	all := map[string]*Rabbit{"3.10": RequireRabbitMQ(tb)}
@@ -77,15 +78,15 @@ func requireRabbitMQVersion(tb testing.TB, version RabbitMQVersion, flag string)
 	return r
 }
 
-// OwnRabbitMQ starts a RabbitMQ that only this test uses, and may kill and restart. It is stopped at the test's end,
-// and its log is kept when the test has failed.
+// OwnRabbitMQ starts a RabbitMQ that only this test uses, and may kill and restart. It is stopped at the end of the
+// test. Its log is kept if the test has failed.
 func OwnRabbitMQ(tb testing.TB, o RabbitMQOptions) *Rabbit {
 	tb.Helper()
 	return OwnRabbitMQSoon(tb, o)()
 }
 
-// OwnRabbitMQSoon is OwnRabbitMQ for a test that has to wait for its turn to run beside others: the node starts
-// meanwhile, and what it returns waits for the rest.
+// OwnRabbitMQSoon is OwnRabbitMQ for a test that waits for its turn to run in parallel. The node starts in the
+// meantime. The returned function waits until it is ready.
 func OwnRabbitMQSoon(tb testing.TB, o RabbitMQOptions) func() *Rabbit {
 	tb.Helper()
 	o.Own = true
@@ -111,21 +112,22 @@ func OwnRabbitMQSoon(tb testing.TB, o RabbitMQOptions) func() *Rabbit {
 	}
 }
 
-// RequireSQS returns the endpoint of the ElasticMQ that all tests of a run share, http://host:port, and fails the test
-// when there is none. It takes any credentials and region; queues of a test need names of their own there.
+// RequireSQS returns the endpoint of the ElasticMQ that all tests of a run share, http://host:port. It fails the test
+// if there is none. The server accepts any credentials and region. Queues of a test need unique names.
 func RequireSQS(tb testing.TB) string {
 	tb.Helper()
 	return requireSQSServer(tb, "an sqs", EnvSQS, "--sqs")
 }
 
-// RequireMoto returns the endpoint of the moto server that all tests of a run share. It is for what ElasticMQ does not
-// hold to, and slow: no test sends it more than a few hundred messages.
+// RequireMoto returns the endpoint of the moto server that all tests of a run share. It is for rules that ElasticMQ
+// does not enforce. It is slow: no test sends it more than a few hundred messages.
 func RequireMoto(tb testing.TB) string {
 	tb.Helper()
 	return requireSQSServer(tb, "a moto", EnvMoto, "--moto")
 }
 
-// RequireSQSServers returns the endpoints that a test of every SQS server runs on, by server: ElasticMQ, and in make prove moto.
+// RequireSQSServers returns the endpoints for a test that runs on every SQS server, by server: ElasticMQ, and in make
+// prove moto.
 func RequireSQSServers(tb testing.TB) map[string]string {
 	tb.Helper()
 	all := map[string]string{"ElasticMQ": RequireSQS(tb)}
@@ -145,8 +147,8 @@ func requireSQSServer(tb testing.TB, what, env, flag string) string {
 	return endpoint
 }
 
-// OwnSQS starts an ElasticMQ that only this test uses, and may kill and restart: what it had confirmed is there again.
-// It is stopped at the test's end, and its log is kept when the test has failed.
+// OwnSQS starts an ElasticMQ that only this test uses, and may kill and restart without losing confirmed messages. It
+// is stopped at the end of the test. Its log is kept if the test has failed.
 func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
 	tb.Helper()
 	o.Own, o.Brief = true, true
@@ -159,8 +161,8 @@ func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
 	return s
 }
 
-// RequireRedis returns the address of the Redis that all tests of a run share, host:port, and fails the test when there
-// is none. Keys of a test need names of their own there.
+// RequireRedis returns the address of the Redis that all tests of a run share, host:port. It fails the test if there is
+// none. Keys of a test need unique names.
 func RequireRedis(tb testing.TB) string {
 	tb.Helper()
 	addr := os.Getenv(EnvRedis)
@@ -171,8 +173,8 @@ func RequireRedis(tb testing.TB) string {
 	return addr
 }
 
-// OwnRedis starts a Redis that only this test uses, and may kill and restart: what it had confirmed is there again. It
-// is stopped at the test's end, and its log is kept when the test has failed.
+// OwnRedis starts a Redis that only this test uses, and may kill and restart without losing confirmed data. It is
+// stopped at the end of the test. Its log is kept if the test has failed.
 func OwnRedis(tb testing.TB, o RedisOptions) *Broker {
 	tb.Helper()
 	o.Own = true
@@ -185,7 +187,7 @@ func OwnRedis(tb testing.TB, o RedisOptions) *Broker {
 	return b
 }
 
-// RequirePython returns the program that Python gives, for a test that speaks to SQS with boto3.
+// RequirePython returns the program that Python returns, for a test that uses SQS through boto3.
 func RequirePython(tb testing.TB) string {
 	tb.Helper()
 	python, err := Python()
@@ -195,7 +197,7 @@ func RequirePython(tb testing.TB) string {
 	return python
 }
 
-// RequireJava builds a program in Java, as Java does.
+// RequireJava builds a program in Java, as Java does. It fails the test if that fails.
 func RequireJava(tb testing.TB, name string, project fs.FS) *JavaProject {
 	tb.Helper()
 	built, err := Java(context.Background(), name, project, tb.Logf)

@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// EnvWay insists on one way to start brokers: "docker" or "native".
+// EnvWay requires one way to start brokers: "docker" or "native".
 const EnvWay = "REDELIVER_TEST_WAY"
 
-// byWay starts one broker by docker or natively, as the environment and the machine have it.
+// byWay starts one broker in docker or natively, depending on the environment and the machine.
 func byWay[B any](
 	ctx context.Context, what string, logf func(string, ...any),
 	composed func(command []string) (B, error), native func() (B, error),
@@ -32,7 +32,7 @@ func byWay[B any](
 
 	dc, err := findCompose(ctx)
 	if err != nil {
-		return native() // no daemon is the normal case, and needs no word
+		return native() // no daemon is the normal case, so log nothing
 	}
 	b, err := composed(dc)
 	if err == nil || ctx.Err() != nil {

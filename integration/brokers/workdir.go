@@ -13,7 +13,7 @@ import (
 // workDir is the temporary directory of one native broker: its settings, its log and its data.
 type workDir struct {
 	dir    string
-	unlock func() // held while we live; see sweep
+	unlock func() // releases the lock of this process; see sweep
 }
 
 const ownerLock = "owner.lock"
@@ -30,8 +30,8 @@ func newWorkDirIn(parent, name string) (*workDir, error) {
 		}
 		unlock, err := tryLock(filepath.Join(dir, ownerLock))
 		switch {
-		case errors.Is(err, errLocked), errors.Is(err, fs.ErrNotExist): // another process's sweep was faster and removes it
-		case err == nil && !exists(filepath.Join(dir, ownerLock)): // it has removed it, and what is locked is gone
+		case errors.Is(err, errLocked), errors.Is(err, fs.ErrNotExist): // the sweep of another process removes it
+		case err == nil && !exists(filepath.Join(dir, ownerLock)): // it has removed it, so we locked a deleted file
 			unlock()
 		case err != nil:
 			return nil, errors.Join(err, os.RemoveAll(dir))
@@ -46,8 +46,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// sweep removes what test processes left behind that were killed: a benchmark's data is gigabytes. The kernel gave
-// back their locks, so whatever can be locked has no owner. Errors are left to the next sweep.
+// sweep removes the directories of test processes that were killed: a benchmark's data is gigabytes. The kernel has
+// released their locks, so a directory that can be locked has no owner. The next sweep retries after errors.
 func sweep(parent, prefix string) {
 	locks, _ := filepath.Glob(filepath.Join(parent, prefix+"*", ownerLock))
 	for _, path := range locks {
@@ -88,7 +88,7 @@ func (w *workDir) logTail(lines int) string {
 	return lastLines(string(tail), lines)
 }
 
-// remove deletes the directory. A log that is to be kept is copied out of it first: that may be from memory to a disk.
+// remove deletes the directory. It first copies a log that is to be kept, because the directory may be in memory.
 func (w *workDir) remove(keepLog bool) (string, error) {
 	defer w.unlock()
 	kept := ""

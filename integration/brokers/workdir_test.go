@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A sweep that locked a directory before its owner did removed it, and the owner then locked a file that was gone: a broker
-// started without a directory.
+// A sweep that locked a directory before its owner did used to remove it. The owner then locked a deleted file, and a
+// broker started without a directory.
 func TestASweepLeavesNewDirectoriesAlone(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()

@@ -13,10 +13,10 @@ import (
 	"github.com/redeliver/redeliver/integration/chaos/history"
 )
 
-// TestChaos breaks each broker's network, nodes and consumers at random, heals everything, and wants every promise to
-// have held: 2 minutes in all, or half an hour with REDELIVER_SOAK. REDELIVER_CHAOS_SEED repeats a run,
-// REDELIVER_CHAOS_LENGTH has it go on for so long (10m), and REDELIVER_CHAOS_HISTORY is a directory for the histories,
-// which are kept there also when all is well.
+// TestChaos breaks each broker's network, nodes and consumers at random, heals everything, and checks every promise. It
+// takes 2 minutes, or half an hour with REDELIVER_SOAK. REDELIVER_CHAOS_SEED repeats a run. REDELIVER_CHAOS_LENGTH sets
+// the duration of the faults (10m). REDELIVER_CHAOS_HISTORY is a directory for the histories, which are then also kept
+// after success.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	seed, length := seedOf(t), lengthOf(t)
@@ -72,7 +72,7 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// lengthOf is for how long things break; 0 is the default.
+// lengthOf returns the duration of the faults; 0 means the default.
 func lengthOf(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("REDELIVER_CHAOS_LENGTH")
@@ -89,7 +89,7 @@ func lengthOf(t *testing.T) time.Duration {
 	return length
 }
 
-// few cuts a list of findings to what fits on a screen.
+// few shortens a list of findings to fit on a screen.
 func few(list []history.Violation) string {
 	const most = 15
 	text := ""

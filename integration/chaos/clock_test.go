@@ -10,25 +10,25 @@ import (
 	"github.com/agiledragon/gomonkey/v2"
 )
 
-// A consumer's clock. redeliver reads time.Now, as programs do, and has no other in its configuration; so it is time.Now
-// that is replaced in the consumer's process. A step changes what the wall clock shows and leaves alone what timers and
-// deadlines go by, as the system's own clock does when it is set.
+// A consumer's clock. redeliver reads time.Now, as programs do, and its configuration has no other clock, so the
+// consumer's process replaces time.Now. A step changes the wall clock but not the clock of timers and deadlines, as
+// when the system's own clock is set.
 var (
 	clockBase = time.Now()
 	clockStep atomic.Int64 // seconds
 )
 
-// replaceClock is called before anything reads the time. The replacement is a function and no closure: gomonkey writes its
-// address into machine code, where the garbage collector does not see it.
+// replaceClock must be called before anything reads the time. The replacement is a function and no closure, because
+// gomonkey writes its address into machine code, where the garbage collector does not see it.
 func replaceClock() { gomonkey.ApplyFunc(time.Now, steppedNow) }
 
-// realNow is the time of the machine. time.Since reads the monotonic clock, and not time.Now.
+// realNow returns the time of the machine. time.Since reads the monotonic clock and does not call time.Now.
 func realNow() time.Time { return clockBase.Add(time.Since(clockBase)) }
 
 func steppedNow() time.Time {
 	t := realNow()
-	// The first word of a Time with a monotonic reading has the wall clock's seconds in the bits 30 to 62. There is no
-	// function that changes them alone.
+	// The first word of a Time with a monotonic reading has the wall clock's seconds in the bits 30 to 62. No function
+	// changes them alone.
 	*(*uint64)(unsafe.Pointer(&t)) += uint64(clockStep.Load()) << 30
 	return t
 }

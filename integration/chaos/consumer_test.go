@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// envConsumer makes this test binary a consumer: its value is a consumerConfig.
+// envConsumer makes this test binary a consumer. Its value is a consumerConfig.
 const envConsumer = "REDELIVER_CHAOS_CONSUMER"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 type consumerConfig struct {
 	Name    string       `json:"name"` // of the process
 	History string       `json:"history"`
-	Broker  string       `json:"broker"` // whose connector
+	Broker  string       `json:"broker"` // key of the connector
 	Addrs   []string     `json:"addrs"`
 	Load    history.Load `json:"load"`
 	Topic   string       `json:"topic"`
@@ -52,7 +52,8 @@ type consumerConfig struct {
 func (c consumerConfig) policy() redeliver.Policy {
 	p := redeliver.Policy{
 		MaxRetries: len(c.Load.Steps), Backoff: redeliver.Steps(c.Load.Steps...),
-		// A process that is killed at random charges whatever was alone in it, and rightly: who knows that it was the run?
+		// A process that is killed at random charges the message that was alone in it, because it cannot know the
+		// cause.
 		MaxCrashes: 50,
 	}
 	if c.Load.Order == history.PerKey {
@@ -66,7 +67,7 @@ type connector func(ctx context.Context, cfg consumerConfig, sink redeliver.Sink
 
 var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS}
 
-// consume is a whole consumer: it ends in order on SIGTERM and when its parent is gone.
+// consume runs a consumer. It ends gracefully on SIGTERM and when its parent has ended.
 func consume(ctx context.Context, cfg consumerConfig) error {
 	replaceClock()
 	log, err := history.Open(cfg.History, cfg.Name)
@@ -93,13 +94,13 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	return nil
 }
 
-// handler runs the messages and tells of it.
+// handler runs the messages and records the runs.
 type handler struct {
 	log  *history.Log
 	load history.Load
 }
 
-// body is a message's. Pad makes it a few hundred bytes, which a torn answer tears.
+// body is the body of a message. Pad makes it a few hundred bytes long, so that a torn answer tears it.
 type body struct {
 	ID   string       `json:"id"`
 	Rule history.Rule `json:"rule"`
@@ -116,7 +117,7 @@ func (h *handler) handle(msg *message.Message) error {
 	var b body
 	if err := json.Unmarshal(msg.Payload, &b); err != nil || !ok {
 		line.ID, line.What = msg.UUID, fmt.Sprintf("body %q, state %+v: %v", msg.Payload, st, err)
-		h.log.Add(line) // nobody wrote that
+		h.log.Add(line) // the writer did not write it
 		return redeliver.Permanent(fmt.Errorf("an unreadable message: %w", err))
 	}
 	line.ID, line.Name, line.Attempt = b.ID, st.ID, st.Attempt()
@@ -136,7 +137,7 @@ func (h *handler) handle(msg *message.Message) error {
 	return err
 }
 
-// work takes 1 to 20 ms, and one message of fifty a second.
+// work takes 1 to 20 ms, and a second for one message of fifty.
 func (h *handler) work(ctx context.Context, b body, attempt int) error {
 	n := crc32.ChecksumIEEE([]byte(b.ID + strconv.Itoa(attempt)))
 	takes := time.Duration(1+n%20) * time.Millisecond
@@ -152,7 +153,7 @@ func (h *handler) work(ctx context.Context, b body, attempt int) error {
 	return nil
 }
 
-// event notes what must not be, and what explains a second run. All else is in the consumer's log.
+// event records events that must not happen, and those that explain a second run. The others are in the consumer's log.
 func (h *handler) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.HeadersIgnored:
@@ -180,7 +181,7 @@ func (h *handler) odd(id, reason, what string) {
 	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, Reason: reason, What: what})
 }
 
-// obey does an order, "clock SECONDS".
+// obey executes an order, "clock SECONDS".
 func (h *handler) obey(order string) error {
 	text, ok := strings.CutPrefix(order, "clock ")
 	step, err := strconv.ParseInt(text, 10, 64)
@@ -189,7 +190,7 @@ func (h *handler) obey(order string) error {
 	}
 	line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
 	if step < clockStep.Load() {
-		// Messages until then ran by the clock that was ahead.
+		// Messages until now ran by the clock that was ahead.
 		clockStep.Store(step)
 		line.At = realNow().UnixNano()
 	}

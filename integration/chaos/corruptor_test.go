@@ -15,14 +15,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// corruptor is in front of a Kafka node and, while it is on, flips a bit in the records of what it answers to a fetch. The
-// records have a checksum, so a client must see that. Nothing else of the protocol has one, and TCP is trusted with it:
-// to change an offset in a request proves nothing of a client.
+// corruptor is a proxy for a Kafka node. While it is on, it flips a bit in the records of each answer to a fetch.
+// Records have a checksum, so a client must notice that. Nothing else in the protocol has a checksum, because it trusts
+// TCP. A changed offset in a request would prove nothing about a client.
 type corruptor struct {
 	to     string
 	listen net.Listener
 	lying  atomic.Bool
-	lies   atomic.Int64 // told
+	lies   atomic.Int64 // number of corrupted answers
 }
 
 func newCorruptor(t *testing.T, to string) *corruptor {
@@ -64,14 +64,15 @@ func (l *corruptor) serve() {
 	}
 }
 
-// corruptingConn is a connection. It remembers which answers are to fetches, and of what version.
+// corruptingConn is a connection. It remembers which answers are to fetches, and their version.
 type corruptingConn struct {
 	*corruptor
 	mu      sync.Mutex
 	fetches map[uint32]int16 // versions by correlation id
 }
 
-// copyFrames passes Kafka's frames on until either side ends. see is shown each without its size, and may change it.
+// copyFrames forwards Kafka's frames until either side ends. It calls see for each frame without its size; see may
+// change the frame.
 func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
 	for {
 		var size [4]byte
@@ -115,16 +116,16 @@ func (c *corruptingConn) response(frame []byte) {
 	}
 }
 
-// batchHead is how long a batch is before its first record.
+// batchHead is the length of a batch before its first record, in bytes.
 const batchHead = 61
 
-// lie flips a bit in the midst of the records of each partition's first batch: in a value, as a rule.
+// lie flips a bit in the middle of the records of each partition's first batch, usually in a value.
 func lie(frame []byte, version int16) (told bool) {
 	r := kmsg.NewPtrFetchResponse()
 	r.SetVersion(version)
 	body := frame[4:]
 	if r.IsFlexible() {
-		body = body[1:] // no tags, as all brokers have it
+		body = body[1:] // no tags, as with all brokers
 	}
 	if r.ReadFrom(body) != nil {
 		return false
@@ -134,7 +135,7 @@ func lie(frame []byte, version int16) (told bool) {
 			if len(p.RecordBatches) <= batchHead {
 				continue
 			}
-			// It is in the frame, and is not a copy of it.
+			// RecordBatches is a part of the frame and not a copy.
 			size := 12 + int(binary.BigEndian.Uint32(p.RecordBatches[8:]))
 			if size > batchHead && size <= len(p.RecordBatches) {
 				p.RecordBatches[(batchHead+size)/2] ^= 1

@@ -1,8 +1,9 @@
-// Package chaos breaks what a retry layer depends on, at random and from a seed, and has the checker of package history
-// look for a promise that did not hold. docs/evidence/chaos.md tells what is injected, what is checked and how to repeat a run.
+// Package chaos injects random faults into everything that a retry layer depends on, from a seed, and has the checker
+// of package history look for broken promises. docs/evidence/chaos.md describes what is injected, what is checked and
+// how to repeat a run.
 //
-// A run has a [stage]: one broker, with proxies between it and everybody, and what can go wrong with it. Loads are
-// written to it by a client that knows nothing of redeliver. Consumers are processes of their own: this test binary, started again.
-// The faults come on lanes, so that a broken connection meets a frozen node and a killed consumer. In the end all is
-// healed, and each message must come to its end.
+// A run has a [stage]: one broker, with proxies in front of it, and the faults that it may have. A client that is
+// independent of redeliver writes loads to it. Consumers are separate processes: this test binary, started again.
+// Faults are injected on parallel lanes, so that a broken connection, a frozen node and a killed consumer may coincide.
+// At the end all faults are healed, and each message must reach its end.
 package chaos

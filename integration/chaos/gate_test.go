@@ -14,15 +14,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// gate is a proxy before one listener of a broker.
+// gate is a proxy in front of one listener of a broker.
 type gate struct {
 	proxy *toxiproxy.Proxy
-	made  atomic.Int64 // toxics, for their names
+	made  atomic.Int64 // number of toxics, for their names
 }
 
 func newGate(t *testing.T, name, to string) *gate {
 	t.Helper()
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log by themselves
+	zerolog.SetGlobalLevel(zerolog.Disabled) // otherwise toxics write to the log
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := toxiproxy.NewProxy(server, name, "127.0.0.1:0", to)
 	if err := p.Start(); err != nil {
@@ -40,7 +40,7 @@ const (
 	down = "downstream" // answers
 )
 
-// poison adds a toxic and returns what removes it.
+// poison adds a toxic and returns a function that removes it.
 func (g *gate) poison(kind, stream string, attributes map[string]any) (func(context.Context) error, error) {
 	name := fmt.Sprintf("%s-%d", kind, g.made.Add(1))
 	text, err := json.Marshal(map[string]any{"name": name, "type": kind, "stream": stream, "attributes": attributes})
@@ -53,7 +53,7 @@ func (g *gate) poison(kind, stream string, attributes map[string]any) (func(cont
 	return func(ctx context.Context) error { return g.proxy.Toxics.RemoveToxic(ctx, name) }, nil
 }
 
-// toxic is a fault of a connection. size, from 0 to 99, says how bad it is.
+// toxic is a fault of a connection. size is its severity, from 0 to 99.
 type toxic struct {
 	name    string
 	streams []string
@@ -61,14 +61,14 @@ type toxic struct {
 	at      func(size int) map[string]any
 }
 
-// toxics are all that can happen to connections, whatever the broker.
+// toxics are the faults that connections to any broker can have.
 var toxics = []toxic{
-	// Nothing passes, and the connections stay: a partition. Bytes that were under way are lost when it heals.
+	// A partition: nothing passes, and the connections stay open. Bytes under way are lost when it heals.
 	{"partition", []string{up, down}, "timeout", func(int) map[string]any { return map[string]any{"timeout": 0} }},
-	// Half-open: the broker hears and is not heard, or the other way round.
+	// Half-open: the broker receives but its answers are lost, or the other way round.
 	{"answers lost", []string{down}, "timeout", func(int) map[string]any { return map[string]any{"timeout": 0} }},
 	{"requests lost", []string{up}, "timeout", func(int) map[string]any { return map[string]any{"timeout": 0} }},
-	// A partition after which all that was under way arrives, late.
+	// A partition after which all bytes under way arrive, late.
 	{"standstill", []string{up, down}, "bandwidth", func(int) map[string]any { return map[string]any{"rate": 0} }},
 	{"latency", []string{up, down}, "latency", func(size int) map[string]any {
 		return map[string]any{"latency": 20 + 8*size, "jitter": 4 * size}
@@ -77,12 +77,12 @@ var toxics = []toxic{
 	{"sliced", []string{up, down}, "slicer", func(size int) map[string]any {
 		return map[string]any{"average_size": 20 + size, "size_variation": 10, "delay": 200}
 	}},
-	// Each connection breaks in the midst of an answer.
+	// Each connection breaks in the middle of an answer.
 	{"torn", []string{down}, "limit_data", func(size int) map[string]any { return map[string]any{"bytes": 500 + 400*size} }},
 	{"reset", []string{down}, "reset_peer", func(size int) map[string]any { return map[string]any{"timeout": 10 * size} }},
 }
 
-// fault is a toxic as a kind of fault, at those gates of which one of targets is drawn.
+// fault returns a kind of fault that adds the toxic to the gates of one random target.
 func (x toxic) fault(targets int, gates func(target int) []*gate) kind {
 	return kind{name: x.name, targets: targets, begin: func(_ context.Context, s step) (func(context.Context) error, error) {
 		var heal []func(context.Context) error

@@ -24,19 +24,19 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// nodes is how many nodes Kafka has.
+// nodes is the number of Kafka's nodes.
 const nodes = 3
 
-// kafkaStage is a cluster as everybody but redeliver meets it, by franz-go alone.
+// kafkaStage is the suite's view of a cluster, through franz-go alone.
 type kafkaStage struct {
 	cluster    *brokers.KafkaCluster
 	gates      []map[string]*gate // by node and listener
-	corruptors []*corruptor       // before the clients' listener, by node
+	corruptors []*corruptor       // in front of the clients' listener, by node
 	client     *kgo.Client
 	admin      *kadm.Client
 }
 
-// kafkaSession is when a dead member is missed.
+// kafkaSession is the time after which a dead member is removed.
 const kafkaSession = 4 * time.Second
 
 func newKafkaStage(t *testing.T, loads []history.Load) *kafkaStage {
@@ -79,7 +79,7 @@ func (k *kafkaStage) consumer(load history.Load) consumerConfig {
 	return consumerConfig{Broker: "kafka", Addrs: k.cluster.Addrs(), Topic: load.Name, Group: group(load)}
 }
 
-// own is how our topics of a load begin; the dot of the group is written so.
+// own returns the prefix of redeliver's topics of a load. The dot of the group is escaped.
 func (k *kafkaStage) own(load history.Load) string { return load.Name + ".g_2e" + load.Name }
 
 func (k *kafkaStage) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
@@ -105,10 +105,10 @@ func (k *kafkaStage) dead(ctx context.Context, load history.Load) (lines []histo
 	return lines, err
 }
 
-// letter is a dead letter whose fields are read by their names on the wire, without redeliver's prefix.
+// letter converts a dead letter. field returns a field by its name on the wire, without redeliver's prefix.
 func letter(load history.Load, value []byte, field func(string) string) history.Line {
 	var b body
-	_ = json.Unmarshal(value, &b) // without an id nobody wrote it
+	_ = json.Unmarshal(value, &b) // without an id it counts as unknown
 	attempts, _ := strconv.Atoi(field("attempt"))
 	return history.Line{
 		Kind: history.Dead, Load: load.Name, ID: b.ID, Name: field("id"), Attempt: attempts, Reason: field("reason"),
@@ -120,7 +120,7 @@ func (k *kafkaStage) unsettled(ctx context.Context, load history.Load) (int64, s
 	return onlooker.Kafka(ctx, k.admin, group(load), load.Name, k.own(load))
 }
 
-// lanes are what can happen to the network and to the nodes.
+// lanes returns the faults of the network and of the nodes.
 func (k *kafkaStage) lanes() []lane {
 	network := lane{name: "way to node"}
 	for _, x := range toxics {
@@ -150,7 +150,7 @@ func (k *kafkaStage) lanes() []lane {
 		{"leaders moved", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			_, _ = k.admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, nil) // another fault may be in its way
+			_, _ = k.admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, nil) // another fault may prevent it
 			return nil, nil
 		}},
 	}, nodeRest}}
@@ -161,7 +161,7 @@ func (k *kafkaStage) kill(_ context.Context, s step) (func(context.Context) erro
 	return n.Start, n.Kill()
 }
 
-// fill lets none of a node's files grow, and the node, with its only disk gone, shuts itself down.
+// fill prevents a node's files from growing. The node shuts itself down, because its only disk has failed.
 func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) error, error) {
 	n := k.cluster.Nodes()[s.target]
 	return func(ctx context.Context) error {
@@ -174,7 +174,8 @@ func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) erro
 	}, n.LimitFiles(16 << 10)
 }
 
-// leader is the node that leads one of the first load's partitions, counted from 0. When nobody answers it is any.
+// leader returns the node that leads a partition of the first load, counted from 0. It returns any node if none
+// answers.
 func (k *kafkaStage) leader(ctx context.Context, size int) int {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

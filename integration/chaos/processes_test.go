@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// processes are the consumers of a run. Each has a post that is filled again when it is killed.
+// processes are the consumers of a run. Each has a post that gets a new consumer when it is killed.
 type processes struct {
 	t   *testing.T
 	dir string
@@ -39,10 +39,10 @@ type member struct {
 	*consumer.Process
 
 	name  string
-	asked bool // to end, or was killed; under the lock of processes
+	asked bool // it was asked to end, or killed; guarded by the lock of processes
 }
 
-// man fills so many posts with consumers of that configuration.
+// man starts n posts with consumers of that configuration.
 func (c *processes) man(cfg consumerConfig, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *processes) man(cfg consumerConfig, n int) {
 	}
 }
 
-// fill starts a consumer. The lock is held.
+// fill starts a consumer. The caller holds the lock.
 func (c *processes) fill(i int) {
 	if c.over {
 		return
@@ -78,15 +78,15 @@ func (c *processes) fill(i int) {
 	}()
 }
 
-// at is who has a post now.
+// at returns the present consumer of a post.
 func (c *processes) at(i int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.posts[i].now
 }
 
-// dismiss ends a consumer by a signal and waits until it is gone. A consumer that takes too long is killed, and
-// an error.
+// dismiss ends a consumer by a signal and waits until it has ended. It kills a consumer that takes too long, and
+// returns an error.
 func (c *processes) dismiss(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true
@@ -106,7 +106,7 @@ func (c *processes) dismiss(m *member, how syscall.Signal) error {
 	}
 }
 
-// lane are the faults of processes.
+// lane returns the faults of processes.
 func (c *processes) lane() lane {
 	n := len(c.posts)
 	gone := func(name string, how syscall.Signal) kind {
@@ -133,7 +133,7 @@ func (c *processes) lane() lane {
 		gone("SIGTERM", syscall.SIGTERM),
 		{"SIGSTOP", n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
-			if err := m.Signal(syscall.SIGSTOP); err != nil { // it would be no fault
+			if err := m.Signal(syscall.SIGSTOP); err != nil { // it has ended, so this is no fault
 				return nil, err
 			}
 			return func(context.Context) error { return m.Signal(syscall.SIGCONT) }, nil
@@ -143,7 +143,7 @@ func (c *processes) lane() lane {
 	}, 0}
 }
 
-// end ends all consumers in order.
+// end ends all consumers gracefully.
 func (c *processes) end() error {
 	c.mu.Lock()
 	c.over = true
@@ -170,7 +170,7 @@ func (c *processes) end() error {
 	return all(context.Background(), do)
 }
 
-// dump has every consumer write down where its goroutines stand, and die of it.
+// dump makes every consumer print its goroutines and die.
 func (c *processes) dump() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,5 +182,5 @@ func (c *processes) dump() {
 	}
 }
 
-// group is what a load's consumers are called together.
+// group returns the name of the group of a load's consumers.
 func group(load history.Load) string { return "g." + load.Name }

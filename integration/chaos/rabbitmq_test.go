@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// rabbitStage is a node of RabbitMQ as everybody but redeliver meets it, by amqp091-go alone.
+// rabbitStage is the suite's view of a node of RabbitMQ, through amqp091-go alone.
 type rabbitStage struct {
 	broker *brokers.Rabbit
 	gate   *gate
@@ -31,7 +31,7 @@ type rabbitStage struct {
 	waiting sync.WaitGroup // for confirms
 }
 
-// rabbitHeartbeat is when a connection is given up on which nothing is heard.
+// rabbitHeartbeat is the time after which a silent connection is given up.
 const rabbitHeartbeat = 2 * time.Second
 
 func newRabbitStage(t *testing.T, loads []history.Load) *rabbitStage {
@@ -57,18 +57,18 @@ func (r *rabbitStage) consumer(load history.Load) consumerConfig {
 	return consumerConfig{Broker: "rabbitmq", Addrs: []string{r.url()}, Topic: load.Name}
 }
 
-// rabbitConfig has a dead broker missed soon.
+// rabbitConfig returns a configuration with which a dead broker is noticed soon.
 func rabbitConfig(maxWait time.Duration) amqp091.Config {
 	return amqp091.Config{Heartbeat: rabbitHeartbeat, Dial: func(network, addr string) (net.Conn, error) {
 		c, err := net.DialTimeout(network, addr, maxWait)
 		if err != nil {
 			return nil, err
 		}
-		return c, c.SetDeadline(time.Now().Add(maxWait)) // the client lifts it
+		return c, c.SetDeadline(time.Now().Add(maxWait)) // the client removes it
 	}}
 }
 
-// channel is the open one of the writer, or a new one.
+// channel returns the writer's open channel, or a new one.
 func (r *rabbitStage) channel() (*amqp091.Channel, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *rabbitStage) channel() (*amqp091.Channel, error) {
 		return r.ch, nil
 	}
 	if r.conn != nil {
-		_ = r.conn.CloseDeadline(time.Now().Add(time.Second)) // it is gone already
+		_ = r.conn.CloseDeadline(time.Now().Add(time.Second)) // it may be closed already
 		r.conn = nil
 	}
 	conn, err := amqp091.DialConfig(r.url(), rabbitConfig(3*time.Second))
@@ -118,7 +118,7 @@ func (r *rabbitStage) write(ctx context.Context, load history.Load, b body, valu
 	})
 }
 
-// flush waits for the last confirms: those of a broken connection never come.
+// flush waits for the last confirms. Those of a broken connection never come.
 func (r *rabbitStage) flush(context.Context) error {
 	r.waiting.Wait()
 	return nil
@@ -136,7 +136,7 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 			return nil, fmt.Errorf("reading %s.dlq: %w", load.Name, err)
 		}
 		if !ok {
-			// Unacked messages come back, for the next reader.
+			// Unacked messages come back for the next reader.
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.ch = nil
@@ -167,7 +167,7 @@ func (r *rabbitStage) lanes() []lane {
 			return err
 		}
 	}
-	// The request that heals a fault does not pass the gate, so it succeeds unless the node itself fails.
+	// The request that heals a fault bypasses the gate, so it succeeds unless the node itself fails.
 	return []lane{network, {"node", []kind{
 		{"node killed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			if err := r.broker.Settle(context.WithoutCancel(ctx)); err != nil {

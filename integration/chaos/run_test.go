@@ -20,38 +20,38 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// stage is a broker as everybody but redeliver meets it.
+// stage is the suite's view of a broker.
 type stage interface {
-	// consumer is how a consumer of a load reaches the broker.
+	// consumer returns the configuration of a consumer of a load.
 	consumer(load history.Load) consumerConfig
-	// write writes a message once, and calls confirmed when the broker says that it has it, then or later.
+	// write writes a message once, and calls confirmed when the broker confirms it, now or later.
 	write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64))
-	// flush returns when no more is confirmed. The broker is healthy.
+	// flush returns when no more confirms will come. The broker is healthy.
 	flush(ctx context.Context) error
-	// dead returns all that is in a load's DLQ. The broker is healthy.
+	// dead returns all messages in a load's DLQ. The broker is healthy.
 	dead(ctx context.Context, load history.Load) ([]history.Line, error)
-	// unsettled is how many messages of a load the group has not settled, wherever they are.
+	// unsettled returns how many messages of a load the group has not settled, wherever they are.
 	unsettled(ctx context.Context, load history.Load) (n int64, detail string, err error)
-	// lanes are what can happen to it.
+	// lanes returns the faults of the broker.
 	lanes() []lane
 }
 
-// startTimeout bounds each wait for a broker to come up, also while what is between its nodes is broken.
+// startTimeout bounds each wait for a broker to start, even while the network between its nodes is broken.
 const startTimeout = 8 * time.Minute
 
-// nodeRest is how long a node lives before the next fault of one: a broker that is down all the time proves little.
+// nodeRest is the minimum time between two faults of nodes, because a broker that is always down proves little.
 const nodeRest = 3 * time.Second
 
-// singleRest is that much more where there is one node and one way to it: each fault stops everybody.
+// singleRest is added to nodeRest if there is one node and one way to it, because each fault then stops everything.
 const singleRest = 3 * time.Second
 
-// plan is a run before it begins.
+// plan describes a run in advance.
 type plan struct {
 	history.Run
 	rates     []int // messages a second, by load
 	consumers int   // of each load
 	length    time.Duration
-	deadline  time.Duration // for all to come to its end, when all is healed
+	deadline  time.Duration // for all messages to end after the last fault was healed
 	maxWait   time.Duration
 }
 
@@ -68,7 +68,7 @@ type performance struct {
 	lines  []history.Line
 }
 
-// perform runs a plan and holds what is left against the promises.
+// perform runs a plan and checks the result against the promises.
 func perform(t *testing.T, s stage, p plan) {
 	t.Helper()
 	r := &performance{t: t, plan: p, stage: s}
@@ -82,7 +82,7 @@ func perform(t *testing.T, s stage, p plan) {
 	r.reader = history.NewReader(r.path)
 	r.log.Add(history.Line{Kind: history.Began, Run: &p.Run})
 	r.processes = &processes{t: t, dir: filepath.Dir(r.path)}
-	t.Cleanup(func() { _ = r.processes.end() }) // it has ended, where all is well
+	t.Cleanup(func() { _ = r.processes.end() }) // it has ended already if all is well
 	for _, load := range p.Loads {
 		cfg := s.consumer(load)
 		cfg.History, cfg.Load, cfg.MaxWait = r.path, load, p.maxWait
@@ -102,7 +102,7 @@ func perform(t *testing.T, s stage, p plan) {
 	r.judge(took)
 }
 
-// act writes the loads and does the faults, until the time is over and all is healed.
+// act writes the loads and injects the faults, until the time is over and all is healed.
 func (r *performance) act() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -129,7 +129,8 @@ func (r *performance) act() {
 	r.log.Add(history.Line{Kind: history.Said, What: "all is healed"})
 }
 
-// warm waits until each load is handled, also after a failure. Until then there is no fault that explains anything.
+// warm waits until messages of each load are handled, including some after a failure. Until then no fault explains
+// anything.
 func (r *performance) warm() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()
@@ -147,7 +148,7 @@ func (r *performance) warm() {
 	}
 }
 
-// more reads on in the history and returns what is new.
+// more reads the new lines of the history and returns them.
 func (r *performance) more() []history.Line {
 	fresh, err := r.reader.More()
 	if err != nil {
@@ -157,14 +158,14 @@ func (r *performance) more() []history.Line {
 	return fresh
 }
 
-// rng is a source of a run's own for each thing that draws, so that none changes what another gets.
+// rng returns a separate source of random numbers for each purpose, so that none affects another.
 func (r *performance) rng(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.plan.Broker + " " + name))
 	return rand.New(rand.NewPCG(r.plan.Seed, h.Sum64()))
 }
 
-// write writes so many messages a second until ctx ends. A message whose write gets no answer is left to itself.
+// write writes that many messages a second until ctx ends. It does not repeat a write without an answer.
 func (r *performance) write(ctx, writing context.Context, load history.Load, rate int) {
 	rng := r.rng("load " + load.Name)
 	tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -197,8 +198,7 @@ func (r *performance) write(ctx, writing context.Context, load history.Load, rat
 	}
 }
 
-// settle waits until every message has come to its end and nothing is unsettled. When the time is over it has written
-// down all goroutines.
+// settle waits until every message has ended and nothing is unsettled. After the deadline it prints all goroutines.
 func (r *performance) settle() bool {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()
@@ -227,7 +227,7 @@ func (r *performance) settle() bool {
 	return false
 }
 
-// missing is how many confirmed messages have not ended yet.
+// missing returns how many confirmed messages have not ended yet.
 func (r *performance) missing(ctx context.Context) int {
 	r.more()
 	open := make(map[string]bool)
@@ -247,7 +247,7 @@ func (r *performance) missing(ctx context.Context) int {
 	for _, load := range r.plan.Loads {
 		letters, err := r.stage.dead(ctx, load)
 		if err != nil {
-			continue // it is asked again
+			continue // it is asked again later
 		}
 		for _, l := range letters {
 			delete(open, l.ID)
@@ -256,7 +256,7 @@ func (r *performance) missing(ctx context.Context) int {
 	return len(open)
 }
 
-// bury writes down what is in the DLQs.
+// bury records the messages in the DLQs.
 func (r *performance) bury() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -271,7 +271,7 @@ func (r *performance) bury() {
 	}
 }
 
-// judge has the checker look at the history.
+// judge runs the checker on the history.
 func (r *performance) judge(took time.Duration) {
 	lines, err := history.NewReader(r.path).More()
 	if err != nil {
@@ -290,8 +290,8 @@ func (r *performance) judge(took time.Duration) {
 	}
 }
 
-// historyPath is where the history goes, and beside it what the consumers say. It stays where REDELIVER_CHAOS_HISTORY
-// says, and when the test has failed.
+// historyPath returns the path of the history. The consumers' logs are in the same directory. The directory is kept if
+// REDELIVER_CHAOS_HISTORY names it, or if the test has failed.
 func historyPath(t *testing.T, p plan) string {
 	t.Helper()
 	root := os.Getenv("REDELIVER_CHAOS_HISTORY")

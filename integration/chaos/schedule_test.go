@@ -14,10 +14,11 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// kind is a kind of fault. begin returns what heals it, also beside an error where something is to be healed.
+// kind is a kind of fault. begin returns a function that heals it. It returns one together with an error, too, if
+// something must be healed.
 type kind struct {
 	name    string
-	targets int // how many there are to choose from
+	targets int // number of targets to choose from
 	begin   func(ctx context.Context, s step) (heal func(context.Context) error, err error)
 }
 
@@ -25,19 +26,19 @@ type kind struct {
 type lane struct {
 	name  string
 	kinds []kind
-	rest  time.Duration // at least so long nothing happens between two faults
+	rest  time.Duration // minimum time between two faults
 }
 
 // step is one fault of a schedule.
 type step struct {
 	kind   kind
-	after  time.Duration // the one before it is healed
+	after  time.Duration // since the previous one was healed
 	lasts  time.Duration
 	target int
-	size   int // 0 to 99: how bad it is
+	size   int // severity, from 0 to 99
 }
 
-// draw draws a lane's faults for so long. Each kind comes once before any comes again.
+// draw draws a lane's faults for that duration. Each kind occurs once before any occurs again.
 func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
 	var steps []step
 	for planned := time.Duration(0); planned < length; {
@@ -58,7 +59,7 @@ func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
 	return steps
 }
 
-// play does a lane's steps until ctx ends. A fault that has begun is healed in any case.
+// play executes a lane's steps until ctx ends. It heals a fault that has begun in any case.
 func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
 	for _, s := range steps {
 		if !consumer.Pause(ctx, s.after) {
@@ -83,7 +84,7 @@ func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
 	return nil
 }
 
-// all does all, whatever comes of one, and at once: a toxic may wait for another to let go.
+// all calls all functions at the same time, even if one fails, because a toxic may wait for another to be removed.
 func all(ctx context.Context, do []func(context.Context) error) error {
 	errs := make([]error, len(do))
 	var doing sync.WaitGroup

@@ -26,28 +26,28 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// sqsStage is an ElasticMQ as everybody but redeliver meets it, by the bare SDK.
+// sqsStage is the suite's view of an ElasticMQ, through the bare SDK.
 type sqsStage struct {
 	server *brokers.SQSServer
 	gate   *gate
-	api    *awssqs.Client // the writer's, through the gate
+	api    *awssqs.Client // of the writer, through the gate
 	direct *awssqs.Client
 	urls   map[string]string // by load
 
 	writing sync.WaitGroup
-	slots   chan struct{}           // for writes at once: a server that is swamped answers nobody
-	letters map[string]history.Line // by message id of the DLQ: what was read once stays read
+	slots   chan struct{}           // bounds concurrent writes, because an overloaded server answers nobody
+	letters map[string]history.Line // by message id in the DLQ; letters are read once and then kept
 }
 
-// sqsVisibility is when what a dead consumer had in hand comes back. A machine that stands still for six tenths of it shows
-// messages again that nobody let go, and no fault explains that.
+// sqsVisibility is when the messages of a dead consumer come back. On a machine that pauses for six tenths of it,
+// messages come back that are still in hand, and no fault explains that.
 const sqsVisibility = 18 * time.Second
 
 func newSQSStage(t *testing.T, loads []history.Load) *sqsStage {
 	t.Helper()
 	s := &sqsStage{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), letters: make(map[string]history.Line)}
 	s.gate = newGate(t, "sqs", strings.TrimPrefix(s.server.URL(), "http://"))
-	// The writer does not try again: a message that was sent twice would be two.
+	// The writer does not retry, because a message that was sent twice would be two messages.
 	s.api = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) {
 		o.BaseEndpoint, o.RetryMaxAttempts = aws.String("http://"+s.gate.address()), 1
 		o.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -68,7 +68,7 @@ func (s *sqsStage) consumer(load history.Load) consumerConfig {
 }
 
 func (s *sqsStage) write(ctx context.Context, load history.Load, _ body, value []byte, confirmed func(partition int32, offset int64)) {
-	s.slots <- struct{}{} // none is held for longer than a write takes
+	s.slots <- struct{}{} // no slot is held for longer than a write takes
 	s.writing.Go(func() {
 		defer func() { <-s.slots }()
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -85,7 +85,7 @@ func (s *sqsStage) flush(context.Context) error {
 	return nil
 }
 
-// dead takes what is new from the DLQ and returns all that was there.
+// dead takes new messages from the DLQ and returns all messages that ever were there.
 func (s *sqsStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
 	err := onlooker.TakeSQS(ctx, s.direct, s.urls[load.Name]+"-dlq", 5*time.Second, func(m types.Message) {
 		var fields map[string]any

@@ -17,9 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The faults are tested, too: a fault that does nothing proves nothing.
+// The faults are tested, too, because a fault without effect proves nothing.
 
-// envClock makes this test binary try its clock.
+// envClock makes this test binary test its clock.
 const envClock = "REDELIVER_CHAOS_CLOCK"
 
 // tryClock steps the clock. Monotonic measurements are not affected.
@@ -29,7 +29,7 @@ func tryClock() error {
 	for _, step := range []int64{5, -7, 0} {
 		clockStep.Store(step)
 		now := time.Now()
-		// Round takes the reading of the monotonic clock away, so that the walls' are compared.
+		// Round removes the monotonic reading, so that the wall clocks are compared.
 		if off := now.Round(0).Sub(realNow().Round(0)); off.Round(time.Second) != time.Duration(step)*time.Second {
 			return fmt.Errorf("the clock is wrong by %s, want %d s", off, step)
 		}
@@ -56,8 +56,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// A client that checks what it reads sees a lie, and gets the record when there are no more; one that does not gets
-// another value.
+// A client that checks records notices the corruption, and gets the record when it is over. A client that does not
+// check gets another value.
 func TestCorruptionIsSeen(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "records"))

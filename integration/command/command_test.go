@@ -1,5 +1,5 @@
-// Package command_test runs the command redeliver as an operator would: the program
-// itself, on real brokers, over a DLQ that a service has filled.
+// Package command_test runs the command redeliver as an operator would: the program itself, on real brokers, with a DLQ
+// that a service has filled.
 package command_test
 
 import (
@@ -21,20 +21,19 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait bounds each wait. No result depends on how long it takes.
 const maxWait = 90 * time.Second
 
-// betweenLooks is how long is waited before the command is asked again: each time is a process.
+// betweenLooks is the interval between calls of the command, each of which is a process.
 const betweenLooks = 250 * time.Millisecond
 
-// maxBinary is how large the command may be.
+// maxBinary bounds the size of the command, in bytes.
 const maxBinary = 40 << 20
 
 var built string // the directory of the programs
 
-// atOnce is how many tests run side by side where go test was not told. Most of their time
-// they wait, for half a minute where what is settled is to be given back: processors are no
-// bound for them.
+// atOnce is the number of tests that run in parallel unless go test sets it. They mostly wait, for half a minute until
+// settled messages are given back, so the number of processors does not matter.
 const atOnce = "8"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -70,10 +69,10 @@ func TestTheBinaryIsSmallEnough(t *testing.T) {
 
 func name() string { return "cmd-" + strings.ToLower(rand.Text()[:10]) }
 
-// doneOrPartly stands for the exit codes 0 and 5.
+// doneOrPartly means exit code 0 or 5.
 const doneOrPartly = -1
 
-// command runs redeliver, wants this exit code and returns its stdout.
+// command runs redeliver, requires this exit code and returns stdout.
 func (s *shop) command(code int, args ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
@@ -91,7 +90,7 @@ func (s *shop) command(code int, args ...string) string {
 	return out.String()
 }
 
-// rows reads what the command prints as JSON.
+// rows parses the JSON that the command prints.
 func (s *shop) rows(code int, args ...string) (all []map[string]any) {
 	s.t.Helper()
 	out := s.command(code, append(args, "--output", "json")...)
@@ -111,7 +110,7 @@ func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool
 	return ids
 }
 
-// worked is work that tells how many such lines each message has.
+// worked is work that returns the number of such lines for each message.
 func (s *shop) worked(fail, event string, n int, then func()) map[string]int {
 	s.t.Helper()
 	for tries := 3; ; tries-- {
@@ -119,15 +118,15 @@ func (s *shop) worked(fail, event string, n int, then func()) map[string]int {
 		if err == nil && len(ids) >= n {
 			return ids
 		}
-		// A broker that stands still for longer than a client waits for it: a supervisor starts the service again.
+		// If a broker stalls for longer than a client waits, a supervisor would start the service again.
 		if tries == 1 || len(ids) > 0 || !strings.Contains(said, ": connecting to ") {
 			s.t.Fatalf("%d of %d %s: %v: %s", len(ids), n, event, err, said)
 		}
-		then = nil // it was done
+		then = nil // then was called before
 	}
 }
 
-// worker runs until it has said so much, and returns what it complained of, too.
+// worker runs the worker until it has written n such lines. It also returns stderr.
 func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]int, said string, err error) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(built, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
@@ -140,7 +139,7 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	// Before a test waits forever, the worker ends and its lines with it.
+	// If the test would wait forever, the worker is killed, which ends its lines.
 	late := time.AfterFunc(maxWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if then != nil {
@@ -167,8 +166,8 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	return ids, errs.String(), err
 }
 
-// day is an operator's: messages have died, the cause is found, the service fixed,
-// one is replayed to try it, and then the rest.
+// day does the work of an operator: messages are dead, the cause is found, the service fixed, one message is replayed
+// as a test, and then the rest.
 func (s *shop) day() {
 	t := s.t
 	t.Helper()
@@ -208,8 +207,8 @@ func (s *shop) day() {
 	}
 }
 
-// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled then. Messages that it had
-// not sent stay.
+// interrupt sends SIGINT while a replay watches its canary. The replay is paused and then cancelled. Messages that it
+// had not sent stay.
 func (s *shop) interrupt() {
 	t := s.t
 	t.Helper()
@@ -218,7 +217,7 @@ func (s *shop) interrupt() {
 		s.send("two")
 	})
 	args := []string{"dlq", "replay", s.dlq, "--canary", "1", "--watch", "1h", "--note", "test", "--yes", "--output", "json"}
-	if strings.HasPrefix(s.url, "sqs") { // there what it had in hand is hidden for so long
+	if strings.HasPrefix(s.url, "sqs") { // messages in hand stay hidden for that long
 		args = append(args, "--lease", "5s")
 	}
 	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
@@ -247,7 +246,7 @@ func (s *shop) interrupt() {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code says more
+	_ = cmd.Wait() // the exit code is checked instead
 	var task struct {
 		ID     string `json:"id"`
 		Status string `json:"status"`
@@ -260,7 +259,7 @@ func (s *shop) interrupt() {
 	}
 	s.command(0, "dlq", "cancel", s.dlq, task.ID)
 	done := s.work("never", "commit", 1, nil)
-	// On SQS what a receive had in hand that was broken off is hidden for the lease.
+	// On SQS the messages of an interrupted receive are hidden for the duration of the lease.
 	left := s.rows(0, "dlq", "show", s.dlq)
 	for began := time.Now(); len(left) == 0 && time.Since(began) < maxWait; {
 		<-tick.C
@@ -271,8 +270,8 @@ func (s *shop) interrupt() {
 	}
 }
 
-// listed looks for the DLQ, in which one message is left, among all of the broker:
-// those of other tests may go while they are listed, which is exit code 5.
+// listed looks for the DLQ, in which one message is left, among all DLQs of the broker. Those of other tests may
+// disappear meanwhile, which gives exit code 5.
 func (s *shop) listed(group string, flags ...string) {
 	s.t.Helper()
 	for _, row := range s.rows(doneOrPartly, append([]string{"dlq", "list"}, flags...)...) {
@@ -283,7 +282,7 @@ func (s *shop) listed(group string, flags ...string) {
 	s.t.Errorf("%s is not listed", s.dlq)
 }
 
-// plan says the same of every broker, in the same fields.
+// plan requires the same fields with the same values for every broker.
 func (s *shop) plan() {
 	s.t.Helper()
 	var p struct {
@@ -318,7 +317,7 @@ func (s *shop) plan() {
 	}
 }
 
-// A day of an operator on each broker.
+// The work of an operator on each broker.
 func TestADay(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(_ *testing.T, s *shop) {

@@ -18,13 +18,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// redeliver console shows what is on all three brokers beside each other, with what waits there, and ends in order
-// when it is told to.
+// redeliver console shows the DLQs and waiting messages of all three brokers, and ends gracefully on SIGTERM.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	const kinds, eachKind = 3, 3
 	shops := []*shop{kafkaShop(t), rabbitShop(t, brokers.RequireRabbitMQ(t)), sqsShop(t)}
-	// The management API of RabbitMQ counts its waiting messages; each profile may name one.
+	// RabbitMQ's management API counts its waiting messages. Each profile may name one.
 	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
 	text := "rabbitmq:\n  broker: " + shops[1].url + "\n  management-url: " + brokers.RequireRabbitMQ(t).Management() + "\n"
 	if err := os.WriteFile(profiles, []byte(text), 0o600); err != nil {
@@ -96,7 +95,7 @@ func TestConsole(t *testing.T) {
 		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
 	}
 	for _, s := range shops {
-		late.Reset(maxWait) // each has a process that handles what is replayed
+		late.Reset(maxWait) // each has a process that handles replayed messages
 		(&visitor{t: t, base: row.URL}).cure(s, eachKind)
 	}
 	late.Reset(maxWait)
@@ -108,7 +107,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// output collects what a process writes while a test reads it.
+// output collects the output of a process while a test reads it.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -22,7 +22,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// found is what doctor prints.
+// found is the output of doctor.
 type found struct {
 	Findings []struct {
 		Kind  string `json:"kind"`
@@ -30,7 +30,7 @@ type found struct {
 	} `json:"findings"`
 }
 
-// kinds are what was found, in words: "kind place".
+// kinds returns the findings as "kind place".
 func (f *found) kinds() (all []string) {
 	for _, s := range f.Findings {
 		all = append(all, s.Kind+" "+s.Place)
@@ -39,14 +39,13 @@ func (f *found) kinds() (all []string) {
 	return all
 }
 
-// doctor asks until it finds these and no others: brokers count some of it seconds
-// later.
+// doctor asks until there are exactly these findings, because brokers update some counts seconds later.
 func (s *shop) doctor(args []string, want ...string) {
 	s.t.Helper()
 	s.doctorSays("", args, want...)
 }
 
-// doctorSays is doctor that also wants some text in what is printed.
+// doctorSays is doctor that also requires a text in the output.
 func (s *shop) doctorSays(text string, args []string, want ...string) {
 	s.t.Helper()
 	slices.Sort(want)
@@ -71,7 +70,7 @@ func (s *shop) doctorSays(text string, args []string, want ...string) {
 	}
 }
 
-// try runs redeliver and returns how it ended, and its stdout.
+// try runs redeliver and returns its exit code and stdout.
 func (s *shop) try(args ...string) (code int, stdout string) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
@@ -83,14 +82,14 @@ func (s *shop) try(args ...string) (code int, stdout string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// policy is what the members run, as flags of the command.
+// policy is the members' policy, as flags of the command.
 var policy = []string{"--retries", "2", "--backoff", "steps:1s,2m", "--levels", "1s,2m"}
 
 func policyOf(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Steps(time.Second, 2*time.Minute), Levels: []time.Duration{time.Second, 2 * time.Minute}}
 }
 
-// subscribe has somebody read the queue until the returned function is called.
+// subscribe reads the queue until the returned function is called.
 func (b *booth) subscribe(policy redeliver.Policy) (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -144,7 +143,8 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 			b.doctor(api)
 			b.manage(http.MethodDelete, "", "queues", "/", b.topic+".retry.5m")
 			b.doctorSays("the policies of the consumers", all)
-			b.doctor([]string{"--backoff", "fixed:10s", "--levels", "1s,10s"}, "missing "+b.topic+".retry.10s") // AMQP alone tells that
+			// Only AMQP reports that.
+			b.doctor([]string{"--backoff", "fixed:10s", "--levels", "1s,10s"}, "missing "+b.topic+".retry.10s")
 			other := b.subscribe(policyOf(1))
 			b.doctorSays("different policies", api, "policies "+b.topic)
 			other()
@@ -160,7 +160,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 	}
 }
 
-// A due message that its target queue does not take is stuck on its level.
+// A due message that its target queue refuses is stuck on its level.
 func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -174,7 +174,7 @@ func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 		"missing "+b.topic+".retry", "late "+b.topic+".retry.1s")
 }
 
-// provision makes the queues of a policy, which nobody reads.
+// provision creates the queues of a policy, without a reader.
 func (b *booth) provision(policy redeliver.Policy) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), amqp.Config{URLs: []string{b.r.URL()}, Policy: policy, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
@@ -210,7 +210,7 @@ func TestDoctorOnSQS(t *testing.T) {
 			}
 			c.send("is anybody there")
 			c.doctor(policy, "consumer "+c.topic)
-			if server == "ElasticMQ" { // which knows no retention
+			if server == "ElasticMQ" { // which has no retention
 				c.doctorSays("the retention of "+c.topic+" (the server does not report it)", policy, "consumer "+c.topic)
 				return
 			}

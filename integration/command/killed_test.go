@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// killed fills the DLQ with three kinds of failures beside what is there, replays one
-// of them, kills that twice in the middle and accounts for every message: of the one
-// kind each was handled, and twice at most as many as two windows; the others lie there.
+// killed adds three kinds of failures to the DLQ and replays one of them. It kills the replay twice and accounts for
+// every message. Each message of that kind was handled, and at most two windows of them twice. The others are still in
+// the DLQ.
 func (s *shop) killed() {
 	t := s.t
 	t.Helper()
@@ -57,7 +57,8 @@ func (s *shop) killed() {
 	}
 	look := func() []map[string]any { return s.rows(0, "dlq", "show", s.dlq, "--limit", "1000") }
 	left := look()
-	for began := time.Now(); len(left) != before+2*each && time.Since(began) < maxWait; { // what a killed command looked at is hidden on SQS for a while
+	// SQS hides the messages of a killed command.
+	for began := time.Now(); len(left) != before+2*each && time.Since(began) < maxWait; {
 		<-time.After(betweenLooks)
 		left = look()
 	}
@@ -75,15 +76,15 @@ func (s *shop) killed() {
 type replay struct {
 	*shop
 
-	why     string   // names it among others
-	results string   // a file that has a line for each message that was replayed
-	args    []string // of the command that begins it, or goes on with it
-	cut     int      // how often it was cut short, each time with a window of duplicates at most
+	why     string   // a reason that identifies it
+	results string   // a file with a line for each replayed message
+	args    []string // of the command that begins or resumes it
+	cut     int      // how often it was interrupted, each time with at most a window of duplicates
 }
 
-// until runs the task until it has replayed n messages, and kills it; with an n of -1 it lets it end. It waits
-// for the claim of a killed runner. A runner that stood still for longer than its claim lasts has lost it, and
-// ends as if killed.
+// until runs the task until it has replayed n messages, and kills it. If n is -1, it waits for the end of the task. It
+// waits for the claim of a killed runner. A runner that was paused for longer than its claim has lost it, and ends as
+// if killed.
 func (r *replay) until(n int) {
 	t := r.t
 	t.Helper()
@@ -93,7 +94,7 @@ func (r *replay) until(n int) {
 	var cmd *exec.Cmd
 	var errs bytes.Buffer
 	var ended chan struct{}
-	var end error // of the process, once ended is closed
+	var end error // of the process; valid after ended is closed
 	begin := func() {
 		errs.Reset()
 		ended = make(chan struct{})
@@ -141,9 +142,8 @@ func (r *replay) until(n int) {
 	}
 }
 
-// next has the next command go on with the task, which was cut short, and returns how
-// many messages it has replayed by its record. One that lost its claim at once has none,
-// and begins anew.
+// next makes the next command resume the interrupted task, and returns how many messages the task has recorded as
+// replayed. A task that lost its claim at once has no record, and begins anew.
 func (r *replay) next() (recorded int) {
 	r.t.Helper()
 	r.cut++

@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// "waiting release" on RabbitMQ moves what waits itself. Killed with SIGKILL in the middle, and run again, it loses nothing
-// and leaves at most two windows of duplicates for each kill.
+// "waiting release" on RabbitMQ moves waiting messages itself. If it is killed with SIGKILL in the middle and run
+// again, it loses no message and leaves at most two windows of duplicates for each kill.
 func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	t.Parallel()
 	const n, kills, window = 10_000, 3, 500
@@ -88,7 +88,7 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 		}
 	}
 	seen := make(map[string]int)
-	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // what a killed release had in hand is there again a moment later
+	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // a killed release had some in hand
 		if time.Since(began) > maxWait {
 			t.Fatalf("%d of %d messages came back", len(seen), n)
 		}

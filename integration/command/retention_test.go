@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A DLQ keeps its messages for as long as "run --retention" says, as its broker reports it. A run that wants another
-// retention is refused; one that says nothing takes what is there.
+// A DLQ has the retention of "run --retention", as its broker reports it. A run with another retention is refused. A
+// run without the flag accepts the existing one.
 func TestTheRetentionOfADLQ(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -61,7 +61,7 @@ func (s *shop) running(flags ...string) (cmd *exec.Cmd, errs *bytes.Buffer) {
 	return cmd, errs
 }
 
-// handles has one more message go to the DLQ.
+// handles waits until one more message is in the DLQ.
 func (s *shop) handles(flags ...string) {
 	s.t.Helper()
 	look := func() (n int) {
@@ -69,7 +69,7 @@ func (s *shop) handles(flags ...string) {
 		cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
 		out, err := cmd.Output()
 		if err != nil {
-			return 0 // it is not there yet
+			return 0 // it does not exist yet
 		}
 		return bytes.Count(out, []byte("\n"))
 	}

@@ -29,8 +29,7 @@ const (
 	password = "pa55"
 )
 
-// guarded is a Kafka that lets its users do what ACLs say, and an administrator who
-// may do all.
+// guarded is a Kafka whose users may do what ACLs allow, with an administrator who may do everything.
 type guarded struct {
 	*brokers.Broker
 	cl  *kgo.Client
@@ -39,7 +38,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	// Nobody kills it: it may stand still and keep its partitions.
+	// No test kills it, so a long session lets it keep its partitions while it is paused.
 	g := &guarded{Broker: brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m", Session: time.Minute, Users: map[string]string{consumer: password, operator: password}})}
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(g.Addrs()...))
 	if err != nil {
@@ -50,14 +49,13 @@ func newGuarded(t *testing.T) *guarded {
 	return g
 }
 
-// stall is a topic of the guarded Kafka with its group, and what the command says that
-// they need.
+// stall is a topic of the guarded Kafka with its group, and the command's plan for them.
 type stall struct {
 	*shop
 	g *guarded
 }
 
-// newStall makes a topic, and whatever the command says that the group needs beside it.
+// newStall creates a topic, and everything else that the plan says the group needs.
 func newStall(t *testing.T, g *guarded) *stall {
 	t.Helper()
 	s := &stall{&shop{t: t, url: "kafka://" + strings.Join(g.Addrs(), ","), topic: name(), group: "it's a group: $HOME `id` " + name()}, g}
@@ -85,7 +83,7 @@ func newStall(t *testing.T, g *guarded) *stall {
 	return s
 }
 
-// planned is what the command writes in a format.
+// planned returns the output of the command in a format.
 func (s *stall) planned(format string, more ...string) string {
 	s.t.Helper()
 	return s.command(0, append([]string{"plan", "--topic", s.topic, "--group", s.group, "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s", "--format", format}, more...)...)
@@ -112,7 +110,7 @@ func (s *stall) create(call []string) {
 	s.there(flags["topic"][0])
 }
 
-// there waits until the broker knows a topic that its controller has made.
+// there waits until the broker knows a topic that its controller has created.
 func (s *stall) there(topic string) {
 	s.t.Helper()
 	if err := kafkatest.AwaitTopics(s.t.Context(), s.g.adm, topic); err != nil {
@@ -137,7 +135,7 @@ func (r right) acl() *kadm.ACLBuilder {
 	return b.Topics(r.name)
 }
 
-// rights are those that kafka-acls.sh would give.
+// rights returns the ACLs that kafka-acls.sh would create.
 func (s *stall) rights(user, whose string) (all []right) {
 	s.t.Helper()
 	for _, call := range calls(s.t, s.planned("kafka-acls", "--principal", "User:"+user, "--for", whose)) {
@@ -159,7 +157,7 @@ func (s *stall) rights(user, whose string) (all []right) {
 	return all
 }
 
-// grant gives rights but for one.
+// grant grants all rights except one.
 func (s *stall) grant(all []right, without right) {
 	s.t.Helper()
 	all = slices.DeleteFunc(slices.Clone(all), func(r right) bool { return r == without })
@@ -177,7 +175,7 @@ func (s *stall) grant(all []right, without right) {
 	s.until(all[len(all)-1], true)
 }
 
-// revoke takes rights back.
+// revoke removes rights.
 func (s *stall) revoke(all []right) {
 	s.t.Helper()
 	for _, r := range all {
@@ -188,7 +186,7 @@ func (s *stall) revoke(all []right) {
 	s.until(all[len(all)-1], false)
 }
 
-// until waits until the broker knows of the latest change, and so of all before it.
+// until waits until the broker knows the latest change, and so all earlier ones.
 func (s *stall) until(r right, given bool) {
 	s.t.Helper()
 	s.awaits(fmt.Sprintf("the broker does not say that %v is given: %v", r, given), func() bool {
@@ -204,7 +202,7 @@ func (s *stall) until(r right, given bool) {
 	})
 }
 
-// awaits asks until what is asked for is so.
+// awaits waits until so returns true.
 func (s *stall) awaits(not string, so func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -218,7 +216,7 @@ func (s *stall) awaits(not string, so func() bool) {
 	}
 }
 
-// login is a client's configuration with a user in it.
+// login returns a client's configuration with a user.
 func login(user string) *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -253,13 +251,13 @@ func (s *stall) open(ctx context.Context, addrs []string, user string, sink rede
 	return c
 }
 
-// The instructions in the messages of a run for the handler.
+// The instructions for the handler in the messages of a run.
 const (
-	dies = "dies" // fails twice: on the level, then in the DLQ
-	soon = "soon" // fails once, and comes back by the retry topic
+	dies = "dies" // fails twice: it waits on the level, then goes to the DLQ
+	soon = "soon" // fails once, and comes back through the retry topic
 )
 
-// endings is a sink that tells which messages of a run have ended, and what has failed.
+// endings returns a sink that reports which messages of a run have ended, and which errors occurred.
 func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
 	return func(e redeliver.Event) {
 		switch e := e.(type) {
@@ -277,9 +275,9 @@ func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
 	}
 }
 
-// run has the group's member do all that it can be asked for, and returns what it could not do first: it is nil
-// when one message has been retried and dead-lettered, one has come back soon, and what was settled on both
-// topics has been given back. ask finds failures that no event reports.
+// run makes the group's member do everything that it supports, and returns the first failure. It returns nil when one
+// message has been retried and dead-lettered, one has come back soon, and the settled records on both topics have been
+// deleted. ask finds failures that no event reports.
 func (s *stall) run(t *testing.T, ask func() error) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*maxWait)
 	defer cancel()
@@ -339,8 +337,8 @@ func (s *stall) run(t *testing.T, ask func() error) error {
 	}
 }
 
-// doctor asks what the command's doctor asks: a member that may not read a topic on which
-// messages wait is not told so by its client.
+// doctor returns a function that calls the doctor. A member's client does not report that it may not read a topic on
+// which messages wait.
 func (s *stall) doctor(t *testing.T) func() error {
 	t.Helper()
 	c := s.open(t.Context(), s.g.Addrs(), "", func(redeliver.Event) {})
@@ -379,15 +377,15 @@ func (s *stall) swept(t *testing.T) bool {
 	return true
 }
 
-// waiting are the topics on which messages wait.
+// waiting returns the topics on which messages wait.
 func (s *stall) waiting() []string {
 	back := strings.TrimSuffix(s.dlq, ".dlq") + ".retry"
 	return []string{back, back + ".1s"}
 }
 
-// The rights that the command prints are enough: a consumer with these alone retries, dead-letters, and deletes
-// settled records; an operator sees the DLQ, replays messages, and purges the rest. And they are the least:
-// without any one of them something fails, and is reported, which make prove tries.
+// The rights that the command prints are sufficient: a consumer with only these retries, dead-letters, and deletes
+// settled records; an operator sees the DLQ, replays messages, and purges the rest. They are also necessary: without
+// any one of them something fails and is reported, which make prove tests.
 func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -406,7 +404,7 @@ func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 		return
 	}
 	for i, r := range all {
-		switch { // what takes long is tried once, and commands are a test of their own
+		switch { // slow cases run once, and commands have their own test
 		case r.operation == "Delete" && r.name == first.waiting()[0]:
 			continue
 		case strings.HasSuffix(r.name, ".control"):
@@ -426,8 +424,7 @@ func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	}
 }
 
-// operate does an operator's work, as a user with an operator's rights, and looks that
-// some of them are needed.
+// operate does an operator's work, with an operator's rights, and checks that some of the rights are necessary.
 func (s *stall) operate(t *testing.T) {
 	t.Helper()
 	rights := s.rights(operator, "operator")

@@ -21,13 +21,13 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// booth is a queue with what the command says that it needs, and users of its own.
+// booth is a queue with the command's plan for it, and its own users.
 type booth struct {
 	*shop
 	r *brokers.Rabbit
 }
 
-// definitions is what of a file of definitions the test looks at.
+// definitions are the parts of a definitions file that the test reads.
 type definitions struct {
 	Permissions []struct {
 		User      string `json:"user"`
@@ -48,7 +48,7 @@ func newBooth(t *testing.T, r *brokers.Rabbit) *booth {
 	return b
 }
 
-// manage sends something to the management API.
+// manage sends a request to the management API.
 func (b *booth) manage(method string, body any, path ...string) {
 	b.t.Helper()
 	text, ok := body.(string)
@@ -79,7 +79,7 @@ func (b *booth) manage(method string, body any, path ...string) {
 	}
 }
 
-// user makes a user who may do nothing.
+// user creates a user without rights.
 func (b *booth) user(whose string) string {
 	b.t.Helper()
 	user := whose + "-" + b.topic
@@ -87,7 +87,7 @@ func (b *booth) user(whose string) string {
 	return user
 }
 
-// planned is what the command writes down for a user.
+// planned returns the plan of the command for a user.
 func (b *booth) planned(user, whose string) (text string, read definitions) {
 	b.t.Helper()
 	text = b.command(0, "plan", "--topic", b.topic, "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s,2m", "--format", "rabbitmq-definitions", "--principal", user, "--for", whose)
@@ -100,7 +100,7 @@ func (b *booth) planned(user, whose string) (text string, read definitions) {
 	return text, read
 }
 
-// permit gives a user other rights.
+// permit sets a user's rights.
 func (b *booth) permit(user, configure, write, read string) {
 	b.t.Helper()
 	b.manage(http.MethodPut, map[string]any{"configure": configure, "write": write, "read": read}, "permissions", "/", user)
@@ -123,7 +123,7 @@ func (b *booth) config(user string, sink redeliver.SinkFunc) amqp.Config {
 	}
 }
 
-// send publishes as somebody who may.
+// sends publishes a message as a user who may do so.
 func (b *booth) sends() {
 	b.t.Helper()
 	conn, err := amqp091.Dial(b.r.URL())
@@ -144,7 +144,7 @@ func (b *booth) sends() {
 	}
 }
 
-// run has a subscriber do all that it can be asked for, and returns what it could not do.
+// run makes a subscriber do everything that it supports, and returns the first failure.
 func (b *booth) run(user string) error {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 3*maxWait)
 	defer cancel()
@@ -185,9 +185,9 @@ func (b *booth) run(user string) error {
 	return errors.Join(err, <-ended)
 }
 
-// The definitions that the command prints are enough: RabbitMQ takes them, the queues are those that redeliver
-// would have declared, and users with these rights alone do their work. And they are the least: without any
-// right something is refused, which make prove tries.
+// The definitions that the command prints are sufficient: RabbitMQ accepts them, the queues are those that redeliver
+// would have declared, and users with only these rights do their work. They are also necessary: without any right
+// something is refused, which make prove tests.
 func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -210,7 +210,7 @@ func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	}
 }
 
-// asDeclared fails the test where redeliver would have declared anything otherwise.
+// asDeclared fails the test if redeliver would have declared anything differently.
 func (b *booth) asDeclared(defined definitions) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), amqp.Config{
@@ -240,12 +240,12 @@ func (b *booth) asDeclared(defined definitions) {
 	if len(names) > 0 {
 		b.t.Errorf("%v are not defined", names)
 	}
-	if err := c.Subscriber().SubscribeInitialize(b.topic); err != nil { // declares all anew: RabbitMQ compares
+	if err := c.Subscriber().SubscribeInitialize(b.topic); err != nil { // declares all again, and RabbitMQ compares
 		b.t.Error(err)
 	}
 }
 
-// withoutAny takes one name after another out of the patterns.
+// withoutAny removes one name after another from the patterns.
 func (b *booth) withoutAny(user string, defined definitions) {
 	b.t.Helper()
 	all := defined.Permissions[0]
@@ -274,8 +274,7 @@ func (b *booth) withoutAny(user string, defined definitions) {
 	}
 }
 
-// refuses fails the test unless a plan of the user's says what is missing, and nothing
-// else.
+// refuses fails the test unless a plan of the user's reports exactly the missing right.
 func (b *booth) refuses(user, want string) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), b.config(user, func(redeliver.Event) {}))
@@ -293,7 +292,7 @@ func (b *booth) refuses(user, want string) {
 	}
 }
 
-// operate does an operator's work, and looks that he needs the rights for it.
+// operate does an operator's work, and checks that the rights for it are necessary.
 func (b *booth) operate(user string) {
 	b.t.Helper()
 	text, defined := b.planned(user, "operator")

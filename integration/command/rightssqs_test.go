@@ -27,7 +27,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// policyDocument is what of a policy of IAM the test looks at.
+// policyDocument has the parts of an IAM policy that the test reads.
 type policyDocument struct {
 	Statement []struct {
 		Effect   string   `json:"Effect"`
@@ -46,7 +46,7 @@ func (p *policyDocument) allows(action, queue string) bool {
 	return false
 }
 
-// without is a policy that lacks an action on a queue.
+// without returns a copy of the policy that lacks an action on a queue.
 func (p *policyDocument) without(action, queue string) *policyDocument {
 	var rest policyDocument
 	for _, s := range p.Statement {
@@ -59,13 +59,12 @@ func (p *policyDocument) without(action, queue string) *policyDocument {
 	return &rest
 }
 
-// gate is in front of a server of SQS and lets through what a policy allows, as AWS does
-// and neither ElasticMQ nor moto.
+// gate is a proxy for an SQS server. It enforces a policy as AWS does, which neither ElasticMQ nor moto do.
 type gate struct {
 	url    string
 	policy atomic.Pointer[policyDocument]
 	denied atomic.Int64
-	hidden atomic.Int64 // how often somebody wanted to hide a message for longer
+	hidden atomic.Int64 // number of requests to hide a message for longer
 }
 
 func newGate(t *testing.T, endpoint string) *gate {
@@ -75,7 +74,8 @@ func newGate(t *testing.T, endpoint string) *gate {
 		t.Fatal(err)
 	}
 	g, proxy := &gate{}, httputil.NewSingleHostReverseProxy(target)
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // who asked is gone
+	// The client has gone.
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var in struct {
@@ -90,7 +90,7 @@ func newGate(t *testing.T, endpoint string) *gate {
 			t.Errorf("%s %s is no call of SQS: %v", r.Method, r.URL, err)
 		}
 		queue := in.QueueName + in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:]
-		action = "sqs:" + strings.TrimSuffix(action, "Batch") // the right to one is the right to ten
+		action = "sqs:" + strings.TrimSuffix(action, "Batch") // the right to an action includes its batch form
 		if action == "sqs:ChangeMessageVisibility" {
 			g.hidden.Add(1)
 		}
@@ -109,12 +109,12 @@ func newGate(t *testing.T, endpoint string) *gate {
 	return g
 }
 
-// counter is a queue on a server of SQS with what the command says that it needs.
+// counter is a queue on an SQS server, with the command's plan for it.
 type counter struct {
 	*shop
 	api  *awssqs.Client
 	gate *gate
-	fifo string // ".fifo", or nothing
+	fifo string // ".fifo", or empty
 	sent atomic.Int64
 }
 
@@ -153,14 +153,14 @@ func (c *counter) address(queue string) string {
 	return *out.QueueUrl
 }
 
-// planned is what the command writes in a format.
+// planned returns the output of the command in a format.
 func (c *counter) planned(format string, more ...string) []byte {
 	c.t.Helper()
 	return []byte(c.command(0, append([]string{"plan", "--topic", c.topic, "--retries", "1", "--backoff", "fixed:2s", "--format", format}, more...)...))
 }
 
-// deploy makes the queues of a template, as CloudFormation would, which sets attributes
-// from properties of the same name.
+// deploy creates the queues of a template, as CloudFormation would. It sets attributes from properties of the same
+// name.
 func (c *counter) deploy(template []byte) (made []string) {
 	c.t.Helper()
 	var read struct {
@@ -193,7 +193,7 @@ func (c *counter) deploy(template []byte) (made []string) {
 	return made
 }
 
-// make makes a queue from its properties, when what they refer to is there.
+// make creates a queue from its properties. ok is false if they refer to a queue that does not exist yet.
 func (c *counter) make(properties map[string]any, arns map[string]string) (queue string, ok bool) {
 	c.t.Helper()
 	in := &awssqs.CreateQueueInput{Attributes: map[string]string{}}
@@ -264,8 +264,7 @@ func (c *counter) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
 	}
 }
 
-// run has a subscriber do all that it can be asked for, by the gate, and returns what it
-// could not do.
+// run makes a subscriber do everything that it supports, through the gate, and returns the first failure.
 func (c *counter) run() error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*maxWait)
 	defer cancel()
@@ -279,7 +278,7 @@ func (c *counter) run() error {
 			if *m.Body == dies {
 				return errors.New("no")
 			}
-			for c.gate.hidden.Load() == hidden { // it takes so long that it must be hidden for longer
+			for c.gate.hidden.Load() == hidden { // run until the message must be hidden for longer
 				select {
 				case <-time.After(20 * time.Millisecond):
 				case <-ctx.Done():
@@ -315,13 +314,12 @@ func (c *counter) run() error {
 	return errors.Join(err, <-ended)
 }
 
-// provisioned are the attributes with which redeliver makes the same queues itself,
-// under the names of these.
+// provisioned returns the attributes of the queues that redeliver creates itself, by the names of these queues.
 func (c *counter) provisioned() map[string]map[string]string {
 	c.t.Helper()
 	twin := name() + c.fifo
 	config := c.config(strings.TrimPrefix(c.url, "sqs+"), func(redeliver.Event) {})
-	config.NoProvisioning, config.VisibilityTimeout = false, 0 // as the command plans
+	config.NoProvisioning, config.VisibilityTimeout = false, 0 // as in the command's plan
 	client, err := sqs.Open(c.t.Context(), config)
 	if err != nil {
 		c.t.Fatal(err)
@@ -342,9 +340,9 @@ func (c *counter) provisioned() map[string]map[string]string {
 	return all
 }
 
-// The template and the policy that the command prints are enough: the queues are those that redeliver would have
-// made, and with the policy alone a consumer retries and dead-letters, and an operator replays. And they are the
-// least: without any right something is denied, which make prove tries.
+// The template and the policy that the command prints are sufficient: the queues are those that redeliver would have
+// created. With only the policy a consumer retries and dead-letters, and an operator replays. They are also necessary:
+// without any right something is denied, which make prove tests.
 func TestOnSQSWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for kind, fifo := range map[string]string{"standard": "", "FIFO": ".fifo"} {
@@ -378,7 +376,7 @@ func TestOnSQSWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	}
 }
 
-// compare fails the test where redeliver would have made a queue otherwise.
+// compare fails the test if redeliver would have created a queue differently.
 func (c *counter) compare() {
 	c.t.Helper()
 	passing := []string{"CreatedTimestamp", "LastModifiedTimestamp"}
@@ -400,7 +398,7 @@ func sameJSON(x, y string) bool {
 	return json.Unmarshal([]byte(x), &a) == nil && json.Unmarshal([]byte(y), &b) == nil && fmt.Sprint(a) == fmt.Sprint(b)
 }
 
-// withoutAny takes one right after another away.
+// withoutAny removes one right after another.
 func (c *counter) withoutAny(policy *policyDocument) {
 	c.t.Helper()
 	for _, s := range policy.Statement {
@@ -419,7 +417,7 @@ func (c *counter) withoutAny(policy *policyDocument) {
 	}
 }
 
-// operate does an operator's work, and looks that he needs some of the rights for it.
+// operate does an operator's work, and checks that some of the rights are necessary.
 func (c *counter) operate(policy *policyDocument) {
 	c.t.Helper()
 	ops := *c.shop

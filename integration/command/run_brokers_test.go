@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// sidecar is redeliver run as a process.
+// sidecar is a process of redeliver run.
 type sidecar struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -50,7 +50,7 @@ func (s *shop) sidecar(args ...string) *sidecar {
 	return c
 }
 
-// end tells it to end, and wants it to.
+// end ends the process and requires a graceful end.
 func (c *sidecar) end() {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -63,12 +63,12 @@ func (c *sidecar) end() {
 	}
 }
 
-// handler is a program that is posted messages.
+// handler is an HTTP handler that receives messages.
 type handler struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	attempts map[string]string // of each body
+	attempts map[string]string // by body
 	posts    chan struct{}
 }
 
@@ -100,7 +100,7 @@ func (h *handler) seen() map[string]string {
 	return maps.Clone(h.attempts)
 }
 
-// await waits until ok says so.
+// await waits until ok returns true.
 func await(t *testing.T, what func() string, ok func() bool) {
 	t.Helper()
 	awaitEvery(t, 50*time.Millisecond, what, ok)
@@ -120,7 +120,7 @@ func awaitEvery(t *testing.T, pause time.Duration, what func() string, ok func()
 	}
 }
 
-// rested waits until there are n messages in the DLQ, and returns why each is there.
+// rested waits until there are n messages in the DLQ, and returns the reason of each.
 func (s *shop) rested(n int) map[string]string {
 	s.t.Helper()
 	var dead map[string]string
@@ -134,7 +134,7 @@ func (s *shop) rested(n int) map[string]string {
 	return dead
 }
 
-// Any program on HTTP is the handler, on every broker.
+// Any HTTP server can be the handler, on every broker.
 func TestRunPosts(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -166,7 +166,7 @@ func TestRunPosts(t *testing.T) {
 	})
 }
 
-// A handler of batches answers for each message.
+// A handler of batches returns a result for each message.
 func TestRunPostsBatches(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -228,8 +228,8 @@ func TestRunPostsBatches(t *testing.T) {
 	})
 }
 
-// A command is run for each message, on every broker. A time-out takes no command that a
-// busy machine is slow to start, so there is but one that hangs, at its last attempt.
+// A command is run for each message, on every broker. A short timeout would also end commands that a busy machine
+// starts slowly, so only one command hangs, in its last attempt.
 func TestRunRunsACommand(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -259,7 +259,7 @@ case "$body" in bad) echo "no such card" >&2; exit 65;; down) echo "closed" >&2;
 	})
 }
 
-// kill -9 of the sidecar in the middle, twice: every message is handled or in the DLQ.
+// After two kills of the sidecar with SIGKILL, every message is handled or in the DLQ.
 func TestAKilledSidecarLosesNothing(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -277,7 +277,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		}
 		args := []string{"--http", h.URL, "--concurrency", "4"}
 		if s.group != "" {
-			args = append(args, "--instance-id", "one") // so that the next need not wait for the session's end
+			args = append(args, "--instance-id", "one") // so that the next one need not wait for the end of the session
 		}
 		for range kills {
 			run := s.sidecar(args...)

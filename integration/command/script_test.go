@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// tool stands for one of Kafka's own: it writes down what a shell gave it.
+// tool replaces one of Kafka's programs. It records its arguments.
 const tool = `#!/bin/sh
 printf '%s\0' "${0##*/}" "$@" >>"$CALLS"
 printf '\n\0' >>"$CALLS"
 `
 
-// calls runs a script as an administrator would, by a shell, and returns the arguments
-// of each tool that it has called, the tool's name first.
+// calls runs a script in a shell, as an administrator would, and returns the name and the arguments of each tool that
+// it has called.
 func calls(t *testing.T, script string, args ...string) (all [][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,8 +50,7 @@ func calls(t *testing.T, script string, args ...string) (all [][]string) {
 	return all
 }
 
-// flagsOf reads the arguments of one call: flags with a value each, but for those that
-// have none. It stands for Kafka's own reading.
+// flagsOf parses the arguments of one call, as Kafka's programs do. Each flag has a value, except those in bare.
 func flagsOf(t *testing.T, call []string, bare ...string) map[string][]string {
 	t.Helper()
 	flags := make(map[string][]string)

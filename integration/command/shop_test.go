@@ -22,13 +22,13 @@ type shop struct {
 	url, topic, group string
 	dlq               string
 	send              func(body string, headers ...string) // name=value
-	whose             []string                             // flags that name the DLQ by its topic
-	// known is what dlq list calls the group, and flags what it needs for that.
+	whose             []string                             // flags that identify the DLQ by its topic
+	// known is the group's name in dlq list, and flags are the flags that this needs.
 	known string
 	flags []string
 }
 
-// onEachBroker runs a test with a shop on each.
+// onEachBroker runs a test with a shop on each broker.
 func onEachBroker(t *testing.T, test func(t *testing.T, s *shop)) {
 	t.Helper()
 	open := map[string]func(*testing.T) *shop{"Kafka": kafkaShop, "SQS": sqsShop}
@@ -69,7 +69,7 @@ func kafkaShop(t *testing.T) *shop {
 	return s
 }
 
-// dialChannel opens a channel of RabbitMQ, on a connection of its own.
+// dialChannel opens a channel of RabbitMQ, on its own connection.
 func dialChannel(t *testing.T, url string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.Dial(url)

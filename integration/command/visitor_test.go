@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// visitor is somebody at a console without JavaScript, who reads pages, follows their
-// links and sends their forms.
+// visitor is a user of a console without JavaScript, who reads pages, follows their links and sends their forms.
 type visitor struct {
 	t    *testing.T
 	base string
 }
 
-// cure finds one of three causes, replays its messages as a canary, sees that they are handled and that the rest
-// follow. Messages with other causes stay.
+// cure finds one of three causes, replays its messages with a canary, and checks that the canary is handled and the
+// rest follow. Messages with other causes stay.
 func (v *visitor) cure(s *shop, each int) {
 	v.t.Helper()
 	home := regexp.MustCompile(`href="(dlq\?[^"]*)"[^>]*>` + regexp.QuoteMeta(s.dlq) + `<`).FindStringSubmatch(v.get(""))
@@ -28,7 +27,7 @@ func (v *visitor) cure(s *shop, each int) {
 	}
 	dlq := html.UnescapeString(home[1])
 	page := v.get(dlq)
-	if strings.Contains(page, `action="causes"`) { // looking costs there
+	if strings.Contains(page, `action="causes"`) { // looking hides messages there
 		v.post("causes", fields(page, "causes"))
 	}
 	page = v.until(dlq, "panicked as told")
@@ -65,7 +64,7 @@ func (v *visitor) cure(s *shop, each int) {
 	}
 }
 
-// fields are what the form of a page carries along.
+// fields returns the hidden fields of a page's form.
 func fields(page, action string) url.Values {
 	_, form, _ := strings.Cut(page, `action="`+action+`"`)
 	form, _, _ = strings.Cut(form, "</form>")
@@ -85,7 +84,7 @@ func (v *visitor) get(address string) string {
 	return v.read(answer, address)
 }
 
-// post sends a form and returns the address that it leads to.
+// post sends a form and returns the address to which it redirects.
 func (v *visitor) post(address string, form url.Values) string {
 	v.t.Helper()
 	once := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -110,7 +109,7 @@ func (v *visitor) read(answer *http.Response, address string) string {
 	return string(text)
 }
 
-// until reads a page again and again until it says something.
+// until reads a page repeatedly until it contains a text.
 func (v *visitor) until(address, says string) string {
 	v.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -4,6 +4,7 @@ package dropin_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func TestHandlersOfDropInsAreDeduplicatedAndInOrder(t *testing.T) {
 			_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(body)})
 			must(t, err)
 		}
-		handleAll(t, func(m *sarama.ConsumerMessage) string { return string(m.Value) },
+		handleAll(t, func(m *sarama.ConsumerMessage) string { return string(m.Value) }, fails[*sarama.ConsumerMessage],
 			func(ctx context.Context, sink redeliver.Sink, h func(context.Context, *sarama.ConsumerMessage) error) error {
 				return kafka.Consume(ctx, client, kafka.Config{Group: topic, Sink: sink}, []string{topic}, h)
 			})
@@ -75,7 +76,8 @@ func TestHandlersOfDropInsAreDeduplicatedAndInOrder(t *testing.T) {
 			must(t, err)
 			done.Wait()
 		}
-		handleAll(t, func(d amqp091.Delivery) string { return string(d.Body) },
+		nacks := func(d amqp091.Delivery) error { return d.Nack(false, true) }
+		handleAll(t, func(d amqp091.Delivery) string { return string(d.Body) }, nacks,
 			func(ctx context.Context, sink redeliver.Sink, h func(context.Context, amqp091.Delivery) error) error {
 				return amqp.Consume(ctx, amqp.Config{URLs: []string{url}, Sink: sink}, []string{queue}, h)
 			})
@@ -92,18 +94,23 @@ func TestHandlersOfDropInsAreDeduplicatedAndInOrder(t *testing.T) {
 			_, err := api.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: made.QueueUrl, MessageBody: &body})
 			must(t, err)
 		}
-		handleAll(t, func(m types.Message) string { return aws.ToString(m.Body) },
+		handleAll(t, func(m types.Message) string { return aws.ToString(m.Body) }, fails[types.Message],
 			func(ctx context.Context, sink redeliver.Sink, h func(context.Context, types.Message) error) error {
 				return sqs.Consume(ctx, sqs.Config{AWS: &cfg, Endpoint: endpoint, Sink: sink}, []string{queue}, h)
 			})
 	})
 }
 
-// handleAll consumes until all that was sent is committed, and checks what the handler got.
-func handleAll[M any](t *testing.T, body func(M) string, consume func(context.Context, redeliver.Sink, func(context.Context, M) error) error) {
+var errHandler = errors.New("no answer")
+
+func fails[M any](M) error { return errHandler }
+
+// handleAll consumes until all that was sent is committed, and checks what the handler got. The first attempt at a/3 is declined.
+func handleAll[M any](t *testing.T, body func(M) string, decline func(M) error, consume func(context.Context, redeliver.Sink, func(context.Context, M) error) error) {
 	t.Helper()
 	var mu sync.Mutex
 	var handled, skipped []string
+	declined := false
 	dedup, err := middleware.DedupFor(middleware.DedupConfigOf[M]{ID: body, Skipped: func(m M) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -132,6 +139,10 @@ func handleAll[M any](t *testing.T, body func(M) string, consume func(context.Co
 		ended <- consume(ctx, sink, dedup(resequence(func(_ context.Context, m M) error {
 			mu.Lock()
 			defer mu.Unlock()
+			if body(m) == "a/3" && !declined {
+				declined = true
+				return decline(m)
+			}
 			handled = append(handled, body(m))
 			return nil
 		})))

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// write writes the rest of the items, at such a rate that the kills and restarts that are left find messages under way.
-// Where kills take so long that none are left, on a busy machine, it goes on with others.
+// write writes the rest of the items. Its rate ensures that the remaining kills and restarts find messages under way.
+// If kills take so long on a busy machine that no items are left, it writes more.
 func (c *chaos) write(ctx context.Context) {
 	items, planned := c.plan.items[c.plan.early:], len(c.plan.items)
 	const tick = 50 * time.Millisecond
@@ -53,7 +53,7 @@ func (c *chaos) write(ctx context.Context) {
 	}
 }
 
-// restart restarts the broker, or has it close all connections, when the moments come.
+// restart restarts the broker, or makes it close all connections, at the planned moments.
 func (c *chaos) restart(ctx context.Context) {
 	for _, r := range c.plan.restarts {
 		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !consumer.Pause(ctx, r.wait) {
@@ -81,7 +81,7 @@ func (c *chaos) restart(ctx context.Context) {
 	}
 }
 
-// until waits for something to become true, under the lock.
+// until waits until what returns true. It calls what with the lock held.
 func (c *chaos) until(ctx context.Context, what func() bool) bool {
 	for {
 		c.mu.Lock()
@@ -96,8 +96,8 @@ func (c *chaos) until(ctx context.Context, what func() bool) bool {
 	}
 }
 
-// kill picks a consumer, has it die and starts another in its place. A state that does not come is tried on another
-// consumer; it counts as missed when the run's time is over.
+// kill picks a consumer, makes it die and starts another in its place. If the state does not occur, it tries another
+// consumer. The order counts as missed when the run's time is over.
 func (c *chaos) kill(ctx context.Context, o order) {
 	for ctx.Err() == nil {
 		victim := c.pick(ctx)
@@ -126,7 +126,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 			}
 		}
 		c.mu.Lock()
-		victim.marked = died // nobody picks a dead one that is not yet taken from the list
+		victim.marked = died // a dead one that is still in the list must not be picked
 		if died {
 			c.kills[o.state]++
 			c.victims = append(c.victims, victim.number)
@@ -134,7 +134,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 		c.mu.Unlock()
 		if died {
 			if w := c.start(""); w != nil && o.state != anywhere {
-				// The next victim is not one of a group that has not come together.
+				// The next victim must not be in a group that is still joining.
 				c.until(ctx, func() bool { return c.joined[w.number] })
 			}
 			return
@@ -172,7 +172,7 @@ func (c *chaos) pick(ctx context.Context) *worker {
 		if len(able) == 0 || len(c.workers) < c.plan.consumers-1 {
 			return false
 		}
-		// A map has no order of its own, and the seed is to choose.
+		// The seed must decide, and a map has no fixed order.
 		oldest := able[0]
 		for _, w := range able {
 			if w.number < oldest.number {

@@ -17,43 +17,43 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// How long a run may take to settle all that was written, and a process to end: others have taken three quarters of the
+// Bounds for a run to settle all messages, and for a process to end. Other programs have used three quarters of the
 // machine's cores for minutes.
 const (
 	toSettle = 12 * time.Minute
 	toEnd    = time.Minute
 )
 
-// system is a broker as the suite meets it, by a client that is not redeliver's.
+// system is the suite's view of a broker, through a client that is independent of redeliver.
 type system interface {
-	// consumer is how a consumer process reaches it.
+	// consumer returns the broker's part of the configuration of a consumer process.
 	consumer() consumerConfig
-	// write writes items and returns when the broker has confirmed all. It outlives a restart of the broker.
+	// write writes items and returns when the broker has confirmed all. It survives a restart of the broker.
 	write(ctx context.Context, items []*item) error
-	// dead returns all that is in the DLQ.
+	// dead returns all messages in the DLQ.
 	dead(ctx context.Context) ([]letter, error)
-	// unsettled is how many messages the group has not settled, wherever they are.
+	// unsettled returns how many messages the group has not settled, wherever they are.
 	unsettled(ctx context.Context) (n int64, detail string, err error)
 	// restart kills the broker, starts it again after down, and returns when it answers.
 	restart(ctx context.Context, down time.Duration) error
 }
 
-// disconnecter is a system whose broker can close the connections of all its clients while it lives.
+// disconnecter is a system whose broker can close the connections of all its clients while it runs.
 type disconnecter interface {
 	disconnect(ctx context.Context) error
 }
 
-// plan is a run before it begins. All of it comes from the seed.
+// plan describes a run in advance. All of it comes from the seed.
 type plan struct {
 	seed      uint64
 	variant   string
 	items     []*item
-	early     int     // how many are written before the consumers start
-	orders    []order // kills, in this order
+	early     int     // number of items written before the consumers start
+	orders    []order // the kills, in order
 	restarts  []restart
 	consumers int
-	// suspects: the broker's adapter sets aside what may have killed its process. A first attempt that was is due when it
-	// came from there.
+	// suspects means that the broker's adapter sets aside messages that may have killed their process. The first
+	// attempt of such a message has the time at which it came back as its due time.
 	suspects bool
 	earlyAck bool
 	quick    bool // handlers answer at once
@@ -62,12 +62,12 @@ type plan struct {
 	deadline time.Duration
 }
 
-// restart is one of the broker, when so many kills have been done.
+// restart is a restart of the broker after that many kills.
 type restart struct {
 	kills   int
 	wait    time.Duration // after that
 	down    time.Duration
-	closing bool // the broker lives and closes all connections, see disconnecter
+	closing bool // the broker keeps running and closes all connections, see disconnecter
 }
 
 // chaos is a run.
@@ -76,28 +76,28 @@ type chaos struct {
 	plan plan
 	sys  system
 	dir  string
-	rng  *rand.Rand // the killers', under mu
+	rng  *rand.Rand // of the killers, guarded by mu
 	// abort ends a run that can prove nothing any more.
 	abort context.CancelCauseFunc
-	over  atomic.Bool // the consumers are told to end
+	over  atomic.Bool // the consumers have been asked to end
 	began time.Time
 
 	readers     sync.WaitGroup
 	stopReading context.CancelFunc
 
 	mu       sync.Mutex
-	workers  map[*worker]struct{} // alive
+	workers  map[*worker]struct{} // running
 	started  int
-	fewest   int // consumers alive at once, from the first kill to the last
+	fewest   int // minimum number of running consumers, from the first kill to the last
 	tails    []*tail
 	lines    []line
 	done     map[string]bool // committed
 	joined   map[int]bool
-	dying    map[int]bool // they have said so
+	dying    map[int]bool // consumers that announced their death
 	returned map[int]int  // how many orders they know to be taken back
 	kills    map[state]int
 	victims  []int // the processes that were killed
-	missed   int   // orders whose state did not come
+	missed   int   // orders whose state did not occur
 	restarts int
 	closings int
 	outages  []outage
@@ -107,7 +107,7 @@ type chaos struct {
 // outage is a time without a broker.
 type outage struct{ from, to time.Time }
 
-// outcome is what a run leaves.
+// outcome is the result of a run.
 type outcome struct {
 	evidence
 	kills    map[state]int
@@ -122,7 +122,7 @@ type outcome struct {
 	detail   string
 }
 
-// parallelKills is how many consumers may be dead or marked for death at once.
+// parallelKills bounds how many consumers may be dead or marked for death at once.
 const parallelKills = 2
 
 // runChaos runs a plan to its end.
@@ -151,7 +151,7 @@ func runChaos(t *testing.T, sys system, p plan) outcome {
 	return c.end(ctx)
 }
 
-// begin makes ready for a run and writes the messages that come before the consumers.
+// begin prepares a run and writes the messages that come before the consumers.
 func begin(t *testing.T, sys system, p plan) (*chaos, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), p.deadline, fmt.Errorf("the run's deadline of %s is over", p.deadline))
@@ -177,7 +177,7 @@ func begin(t *testing.T, sys system, p plan) (*chaos, context.Context) {
 	return c, ctx
 }
 
-// end waits until all is settled, ends the consumers and collects what is left.
+// end waits until all is settled, ends the consumers and collects the results.
 func (c *chaos) end(ctx context.Context) outcome {
 	out := outcome{}
 	out.settled, out.detail = c.settle(ctx)
@@ -188,7 +188,7 @@ func (c *chaos) end(ctx context.Context) outcome {
 	c.stopReading()
 	c.readers.Wait()
 	c.refresh()
-	// The end of every scenario: the consumers are gone, the DLQ is at its end.
+	// The end of every scenario: the consumers have ended, and nothing more comes to the DLQ.
 	last, cancel := context.WithTimeout(context.Background(), 2*toEnd)
 	defer cancel()
 	dead, err := c.sys.dead(last)
@@ -201,7 +201,7 @@ func (c *chaos) end(ctx context.Context) outcome {
 	return out
 }
 
-// journals makes a directory that stays when the test has failed.
+// journals creates a directory that is kept if the test has failed.
 func journals(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redeliver-loss-") //nolint:usetesting // It outlives a failed test.
@@ -218,7 +218,7 @@ func journals(t *testing.T) string {
 	return dir
 }
 
-// start begins a consumer, a static member if it has an instance.
+// start starts a consumer. It is a static member if instance is not empty.
 func (c *chaos) start(instance string) *worker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +251,7 @@ func (c *chaos) start(instance string) *worker {
 	return w
 }
 
-// undone reports whether kills are still to come. The lock is held.
+// undone reports whether kills are still to come. The caller holds the lock.
 func (c *chaos) undone() bool { return c.killed()+c.missed < len(c.plan.orders) }
 
 func (c *chaos) killed() int {
@@ -262,7 +262,7 @@ func (c *chaos) killed() int {
 	return n
 }
 
-// endWorkers ends the consumers in order and reports whether all obeyed.
+// endWorkers ends the consumers gracefully and reports whether all of them did.
 func (c *chaos) endWorkers() bool {
 	c.over.Store(true)
 	c.mu.Lock()
@@ -298,7 +298,7 @@ func (c *chaos) refresh() {
 	defer c.mu.Unlock()
 	var growing []*tail
 	for _, t := range c.tails {
-		over := t.over() // asked before it is read, so that nothing comes after
+		over := t.over() // before the read, so that nothing follows it
 		lines, err := t.more()
 		if over && t.torn > 0 {
 			err = fmt.Errorf("%s ends with half a line: a write was not whole", t.path)
@@ -323,15 +323,15 @@ func (c *chaos) refresh() {
 				if l.text == takenBack {
 					c.returned[l.process]++
 				}
-			case entered, failed, parted, ignored, refused: // for the checker
+			case entered, failed, parted, ignored, refused: // only for the checker
 			}
 		}
 	}
 	c.tails = growing
 }
 
-// settle waits until every message is accounted for and the group has settled all. When the broker says twice that all
-// is settled, a while apart, and messages are missing nevertheless, they will not come any more.
+// settle waits until every message is accounted for and the group has settled all. It gives up if the broker reports
+// twice, some time apart, that all is settled although messages are missing.
 func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
 	const maxWait = 5 * time.Second
 	var since time.Time
@@ -373,7 +373,7 @@ func (c *chaos) accounted(ctx context.Context) bool {
 	return len(ended) == len(c.plan.items)
 }
 
-// counts writes kills in the order of the states.
+// counts formats kills in the order of the states.
 func counts(kills map[state]int) string {
 	var parts []string
 	for _, st := range append(states, anywhere) {

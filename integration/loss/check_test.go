@@ -15,11 +15,11 @@ type letter struct {
 	key     []byte
 	value   []byte
 	headers []header          // without redeliver's
-	place   string            // where the copy says that it was
+	place   string            // the origin position in the copy's headers
 	meta    map[string]string // redeliver's headers without their prefix
 }
 
-// evidence is all that is left of a run.
+// evidence is all data that a run leaves.
 type evidence struct {
 	items   []*item
 	journal []line
@@ -28,33 +28,33 @@ type evidence struct {
 	suspects bool // see plan
 }
 
-// verdict is what the evidence says.
+// verdict is the result of the check.
 type verdict struct {
-	lost       []string // ids that ended nowhere, with their last sign of life
+	lost       []string // ids without an end, with their last line
 	early      []string // runs before their time
-	wrong      []string // anything else that must not be
-	unwitness  []string // kills whose witness was not run again: not where they claim to have been
+	wrong      []string // any other violation
+	unwitness  []string // kills whose witness did not run again, so that they were not in their state
 	kills      map[state]int
-	alive      int // of rerun: the consumer that had run it was alive, so a rebalance or an outage is why
-	rerun      int // runs beyond what the rules ask for
-	deadAgain  int // copies in the DLQ beyond one
+	alive      int // those of rerun whose previous consumer was alive: the cause was a rebalance or an outage
+	rerun      int // runs beyond those that the rules ask for
+	deadAgain  int // additional copies in the DLQ
 	runs       int
-	late       []time.Duration // of every retry, ascending
-	duplicated int             // messages with any of that
+	late       []time.Duration // lateness of every retry, ascending
+	duplicated int             // messages with any of these
 	suspects   int             // first attempts that were set aside before
 }
 
 // ok reports whether the promises were kept.
 func (v *verdict) ok() bool { return len(v.lost)+len(v.early)+len(v.wrong) == 0 }
 
-// check holds the evidence against the rules.
+// check compares the evidence with the rules.
 func check(ev evidence) *verdict {
 	v := &verdict{kills: make(map[state]int)}
 	lives := make(map[string]*life, len(ev.items))
 	for _, it := range ev.items {
 		lives[it.id] = &life{item: it, suspects: ev.suspects}
 	}
-	// Time orders what different processes wrote: they share a host and its clock.
+	// Order the lines of different processes by time: they share a host and its clock.
 	lines := slices.Clone(ev.journal)
 	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
 	last := make(map[int]time.Time)
@@ -89,7 +89,7 @@ func check(ev evidence) *verdict {
 	return v
 }
 
-// life is what became of one message.
+// life is the history of one message.
 type life struct {
 	item  *item
 	lines []line
@@ -98,19 +98,19 @@ type life struct {
 	suspects bool
 }
 
-// judge adds a message to the verdict. last is each process's last sign of life.
+// judge adds a message to the verdict. last has the time of each process's last line.
 func (m *life) judge(v *verdict, last map[int]time.Time) {
 	it := m.item
 	wrong := func(format string, args ...any) {
 		v.wrong = append(v.wrong, it.id+" ("+string(it.rule)+"): "+fmt.Sprintf(format, args...))
 	}
 	runs := make(map[int]int)              // by attempt
-	runner := make(map[int]int)            // by attempt: who ran it last
+	runner := make(map[int]int)            // by attempt: the last process that ran it
 	firstFailed := make(map[int]time.Time) // by attempt
 	commits := 0
 	for i, l := range m.lines {
 		switch l.kind {
-		case joined, parted, ignored, refused, told: // not kept with a message
+		case joined, parted, ignored, refused, told: // not recorded with a message
 		case entered:
 			if before, ok := runner[l.attempt]; ok && last[before].After(l.at) {
 				v.alive++
@@ -172,7 +172,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 	}
 }
 
-// timing compares a run with its due time, as the handler saw it, and with the failure before it.
+// timing compares a run with its due time, as the handler saw it, and with the previous failure.
 func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
 	early := func(format string, args ...any) {
 		v.early = append(v.early, fmt.Sprintf("%s attempt %d in process %d: %s", l.id, l.attempt, l.process, fmt.Sprintf(format, args...)))
@@ -207,7 +207,7 @@ func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
 	}
 }
 
-// lastSign describes a message that is lost.
+// lastSign describes the last line about a lost message.
 func (m *life) lastSign() string {
 	s := fmt.Sprintf("%s (%s, %s):", m.item.id, m.item.rule, m.item.place)
 	for _, l := range m.lines {
@@ -219,7 +219,7 @@ func (m *life) lastSign() string {
 	return s
 }
 
-// redeliverID is the name that redeliver must give the message.
+// redeliverID returns the id that redeliver must give the message.
 func (it *item) redeliverID() string {
 	if it.uuid {
 		return it.id
@@ -227,7 +227,7 @@ func (it *item) redeliverID() string {
 	return it.place
 }
 
-// compare says what is wrong with a dead letter, or nothing.
+// compare returns what is wrong with a dead letter, or "".
 func (it *item) compare(l letter) string {
 	want := map[string]string{
 		"reason": "exhausted", "attempt": strconv.Itoa(it.attempts()), "error": errRule.Error(), "id": it.redeliverID(),
@@ -258,7 +258,7 @@ func (it *item) compare(l letter) string {
 	return ""
 }
 
-// quantile of an ascending list.
+// quantile returns a quantile of an ascending list.
 func quantile(ds []time.Duration, q float64) time.Duration {
 	if len(ds) == 0 {
 		return 0
@@ -266,7 +266,7 @@ func quantile(ds []time.Duration, q float64) time.Duration {
 	return ds[min(len(ds)-1, int(q*float64(len(ds))))].Round(100 * time.Microsecond)
 }
 
-// few cuts a list of findings to what fits on a screen.
+// few shortens a list of findings to fit on a screen.
 func few(list []string) string {
 	const most = 15
 	text := "\n\t" + strings.Join(list[:min(most, len(list))], "\n\t")

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The checker is what all rests on, so each of its verdicts is tried: a run without a fault, and one fault at a time.
+// The whole suite depends on the checker, so each of its verdicts is tested: a run without a fault, and one fault at a
+// time.
 func TestChecker(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	for _, c := range []struct {
@@ -68,7 +69,8 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// faultless is the evidence of ten messages, one of which (m000000) always fails and two (m000001, m000002) once.
+// faultless returns the evidence of ten messages, one of which (m000000) always fails and two (m000001, m000002) fail
+// once.
 func faultless(start time.Time) evidence {
 	ev := evidence{items: makeItems(rand.New(rand.NewPCG(1, 1)), 10, 0, 0)}
 	slices.SortFunc(ev.items, func(a, b *item) int { return int(a.id[6]) - int(b.id[6]) })
@@ -115,7 +117,7 @@ func shift(ev *evidence, k kind, id string, attempt int, by time.Duration) {
 	l.at = l.at.Add(by)
 }
 
-// shiftDue gives a first run a due time, so long after it.
+// shiftDue gives a first run a due time that is later by after.
 func shiftDue(ev *evidence, id string, after time.Duration) {
 	l := find(ev, entered, id, 1)
 	l.due = l.at.Add(after)

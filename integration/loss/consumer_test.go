@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// envConsumer makes this test binary a consumer: its value is a consumerConfig.
+// envConsumer makes this test binary a consumer. Its value is a consumerConfig.
 const envConsumer = "REDELIVER_LOSS_CONSUMER"
 
 func TestMain(m *testing.M) {
@@ -27,26 +27,27 @@ func TestMain(m *testing.M) {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
 	if !told {
-		// Most of each test is waiting, for sessions to end and brokers to start: two at a time leave half of two cores idle.
-		_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)) // an int is what it takes
+		// Each test mostly waits for sessions to end and brokers to start. Two tests at a time leave half of two cores
+		// idle.
+		_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)) // it accepts any int
 	}
 	os.Exit(m.Run())
 }
 
 // consumerConfig is the configuration of a consumer process.
 type consumerConfig struct {
-	Broker  string   `json:"broker"` // whose connector
+	Broker  string   `json:"broker"` // key of the connector
 	Addrs   []string `json:"addrs"`
 	Topic   string   `json:"topic"`
 	Group   string   `json:"group"`
 	Journal string   `json:"journal"`
-	// Work lets a handler take its time, as handlers do. Without it answers at once.
+	// Work makes a handler take some time, as real handlers do. Without it a handler answers at once.
 	Work bool `json:"work"`
-	// EarlyAck takes out "confirm before ack": a failed message is acked before its next hop is written.
+	// EarlyAck removes "confirm before ack": a failed message is acked before its next hop is written.
 	EarlyAck bool `json:"earlyAck"`
-	// Variant is the connector's own matter: the way in which a group balances, say.
+	// Variant is specific to the connector, such as the group's balance strategy.
 	Variant string `json:"variant"`
-	// Instance makes it a static member where the broker knows such.
+	// Instance makes it a static member, if the broker supports that.
 	Instance string          `json:"instance"`
 	Steps    []time.Duration `json:"steps"`
 	Strain   strain          `json:"strain"`
@@ -61,7 +62,7 @@ type connector func(ctx context.Context, cfg consumerConfig, s *spy) (consumer.C
 
 var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
 
-// consume is a whole consumer: it ends in order on SIGTERM or when its parent is gone.
+// consume runs a consumer. It ends gracefully on SIGTERM or when its parent has ended.
 func consume(ctx context.Context, cfg consumerConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,8 +93,8 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	return client.End(end)
 }
 
-// leaver takes nothing more when the process ends, as a service's own loop does that has left. The Router would go on
-// until its subscriber closes the channel, and whatever is ready would find a handler.
+// leaver delivers no more messages when the process ends, as a service's own loop would. The Router would continue
+// until its subscriber closes the channel, and run a handler for every available message.
 type leaver struct {
 	message.Subscriber
 	spy *spy
@@ -123,8 +124,9 @@ func (s leaver) Subscribe(ctx context.Context, topic string) (<-chan *message.Me
 	return out, nil
 }
 
-// earlyAcker takes "confirm before ack" out. Retry and the Router get a copy of each message; ackEarly is inside
-// Retry and acks the adapter's own message when the handler has failed, so that the write of its next hop comes after.
+// earlyAcker removes "confirm before ack". Retry and the Router get a copy of each message. ackEarly runs inside Retry
+// and acks the adapter's own message when the handler has failed, so that the write of its next hop comes after the
+// ack.
 type earlyAcker struct{ message.Subscriber }
 
 type originalKey struct{}
@@ -210,11 +212,11 @@ func (h *handler) handle(msg *message.Message) error {
 	return nil
 }
 
-// slowest is the longest that a handler works.
+// slowest is the maximum duration of a handler.
 const slowest = 250 * time.Millisecond
 
-// takes is how long a handler works on a message: 1 to 15 ms, and one of a hundred a quarter of a second, so that later
-// messages of its partition are settled before it.
+// takes returns how long a handler works on a message: 1 to 15 ms, and for one of a hundred a quarter of a second, so
+// that later messages of its partition are settled before it.
 func takes(r run) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write(fmt.Appendf(nil, "%s/%d", r.id, r.attempt))

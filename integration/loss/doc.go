@@ -1,53 +1,55 @@
-// Package loss is the proof of the first promises: nothing is lost, whatever dies, and nothing runs early.
+// Package loss proves the first promises: no message is lost, whatever dies, and none runs early.
 //
-// A writer that knows nothing of redeliver (an independent client) writes keyed messages, each with a rule in a header:
-// it never fails, fails once, or always fails. Consumers of one group are processes of their own: this test binary,
-// started again, runs a Watermill Router with middleware.Retry. They are killed with SIGKILL, and the broker is, too,
-// while all that goes on. The proof is made of what outlives a SIGKILL:
+// A writer with a client that is independent of redeliver writes keyed messages, each with a rule in a header: it never
+// fails, fails once, or always fails. Consumers of one group are separate processes: this test binary, started again,
+// runs a Watermill Router with middleware.Retry. The consumers are killed with SIGKILL during the run, and so is the
+// broker. The proof uses only data that survives a SIGKILL:
 //
 //   - a journal per process: a line for each run of the handler, written with one write(2) before the handler answers;
 //   - the DLQ, read by the independent client;
-//   - what the broker says of the group's offsets, or of the messages in its queues.
+//   - the broker's report of the group's offsets, or of the messages in its queues.
 //
-// The checker knows only these and what was written. TestLossSuiteHasTeeth takes "confirm before ack" out of the
-// consumers and wants the checker to find losses.
+// The checker knows only these and the written messages. TestLossSuiteHasTeeth removes "confirm before ack" from the
+// consumers and requires the checker to find losses.
 //
 // # Kills by state
 //
-// A consumer gets the order on its standard input to kill itself the n-th time that it comes into a state, and writes the
-// message that stands for it into its journal just before. After the run the checker wants that message to have been
-// run again by somebody else: that is what being in the state means.
+// A consumer gets the order on its standard input to kill itself when it enters a state for the n-th time. It writes
+// the message that is in that state into its journal just before. After the run the checker requires that another
+// consumer has run that message again, which is the meaning of the state.
 //
 //   - running: inside a handler;
-//   - publishing: the decision is made and the write to where it waits or the DLQ is not confirmed; either it is held back
-//     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer unread;
-//   - waiting: a message is held until it is due, and nothing runs and nothing is being written;
+//   - publishing: the decision is made, but the write to a level or the DLQ is not confirmed. Either it is delayed
+//     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer is unread;
+//   - waiting: a message is held until it is due, and no message is running or being written;
 //   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave;
-//   - ending: the process is not killed but gets SIGTERM, and the handlers that it has then give up only when the drain
-//     timeout is over. Nobody can ack their messages.
+//   - ending: the process is not killed but gets SIGTERM, and its handlers give up only when the drain timeout is over.
+//     Their messages cannot be acked.
 //
-// Besides, some are killed from outside, in whatever state they are, joining the group for instance. RabbitMQ and
-// Redis also close the connections of all their clients, the writer's among them, while they live. SQS does not die: a proxy of ours has a
-// part of the consumers' requests fail, in all the ways that SQS has, and at times every one.
+// In addition, some consumers are killed from outside, in whatever state they are, for instance while they join the
+// group. RabbitMQ and Redis also close the connections of all their clients, including the writer's, while they run.
+// SQS does not die: a proxy makes some of the consumers' requests fail, in all the ways that SQS has, and at times all
+// requests.
 //
 // # Overload
 //
-// TestOverload, TestMillionWaiting and the end of TestLossKafka put consumers under what is no death (a [strain]) and hold
-// what is left against the same rules:
+// TestOverload, TestMillionWaiting and the end of TestLossKafka subject consumers to a [strain] that kills no process,
+// and check the result with the same rules:
 //
-//   - back-pressure: more than the handlers can do. Messages in flight stay at MaxInFlight, and memory at its bound;
-//   - slow broker: a [link] between has every byte take its time, so that confirms take seconds. No write is given up or
+//   - back-pressure: more work than the handlers can do. Messages in flight stay at MaxInFlight, and memory within its
+//     bound;
+//   - slow broker: a [link] in front of it delays every byte, so that confirms take seconds. No write is given up or
 //     made twice, and the intake pauses;
 //   - slow handler: handlers take longer than a consumer may be silent, and another one joins meanwhile;
-//   - full: RabbitMQ has no disk left, Redis no memory, and Kafka dies of its disk. A consumer is killed meanwhile, with
-//     which all would be lost that was acked without its next hop confirmed;
-//   - waiting: on Kafka a great many messages wait on a level while others are handled.
+//   - full: RabbitMQ has no disk left, Redis no memory, and Kafka dies of a full disk. A consumer is killed meanwhile,
+//     which would lose every message that was acked before its next hop was confirmed;
+//   - waiting: on Kafka many messages wait on a level while others are handled.
 //
 // # Another broker
 //
 // Each broker has a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the
-// consumer (a subscriber, with its client's traffic shown to the [spy]). Plan, chaos, journal and checker stay.
+// consumer (a subscriber whose client's traffic the [spy] sees). Plan, chaos, journal and checker are common to all.
 //
-// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, victims, moments. The machine's own timing
-// is not in it. REDELIVER_SOAK=1 makes it half an hour.
+// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, victims, moments. It does not repeat the
+// machine's own timing. REDELIVER_SOAK=1 lengthens the run to half an hour.
 package loss

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// TestDuplicatesOfOneKill kills one of two static members at a steady 2,000 failing messages a second: how many runs are
-// made twice because of it, and how soon does the member work again?
+// TestDuplicatesOfOneKill kills one of two static members at a steady rate of 2,000 failing messages a second. It
+// measures how many runs are repeated because of the kill, and how soon the member works again.
 func TestDuplicatesOfOneKill(t *testing.T) {
 	const (
 		rate    = 2000 // messages a second; each fails once and runs again a second later
@@ -28,7 +28,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 		items: makeItems(rand.New(rand.NewPCG(seed, 4)), rate*seconds, 1000, 0),
 	}
 	for _, it := range p.items {
-		it.after = p.steps[0] // for the checker; none asks for another wait
+		it.after = p.steps[0] // all have the same wait, for the checker
 		it.headers = dropHeader(it.headers, headerAfter)
 	}
 	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("duplicates-%d", time.Now().UnixNano()), 4)
@@ -39,7 +39,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 		t.Fatal(context.Cause(ctx))
 	}
 
-	// The writer is steady whatever happens to the consumers.
+	// The writer keeps its rate whatever happens to the consumers.
 	written := make(chan error, 1)
 	half := make(chan struct{})
 	go func() { written <- steady(ctx, sys, p.items, rate, tick, half) }()
@@ -82,8 +82,8 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 	if len(v.lost)+len(v.early)+len(v.wrong) > 0 {
 		t.Errorf("%d lost:%s\n%d early:%s\n%d wrong:%s", len(v.lost), few(v.lost), len(v.early), few(v.early), len(v.wrong), few(v.wrong))
 	}
-	// Both are measured and reported; what is asserted leaves room for a machine that is busy with other things: two
-	// seconds' runs of the victim, and less than its session.
+	// Both values are measured and reported. The bounds allow for a busy machine: two seconds' runs of the victim, and
+	// less than its session.
 	if most := 2 * 2 * rate / p.consumers; v.rerun > most {
 		t.Errorf("%d runs again, want at most %d", v.rerun, most)
 	}

@@ -15,13 +15,13 @@ import (
 
 // filler is a system whose broker can be full.
 type filler interface {
-	// fill lets the broker take no more; it may die of that.
+	// fill makes the broker refuse messages. The broker may die of it.
 	fill(ctx context.Context) error
-	// empty gives it room again.
+	// empty makes room again.
 	empty(ctx context.Context) error
 }
 
-// fill raises the free space that RabbitMQ insists on: it blocks all publishers.
+// fill raises the free space that RabbitMQ requires, so that it blocks all publishers.
 func (r *rabbitSystem) fill(ctx context.Context) error {
 	_, err := r.broker.RunCtl(ctx, "set_disk_free_limit", "900000000000000")
 	return err
@@ -32,7 +32,7 @@ func (r *rabbitSystem) empty(ctx context.Context) error {
 	return err
 }
 
-// fill lowers the memory that Redis may have: it refuses what would take more.
+// fill lowers the memory that Redis may use, so that it refuses commands that need more.
 func (r *redisSystem) fill(ctx context.Context) error {
 	return r.client.ConfigSet(ctx, "maxmemory", "1").Err()
 }
@@ -41,7 +41,7 @@ func (r *redisSystem) empty(ctx context.Context) error {
 	return r.client.ConfigSet(ctx, "maxmemory", "0").Err()
 }
 
-// fill lets no file of Kafka's grow, and Kafka, with its only disk gone, shuts itself down.
+// fill prevents Kafka's files from growing. Kafka shuts itself down, because its only disk has failed.
 func (k *kafkaSystem) fill(ctx context.Context) error {
 	if err := k.broker.LimitFiles(16 << 10); err != nil {
 		return err
@@ -56,22 +56,22 @@ func (k *kafkaSystem) fill(ctx context.Context) error {
 
 func (k *kafkaSystem) empty(ctx context.Context) error { return k.broker.Start(ctx) }
 
-// TestOverloadKafkaFullDisk does what TestOverload does to the brokers that survive a full disk.
+// TestOverloadKafkaFullDisk is the part of TestOverload for a broker that does not survive a full disk.
 func TestOverloadKafkaFullDisk(t *testing.T) {
 	t.Parallel()
 	own := brokers.OwnKafka(t, brokers.KafkaOptions{})
-	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // more than it has
+	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // larger than any of its files
 		t.Skip(err)
 	}
 	fullBroker(t, overloads[0], newKafka(t, own.Addrs(), own, "full", 6))
 }
 
-// fullBroker has the broker take no more in the midst of traffic, and a consumer killed meanwhile. Nothing is acked
-// then whose next hop is not confirmed: it would be lost with the consumer. The others say that they take nothing in,
-// and go on when there is room.
+// fullBroker makes the broker refuse messages during traffic, and kills a consumer meanwhile. A message that was acked
+// before its next hop was confirmed would be lost with that consumer. The others report that they have paused, and
+// continue when there is room.
 func fullBroker(t *testing.T, o overloaded, sys system) {
-	// The last is written 20 s after the first: who has nothing to write does not notice that nothing can be written, and
-	// rabbitmqctl has taken 10 s to say that the disk is full.
+	// The last is written 20 s after the first. A consumer without writes does not notice that the broker is full, and
+	// rabbitmqctl has taken 10 s to report the full disk.
 	const rate = 100
 	p := overload(t, o, 2000, 300, 20, strain{SendTimeout: time.Second})
 	p.consumers = 3
@@ -98,13 +98,13 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	}
 	victim := workers[0]
 	victim.kill()
-	_ = victim.await(toEnd) // the run's end tells how it ended
+	_ = victim.await(toEnd) // the end of the run reports how it ended
 	c.mu.Lock()
 	c.victims = append(c.victims, victim.number)
 	c.mu.Unlock()
-	c.start("")                        // it comes to a broker that is full
-	consumer.Pause(ctx, 2*time.Second) // tries to write are given up and made again meanwhile
-	full := time.Since(from)           // with what it takes the broker to say so
+	c.start("")                        // it connects to a broker that is full
+	consumer.Pause(ctx, 2*time.Second) // meanwhile writes fail and are tried again
+	full := time.Since(from)           // including the time until the broker is full
 	if err := sys.(filler).empty(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -120,13 +120,14 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	begun := begunWhile(runsOf(out.journal), closedTimes(out.journal))
 	t.Logf("report: full: %s: for %.1f s, one of %d consumers killed meanwhile: %d messages, %d lost, %d early, %d runs and %d dead letters again (at most %d are explained); %d writes were refused, %d handlers began while the intake was paused; %.1f s",
 		o.name, full.Seconds(), p.consumers, len(p.items), len(v.lost), len(v.early), v.rerun, v.deadAgain, most, count(out.journal, refused, ""), begun, out.took.Seconds())
-	if begun > 12 { // one for each queue or partition may have been on its way
+	if begun > 12 { // one for each queue or partition may have been under way
 		t.Errorf("%d handlers began while the intake was paused", begun)
 	}
 }
 
-// shut is how many consumers take nothing in, and have said so since then. Where the broker dies, they say so until
-// their sessions end, and then that they join again: no two need be at it at the same time. The lock is held.
+// shut returns how many consumers have reported since that time that they are paused. If the broker dies, they report
+// that until their sessions end, and then that they join again, not necessarily at the same time. The caller holds the
+// lock.
 func (c *chaos) shut(since time.Time, dies bool) int {
 	closed := make(map[int]bool)
 	for _, l := range c.lines {

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// rule says what a message's handler answers.
+// rule determines the results of a message's handler.
 type rule string
 
 const (
-	never  rule = "never"  // fails: the first run commits it
+	never  rule = "never"  // never fails: the first run commits it
 	once   rule = "once"   // the first attempt fails
 	always rule = "always" // every attempt fails: it must end in the DLQ
 )
 
-// The headers by which the consumers know a message. Everything else in a message is there to be found again.
+// The headers by which the consumers know a message. Everything else in a message only has to arrive unchanged.
 const (
 	headerID    = "id"
 	headerRule  = "fail"
 	headerAfter = "after" // the error asks for this wait, instead of the policy's
 )
 
-// steps are the policy's waits, short so that many retries fit into a test. The last of the levels that they make takes
-// part in hops, too: see headerAfter.
+// steps are the policy's waits, short so that many retries fit into a test. The last of the resulting levels is used
+// for hops, too: see headerAfter.
 var steps = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 const maxRetries = 3
@@ -35,7 +35,7 @@ type header struct {
 	value []byte
 }
 
-// item is one message as it is written, and what is expected of it.
+// item is a message with its expected history.
 type item struct {
 	id      string
 	rule    rule
@@ -44,12 +44,12 @@ type item struct {
 	value   []byte
 	headers []header
 	uuid    bool // it has a Watermill UUID, which is then redeliver's id
-	// Where the broker says that it is. An empty place is a write without an answer.
+	// place is the position that the broker reported, or "" for a write without an answer.
 	place string
 	at    time.Time
 }
 
-// attempts is how many runs the rule asks for.
+// attempts returns the number of runs that the rule asks for.
 func (it *item) attempts() int {
 	switch it.rule {
 	case once:
@@ -61,7 +61,7 @@ func (it *item) attempts() int {
 	}
 }
 
-// wait is the least time between the failure of an attempt (counted from 1) and the next.
+// wait returns the minimum time between the failure of an attempt (counted from 1) and the next attempt.
 func (it *item) wait(attempt int) time.Duration {
 	if it.after > 0 {
 		return it.after
@@ -69,12 +69,13 @@ func (it *item) wait(attempt int) time.Duration {
 	return steps[min(attempt, len(steps))-1]
 }
 
-// makeItems draws n messages of which onces and alwayses of a thousand fail. There are about ten messages to a key.
+// makeItems draws n messages. Of a thousand, onces fail once and alwayses always. There are about ten messages for each
+// key.
 func makeItems(rng *rand.Rand, n, onces, alwayses int) []*item {
 	return moreItems(rng, 0, n, onces, alwayses)
 }
 
-// moreItems draws n messages more than there are.
+// moreItems draws n additional messages after the existing ones.
 func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
 	items := make([]*item, n)
 	for at := range items {
@@ -90,7 +91,7 @@ func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
 		it.value = fmt.Appendf(nil, "%s \xff\x00 %d", it.id, rng.Uint64())
 		it.headers = []header{{headerID, []byte(it.id)}, {headerRule, []byte(it.rule)}}
 		if it.rule != never && rng.IntN(4) == 0 {
-			it.after = 1300 * time.Millisecond // 1s, then 200ms, and what is left is held
+			it.after = 1300 * time.Millisecond // 1s, then 200ms, and the rest is held
 			it.headers = append(it.headers, header{headerAfter, []byte(it.after.String())})
 		}
 		it.headers = append(it.headers,

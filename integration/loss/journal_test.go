@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// journal is what a consumer leaves behind: lines, each written with one write(2), so that a SIGKILL finds it whole or
-// not at all.
+// journal is the record of a consumer: lines, each written with one write(2), so that a SIGKILL leaves a line complete
+// or absent.
 type journal struct{ file *os.File }
 
 func openJournal(path string) (*journal, error) {
@@ -29,11 +29,11 @@ const (
 	succeeded kind = "C" // it is about to return nil: the proof of a commit
 	failed    kind = "F" // it is about to return an error
 	killed    kind = "K" // the process is about to kill itself, or to end; id and attempt are its witness, text the state
-	joined    kind = "J" // the group gave it partitions, or it reads its queues
-	parted    kind = "P" // its connection is gone, and it lives
-	ignored   kind = "H" // the adapter disbelieved headers, which nobody forged
+	joined    kind = "J" // the group assigned partitions to it, or it reads its queues
+	parted    kind = "P" // it lost its connection and keeps running
+	ignored   kind = "H" // the adapter found headers implausible, although none are forged
 	refused   kind = "R" // a write of its next hop was not confirmed, and is tried again
-	told      kind = "T" // the subscription said something; text is what
+	told      kind = "T" // the subscription reported a change; text is its name
 )
 
 // line is one line of a journal.
@@ -41,7 +41,7 @@ type line struct {
 	kind    kind
 	id      string
 	attempt int
-	at, due time.Time // due is zero when nothing was
+	at, due time.Time // due is zero for none
 	text    string
 	process int // filled by the reader
 }
@@ -60,7 +60,7 @@ func (l line) append(b []byte) []byte {
 	return fmt.Appendf(b, "%s %s %d %d %d %s\n", l.kind, id, l.attempt, stamp(l.at), stamp(l.due), strings.ReplaceAll(l.text, "\n", " "))
 }
 
-// write appends a line. A consumer that cannot prove what it did must not go on.
+// write appends a line. An error ends the process, because a consumer that cannot prove what it did must not continue.
 func (j *journal) write(l line) {
 	if _, err := j.file.Write(l.append(make([]byte, 0, 128))); err != nil {
 		fmt.Fprintf(os.Stderr, "writing the journal: %v\n", err)
@@ -90,9 +90,9 @@ func parseLine(text string) (line, error) {
 type tail struct {
 	path    string
 	process int
-	ended   <-chan struct{} // the process has
+	ended   <-chan struct{} // closed when the process has ended
 	offset  int64
-	torn    int // bytes after the last whole line
+	torn    int // bytes after the last complete line
 }
 
 func (t *tail) over() bool {
@@ -104,7 +104,7 @@ func (t *tail) over() bool {
 	}
 }
 
-// more returns the whole lines that were written since the last call.
+// more returns the complete lines that were written since the last call.
 func (t *tail) more() ([]line, error) {
 	f, err := os.Open(t.path)
 	if os.IsNotExist(err) {

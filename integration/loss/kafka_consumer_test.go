@@ -25,14 +25,14 @@ const (
 	cooperative = "cooperative"
 )
 
-// The group's session timeout: how long a dead member is missed at most.
-// A static member's is so long that a restart within a second owes nothing to it.
+// The group's session timeouts: the maximum time until a dead member is removed. That of a static member is so long
+// that a restart within a second does not depend on it.
 const (
 	kafkaSession       = 2 * time.Second
 	kafkaStaticSession = 20 * time.Second
 )
 
-// connectKafka opens the adapter with a client of which the spy sees what it sends, what it reads, and its requests.
+// connectKafka opens the adapter with a client whose sent records, fetched records and requests the spy sees.
 func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	if os.Getenv("REDELIVER_LOSS_DEBUG") != "" {
 		sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime|log.Lmicroseconds)
@@ -48,8 +48,8 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 	session = cmp.Or(cfg.Strain.Missed, session)
 	sc.Consumer.Group.Session.Timeout = session
 	sc.Consumer.Group.Heartbeat.Interval = min(session, kafkaSession) / 4
-	// sarama waits 2 s before it joins again when the group's leader died while it joined, and sends no heartbeats
-	// meanwhile: with a session as short as ours the whole group would be thrown out.
+	// By default sarama waits 2 s before it joins again when the group's leader died during a join, and sends no
+	// heartbeats meanwhile. With such a short session the whole group would be removed.
 	sc.Consumer.Group.Rebalance.Retry.Backoff = kafkaSession / 10
 	sc.Consumer.Group.Rebalance.Retry.Max = 20
 	if cfg.Variant == cooperative {
@@ -95,12 +95,12 @@ func (o onSend) OnSend(m *sarama.ProducerMessage) {
 			r.attempt, _ = strconv.Atoi(string(h.Value))
 		}
 	}
-	if r.id != "" { // sarama sends itself marks through here
+	if r.id != "" { // sarama also sends internal markers through here
 		o.spy.send(r, m.Topic, nil)
 	}
 }
 
-// onConsume sees what is fetched, before the adapter does.
+// onConsume sees fetched records before the adapter does.
 type onConsume struct {
 	spy   *spy
 	topic string
@@ -122,7 +122,7 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 			redeliverID = string(h.Value)
 		case redeliver.HeaderAttempt:
 			n, _ := strconv.Atoi(string(h.Value))
-			r.attempt = n + 1 // the one to come
+			r.attempt = n + 1 // the next attempt
 		case redeliver.HeaderDue:
 			due, _ = time.Parse(time.RFC3339Nano, string(h.Value))
 		}
@@ -131,7 +131,7 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 	o.spy.hold(r, due)
 }
 
-// dialer makes connections that tell the spy of the requests that matter. sarama writes a request with one Write.
+// dialer makes connections that report certain requests to the spy. sarama writes a request with one Write.
 type dialer struct {
 	spy    *spy
 	strain strain
@@ -146,7 +146,7 @@ func (d dialer) Dial(network, addr string) (net.Conn, error) {
 	return &conn{Conn: c, spy: d.spy}, nil
 }
 
-// Kafka's keys of the requests.
+// Kafka's API keys of the requests.
 const (
 	produceKey      = 0
 	offsetCommitKey = 8
@@ -155,7 +155,7 @@ const (
 type conn struct {
 	net.Conn
 	spy     *spy
-	produce atomic.Bool // a produce request was sent, its answer has not come
+	produce atomic.Bool // a produce request was sent and is not answered
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// kafkaSystem is Kafka as the suite meets it, by franz-go alone.
+// kafkaSystem is the suite's view of Kafka, through franz-go alone.
 type kafkaSystem struct {
 	addrs  []string
-	broker *brokers.Broker // nil when it is not ours to restart
+	broker *brokers.Broker // nil if the suite may not restart it
 	topic  string
 	client *kgo.Client
 	admin  *kadm.Client
@@ -27,7 +27,7 @@ type kafkaSystem struct {
 	found []letter
 }
 
-// newKafka prepares a topic of the given partitions. own is nil for a broker that others use, too.
+// newKafka prepares a topic with that number of partitions. own is nil for a broker that others use, too.
 func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, partitions int32) *kafkaSystem {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
@@ -45,7 +45,7 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 	return k
 }
 
-// The group has a dot, which is escaped in a topic's name; see docs/reference/names.md.
+// group returns the name of the group. Its dot is escaped in a topic's name; see docs/reference/names.md.
 func (k *kafkaSystem) group() string { return "g." + k.topic }
 func (k *kafkaSystem) base() string  { return k.topic + ".g_2e" + k.topic }
 
@@ -74,7 +74,7 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// dead returns all that is in the DLQ now.
+// dead returns all messages that are in the DLQ now.
 func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
 	err := k.dlq.ReadToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, letterOf(r)) })
 	return k.found, err
@@ -106,7 +106,7 @@ func (k *kafkaSystem) restart(ctx context.Context, down time.Duration) error {
 		return err
 	}
 	select {
-	case <-time.After(down): // it is away for as long as the plan says
+	case <-time.After(down): // the planned time without a broker
 	case <-ctx.Done():
 		return ctx.Err()
 	}

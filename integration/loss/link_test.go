@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// link is between consumers and their broker, and is as slow as it is told to be.
+// link is a proxy between consumers and their broker, with an adjustable speed.
 type link struct {
 	to     string
 	listen net.Listener
@@ -18,8 +18,8 @@ type link struct {
 
 	mu    sync.Mutex
 	delay time.Duration // of every byte, one way
-	rate  int           // bytes a second, of all connections together, one way; 0 is any
-	free  [2]time.Time  // when each direction has passed on what it took
+	rate  int           // bytes a second of all connections together, one way; 0 means no bound
+	free  [2]time.Time  // when each direction has forwarded all bytes so far
 }
 
 func newLink(t *testing.T, to string) *link {
@@ -28,7 +28,7 @@ func newLink(t *testing.T, to string) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background()) // the consumers end after the test's own context
+	ctx, cancel := context.WithCancel(context.Background()) // not the test's context, which ends before the consumers
 	l := &link{to: to, listen: listen, ctx: ctx}
 	var all sync.WaitGroup
 	all.Go(func() { l.serve(&all) })
@@ -42,7 +42,7 @@ func newLink(t *testing.T, to string) *link {
 
 func (l *link) address() string { return l.listen.Addr().String() }
 
-// slow sets how slow the link is from now on. Bytes under way keep their time.
+// slow sets the speed of the link from now on. Bytes under way keep their time.
 func (l *link) slow(delay time.Duration, rate int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,13 +71,13 @@ func (l *link) serve(all *sync.WaitGroup) {
 	}
 }
 
-// chunk is what was read at one go, and when it arrives.
+// chunk is the result of one read, with its arrival time.
 type chunk struct {
 	data []byte
 	at   time.Time
 }
 
-// pass copies until an end is gone. The bytes on their way are bounded, so that a slow link holds back its writer.
+// pass copies until one end closes. The bytes under way are bounded, so that a slow link slows its writer.
 func (l *link) pass(from, to net.Conn, direction int) {
 	underway := make(chan chunk, 64)
 	var out sync.WaitGroup
@@ -88,7 +88,7 @@ func (l *link) pass(from, to net.Conn, direction int) {
 				continue
 			}
 			if _, err := to.Write(c.data); err != nil {
-				_ = from.Close() // the reader ends, and what is left is nobody's
+				_ = from.Close() // the reader has ended, and nobody needs the rest
 			}
 		}
 	})
@@ -107,7 +107,7 @@ func (l *link) pass(from, to net.Conn, direction int) {
 	_ = from.Close()
 }
 
-// arrival is when so many bytes that are read now arrive.
+// arrival returns when n bytes that are read now arrive.
 func (l *link) arrival(n, direction int) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossKafka kills consumers and the broker while messages are on their way, and counts what is left.
+// TestLossKafka kills consumers and the broker while messages are under way, and checks the result.
 func TestLossKafka(t *testing.T) {
 	t.Parallel()
 	p := drawPlan(t, full())
@@ -21,12 +21,12 @@ func TestLossKafka(t *testing.T) {
 		p.variant = v
 	}
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{})
-	// More partitions than consumers, so that every consumer has some of every topic whatever the strategy.
+	// There are more partitions than consumers, so that every consumer has some of every topic with any strategy.
 	sys := newKafka(t, b.Addrs(), b, "loss", 10)
 	wantNoLoss(t, "loss: "+p.variant, sys, p, explained)
 }
 
-// wantNoLoss runs a plan and holds what is left against the promises. bound is how many runs may be made again.
+// wantNoLoss runs a plan and checks the result against the promises. bound returns the maximum number of repeated runs.
 func wantNoLoss(t *testing.T, name string, sys system, p plan, bound func(plan, outcome) int) {
 	t.Helper()
 	t.Logf("report: %s: seed %d (REDELIVER_LOSS_SEED repeats it)", name, p.seed)
@@ -54,11 +54,11 @@ func wantNoLoss(t *testing.T, name string, sys system, p plan, bound func(plan, 
 	}
 }
 
-// size is how much is done in a run.
+// size is the amount of work in a run.
 type size struct{ messages, perState, outside, restarts, closings int }
 
-// full is the size of a run. Kills find losses: each state has six of them in make prove, and one in make test. The
-// suites that expect a loss find it with 2,000 messages.
+// full returns the size of a run. Kills find losses: each state has six of them in make prove, and one in make test.
+// The suites that expect a loss find it with 2,000 messages.
 func full() size {
 	switch {
 	case brokers.Soak():
@@ -70,7 +70,7 @@ func full() size {
 	}
 }
 
-// drawPlan draws a run from a seed.
+// drawPlan draws a plan from a seed.
 func drawPlan(t *testing.T, s size) plan {
 	t.Helper()
 	p := plan{seed: seedOf(t), consumers: 5, steps: steps, deadline: toSettle}
@@ -86,7 +86,7 @@ func drawPlan(t *testing.T, s size) plan {
 	return p
 }
 
-// drawRestarts spreads n over so many kills.
+// drawRestarts spreads n restarts over that many kills.
 func drawRestarts(rng *rand.Rand, n, kills int, closing bool) []restart {
 	list := make([]restart, n)
 	for i := range list {
@@ -114,12 +114,12 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// drawOrders draws so many kills of each state (half as many SIGTERMs), and some from outside, in any order.
+// drawOrders draws that many kills of each state (half as many SIGTERMs), and some from outside, in random order.
 func drawOrders(rng *rand.Rand, perState, outside int) []order {
 	var orders []order
 	for i := range perState {
 		for _, st := range states {
-			if st == ending && i%2 == 1 { // it takes as long as a drain timeout
+			if st == ending && i%2 == 1 { // each takes as long as a drain timeout
 				continue
 			}
 			o := order{state: st, nth: 1 + rng.IntN(20)}
@@ -139,7 +139,7 @@ func drawOrders(rng *rand.Rand, perState, outside int) []order {
 	return orders
 }
 
-// wantKills holds the run against its plan: a suite that did not kill has proven nothing.
+// wantKills compares the run with its plan, because a suite that did not kill proves nothing.
 func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	t.Helper()
 	if out.missed > 0 {
@@ -164,17 +164,17 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	}
 }
 
-// explained is how many runs may be made again, reckoned generously from what was run:
+// explained returns how many runs may be repeated, estimated generously from the actual runs:
 //
 //   - what a killed consumer had run since the lowest unsettled message started (the slowest handler's time), plus
-//     250 ms, which is a commit's interval and a bit;
-//   - what all consumers ran from then before a broker died until it was back: what is read in memory is handled
-//     meanwhile and cannot be committed;
-//   - a quarter of that, because a copy climbs the ladder like its original, and one message in twenty for the
-//     rebalances, which need not repeat anything but what a drain timeout cuts off.
+//     250 ms, which is a little more than a commit's interval;
+//   - what all consumers ran from then before a broker died until it was back: messages that are read in memory are
+//     handled meanwhile and cannot be committed;
+//   - a quarter of that, because a copy passes the levels like its original, and one message in twenty for the
+//     rebalances, which need not repeat anything but what a drain timeout interrupts.
 //
-// A cooperative group gets a session more: sarama holds commits back until all members have joined again, or the dead
-// are missed, while the handlers run on.
+// A cooperative group gets an additional session: sarama delays commits until all members have joined again, or the
+// dead ones are removed, while the handlers continue.
 func explained(p plan, out outcome) int {
 	window := 250*time.Millisecond + slowest
 	if p.variant == cooperative {
@@ -231,7 +231,7 @@ func teethPlan(t *testing.T) plan {
 	return p
 }
 
-// wantTeeth runs a plan without confirm before ack and wants losses.
+// wantTeeth runs a plan without "confirm before ack" and requires losses.
 func wantTeeth(t *testing.T, name string, sys system, p plan) {
 	t.Helper()
 	out := runChaos(t, sys, p)

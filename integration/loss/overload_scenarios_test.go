@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// backPressure writes faster than the handlers work. The number in flight stays at its bound, and messages that wait
-// for a handler wait on the broker.
+// backPressure writes faster than the handlers work. The number of messages in flight stays at its bound, and messages
+// that wait for a handler stay on the broker.
 func backPressure(t *testing.T, o overloaded, sys system) {
 	const inFlight = 10
 	// 250 a second.
@@ -32,14 +32,14 @@ func backPressure(t *testing.T, o overloaded, sys system) {
 	if first < inFlight {
 		t.Errorf("never more than %d handlers at once, although there was work for %d: the test proves nothing", first, inFlight)
 	}
-	// On Kafka that is 32 MiB of what is read ahead, what is with it in the client's fetches, as much again until the
-	// garbage collector comes, and the rest of this program. All at once was 800 MiB.
+	// On Kafka that is 32 MiB of read-ahead, the rest of the client's fetches, the same again until the garbage
+	// collector runs, and the rest of this program. All messages at once took 800 MiB.
 	wantMemory(t, w, 224<<20)
 }
 
-// slowBroker has every byte take its time, and few of them fit through. Where the adapter awaits the answer to a write
-// whose time is over, each confirm takes longer than that, so that every try fails first and the intake pauses. Elsewhere
-// the time is the default's. No write is given up, and none is made twice.
+// slowBroker delays every byte and bounds the rate. If the adapter waits for the answer to a write whose time is over,
+// each confirm takes longer than that time, so that every try fails first and the intake pauses. Elsewhere the time is
+// the default. No write is given up, and none is made twice.
 func slowBroker(t *testing.T, o overloaded, sys system) {
 	const delay = 700 * time.Millisecond
 	s := strain{Takes: 5 * time.Millisecond, SendTimeout: time.Second, Missed: 20 * time.Second}
@@ -52,7 +52,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 	p.strain.Via = l.address()
 	c, ctx := begin(t, sys, p)
 	w := c.start("")
-	// To come to a broker that is slow takes a client minutes. It is at work when the broker becomes slow.
+	// A client takes minutes to connect to a slow broker, so it must be working before the broker becomes slow.
 	if !c.until(ctx, func() bool { return len(c.done) >= p.early/2 }) {
 		t.Fatal(context.Cause(ctx))
 	}
@@ -60,7 +60,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 	at := time.Now()
 	var writing sync.WaitGroup
 	writing.Go(func() { c.write(ctx) })
-	// Some go through all of it while the broker is slow.
+	// Some messages pass all stages while the broker is slow.
 	through := func() bool {
 		retried, resumed := 0, 0
 		for _, line := range c.lines {
@@ -95,21 +95,21 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 	if paused, resumed := count(out.journal, told, intakePaused), count(out.journal, told, intakeResumed); paused != resumed || (paused == 0) == o.awaits {
 		t.Errorf("the intake paused %d times and resumed %d times", paused, resumed)
 	}
-	// One for each queue or partition may have been on its way.
+	// One for each queue or partition may have been under way.
 	if begun > 12 {
 		t.Errorf("%d handlers began while the intake was paused", begun)
 	}
 }
 
-// slowHandler has handlers that take longer than a consumer may be silent, and a second consumer that comes in the midst
-// of them. They are heard of all the same; what is run again is what was cut off, because its partition moved and the
-// drain timeout is shorter than its handler.
+// slowHandler has handlers that take longer than a consumer may be silent, and a second consumer that joins meanwhile.
+// The consumers stay members all the same. Only interrupted runs are repeated, because their partition moved and the
+// drain timeout is shorter than their handler.
 func slowHandler(t *testing.T, o overloaded, sys system) {
-	takes := o.missed + 3*time.Second // longer than the drain timeout, too
+	takes := o.missed + 3*time.Second // also longer than the drain timeout
 	p := overload(t, o, 60, 20, 0, strain{Takes: takes, InFlight: 60, Missed: o.missed})
 	p.early = len(p.items)
 	for _, it := range p.items {
-		it.key = []byte(it.id) // on Kafka one of a key waits for the other
+		it.key = []byte(it.id) // on Kafka messages of one key wait for each other
 	}
 	c, ctx := begin(t, sys, p)
 	c.start("")
@@ -131,8 +131,8 @@ func slowHandler(t *testing.T, o overloaded, sys system) {
 	}
 }
 
-// uncommitted is how many runs had ended so lately before partitions moved that one which was read before them may have
-// been cut off: the offset that is committed stays below that.
+// uncommitted returns how many runs ended shortly before partitions moved. An earlier message may have been
+// interrupted, and the committed offset stays below it.
 func uncommitted(runs []ran, journal []line, lately time.Duration) (n int) {
 	for _, r := range runs {
 		for _, l := range journal {

@@ -15,18 +15,19 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// overloaded is a broker on which consumers are put under strain, one scenario after another.
+// overloaded is a broker whose consumers are put under strain, one scenario after another.
 type overloaded struct {
 	name string
-	// open readies the broker and returns what makes a system of its own for each scenario.
+	// open prepares the broker and returns a function that creates a system for each scenario.
 	open func(t *testing.T) func(t *testing.T, name string) system
-	// most is how large a message is that fits into the suite's own requests.
+	// most is the maximum size of a message, in bytes, that fits into the suite's own requests.
 	most int
-	// missed is how soon a consumer is given up that is not heard of: soon, and longer than a busy machine lets it wait.
+	// missed is the time after which a silent consumer is given up: short, but longer than the pauses of a busy
+	// machine.
 	missed time.Duration
-	// awaits: a write that got no answer in its time is waited for, and not made again.
+	// awaits means that a write without an answer in its time is waited for, and not repeated.
 	awaits bool
-	// bound is how many runs may be made again when a process was killed.
+	// bound returns how many runs may be repeated when a process was killed.
 	bound func(p plan, out outcome, sys system) int
 }
 
@@ -60,14 +61,14 @@ var overloads = []overloaded{
 	},
 }
 
-// TestOverload puts consumers under what is no death: more than they can handle, a broker that is slow, handlers that
-// take longer than a consumer may be silent, and a broker that takes no more. Each message is accounted for as when
-// consumers are killed. (Kafka's full disk needs a Kafka that dies of it: TestLossKafka has it.)
+// TestOverload puts consumers under strain without killing them: more messages than they can handle, a slow broker,
+// handlers that take longer than a consumer may be silent, and a full broker. Each message is accounted for as when
+// consumers are killed. (Kafka dies of a full disk: TestOverloadKafkaFullDisk.)
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
 	for _, o := range overloads {
-		// Most of it is waiting, so that all brokers take as long as one.
+		// Most of it is waiting, so all brokers together take as long as one.
 		all.Go(func() {
 			t.Run(o.name, func(t *testing.T) {
 				fresh := o.open(t)
@@ -83,7 +84,7 @@ func TestOverload(t *testing.T) {
 	all.Wait()
 }
 
-// overload is a plan without deaths of n messages, longer with REDELIVER_SOAK.
+// overload returns a plan with n messages and without kills. It is longer with REDELIVER_SOAK.
 func overload(t *testing.T, o overloaded, n, onces, alwayses int, s strain) plan {
 	t.Helper()
 	seed := seedOf(t)
@@ -96,7 +97,7 @@ func overload(t *testing.T, o overloaded, n, onces, alwayses int, s strain) plan
 	return p
 }
 
-// address is where a system's broker listens.
+// address returns the address of a system's broker.
 func address(t *testing.T, sys system) string {
 	t.Helper()
 	switch sys := sys.(type) {
@@ -114,8 +115,8 @@ func address(t *testing.T, sys system) string {
 	}
 }
 
-// wantWhole holds what is left of a run against the promises: all of it settled, nothing lost, early or wrong, and at
-// most so many runs and dead letters again.
+// wantWhole checks the result of a run against the promises: all messages settled, nothing lost, early or wrong, and at
+// most that many repeated runs and dead letters.
 func wantWhole(t *testing.T, p plan, out outcome, most int) *verdict {
 	t.Helper()
 	v := check(out.evidence)
@@ -136,7 +137,7 @@ func wantWhole(t *testing.T, p plan, out outcome, most int) *verdict {
 	return v
 }
 
-// wantMemory holds what a consumer that has ended had resident, at most, against a bound.
+// wantMemory compares the maximum resident memory of a consumer that has ended with a bound.
 func wantMemory(t *testing.T, w *worker, bound int64) {
 	t.Helper()
 	switch {
@@ -148,10 +149,10 @@ func wantMemory(t *testing.T, w *worker, bound int64) {
 	}
 }
 
-// mib is a number of bytes in words of the reports.
+// mib converts a number of bytes to MiB, for reports.
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// enlarge makes the values of items so large.
+// enlarge gives items values of that size.
 func enlarge(items []*item, size int) {
 	rng := rand.NewChaCha8([32]byte{1})
 	for _, it := range items {

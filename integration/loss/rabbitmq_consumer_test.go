@@ -11,21 +11,21 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// How many messages a consumer of RabbitMQ has in hand at most.
+// The maximum numbers of messages that a consumer of RabbitMQ has in hand.
 const (
 	rabbitInFlight = 20
 	rabbitPrefetch = rabbitInFlight     // of the queue
-	rabbitRetries  = 2 * rabbitInFlight // of those that come back
+	rabbitRetries  = 2 * rabbitInFlight // of messages that come back
 	rabbitInHand   = rabbitPrefetch + rabbitRetries + 1
 )
 
 // connectRabbitMQ opens the adapter with connections whose frames the spy sees.
 func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	policy := cfg.policy()
-	// Kills at random may hit a suspect that runs alone, which is charged then, and rightly: the adapter cannot know that it
-	// was the suite. The suite does it at most once to each (see [spy.spare]), and may once more by closing connections one
-	// after another: the suspect comes to a process whose own is closed next. The third charge would be the adapter's fault,
-	// and an innocent in the DLQ is found by the checker.
+	// A random kill may hit a suspect that runs alone, which is then charged, because the adapter cannot know that it
+	// was the suite. The suite does that at most once to each message (see [spy.spare]). It may do it once more by
+	// closing connections one after another, if the suspect comes to a process whose connection is closed next. A third
+	// charge would be a fault of the adapter, and the checker finds an innocent message in the DLQ.
 	policy.MaxCrashes = 3
 	ac := amqp.Config{
 		URLs: cfg.Addrs, Policy: policy, Sink: s, DrainTimeout: 2 * time.Second,
@@ -36,7 +36,7 @@ func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (consumer.
 			if err != nil {
 				return nil, err
 			}
-			return newRabbitConn(c, s, cfg.Topic), c.SetDeadline(time.Now().Add(limit)) // the client lifts it
+			return newRabbitConn(c, s, cfg.Topic), c.SetDeadline(time.Now().Add(limit)) // the client removes it
 		}},
 	}
 	if n := cfg.Strain.InFlight; n > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossRabbitMQ kills consumers and the broker, and closes connections, while messages are on their way, and
-// counts what is left. In make prove RabbitMQ 4 has a smaller run beside it, and then shows that the suite finds losses.
+// TestLossRabbitMQ kills consumers and the broker, and closes connections, while messages are under way, and checks the
+// result. In make prove RabbitMQ 4 has a smaller run in parallel, and then shows that the suite finds losses.
 func TestLossRabbitMQ(t *testing.T) {
 	t.Parallel()
 	type run struct {
@@ -36,7 +36,7 @@ func TestLossRabbitMQ(t *testing.T) {
 	}
 }
 
-// newest is the size of the run on the newest RabbitMQ.
+// newest returns the size of the run on the newest RabbitMQ.
 func newest() size {
 	if brokers.Soak() {
 		return size{messages: 40_000, perState: 13, outside: 8, restarts: 6}
@@ -44,14 +44,15 @@ func newest() size {
 	return size{messages: 2000, perState: 2, outside: 1, restarts: 1}
 }
 
-// inHand is how many runs may be made again. Unacked messages come back when their connection ends, at most the
+// inHand returns how many runs may be repeated. Unacked messages come back when their connection ends, at most the
 // prefetch:
 //
-//   - of each run that was not acked by then, that one, and the rest of its ladder, because it may have been written on
-//     already, and that copy runs, too. An ack takes 10 ms and what the broker takes to confirm; a busy machine gets more;
-//   - one message in a hundred, for those that were on their way from one queue to another, to the suspects for instance,
+//   - for each run that was not acked by then, that one, and its later attempts, because its retry may have been
+//     written already, and that copy runs, too. An ack takes 10 ms and the broker's time to confirm; a busy machine
+//     gets more;
+//   - one message in a hundred, for those that were under way from one queue to another, to the suspects for instance,
 //     and did not run here at all;
-//   - all runs of whatever the writer had no confirm of and wrote again.
+//   - all runs of messages that the writer wrote again without a confirm.
 func inHand(p plan, out outcome, rewritten int) int {
 	const maxWait = 100 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
@@ -75,7 +76,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 		run     run
 	}
 	began := make(map[running]time.Time)
-	again := make(map[int]map[time.Time][]int) // by process and the end of a connection: what each run is worth
+	again := make(map[int]map[time.Time][]int) // by process and end of a connection: runs that each may repeat
 	count := func(r running, from, to time.Time) {
 		for _, end := range ends[r.process] {
 			it := items[r.run.id]
@@ -99,7 +100,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 		case joined, parted, ignored, killed, refused, told: // no runs
 		}
 	}
-	for r, from := range began { // cut off
+	for r, from := range began { // interrupted
 		count(r, from, last[r.process])
 	}
 	n := rewritten*(maxRetries+1) + len(p.items)/100
@@ -114,8 +115,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 	return n
 }
 
-// teethOnRabbitMQ is TestLossSuiteHasTeeth there, on the node that a run leaves: one of its own costs eight CPU seconds to
-// start.
+// teethOnRabbitMQ is TestLossSuiteHasTeeth on the node of an earlier run. Starting another one costs eight CPU seconds.
 func teethOnRabbitMQ(t *testing.T, sys system) {
 	p := teethPlan(t)
 	p.suspects = true

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// rabbitSystem is RabbitMQ as the suite meets it, by amqp091-go alone. Keys do not exist there: a message carries its
-// own as a header.
+// rabbitSystem is the suite's view of RabbitMQ, through amqp091-go alone. RabbitMQ has no keys: a message carries its
+// key in a header.
 type rabbitSystem struct {
 	broker *brokers.Rabbit
 	queue  string
@@ -31,7 +31,7 @@ type rabbitSystem struct {
 
 const rabbitKey = "key"
 
-// newRabbitMQ prepares a queue on a broker of the suite's own.
+// newRabbitMQ prepares a queue on a broker that only the suite uses.
 func newRabbitMQ(t *testing.T, own *brokers.Rabbit, queue string) *rabbitSystem {
 	t.Helper()
 	r := &rabbitSystem{broker: own, queue: queue}
@@ -46,14 +46,14 @@ func newRabbitMQ(t *testing.T, own *brokers.Rabbit, queue string) *rabbitSystem 
 	return r
 }
 
-// rabbitPlace is what a message says of where it is: its message id.
+// rabbitPlace returns the position of a message, which contains its message id.
 func rabbitPlace(queue, id string) string { return queue + "/" + id }
 
 func (r *rabbitSystem) consumer() consumerConfig {
 	return consumerConfig{Broker: "rabbitmq", Addrs: []string{r.broker.URL()}, Topic: r.queue}
 }
 
-// channel is the open one of the writer, or a new one.
+// channel returns the writer's open channel, or a new one.
 func (r *rabbitSystem) channel() (*amqp091.Channel, error) {
 	if r.ch != nil && !r.ch.IsClosed() {
 		return r.ch, nil
@@ -77,7 +77,7 @@ func (r *rabbitSystem) channel() (*amqp091.Channel, error) {
 
 func (r *rabbitSystem) disconnected() {
 	if r.conn != nil {
-		_ = r.conn.Close() // it is gone already, or nobody wants it
+		_ = r.conn.Close() // it may be closed already
 	}
 	r.conn, r.ch = nil, nil
 }
@@ -94,7 +94,7 @@ func (r *rabbitSystem) write(ctx context.Context, items []*item) error {
 	}
 }
 
-// tryWrite returns what was not confirmed.
+// tryWrite returns the items that were not confirmed.
 func (r *rabbitSystem) tryWrite(ctx context.Context, items []*item) []*item {
 	ch, err := r.channel()
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *rabbitSystem) tryWrite(ctx context.Context, items []*item) []*item {
 	return left
 }
 
-// publishing gives every message a message id; redeliver's id it is where there is no UUID.
+// publishing gives every message a message id. It is redeliver's id if there is no UUID.
 func (r *rabbitSystem) publishing(it *item) amqp091.Publishing {
 	p := amqp091.Publishing{
 		Body: it.value, MessageId: rabbitPlace(r.queue, it.id), DeliveryMode: amqp091.Persistent,
@@ -143,12 +143,13 @@ func (r *rabbitSystem) publishing(it *item) amqp091.Publishing {
 	return p
 }
 
-// rabbitText tells the headers that are text; the others are bytes.
+// rabbitText reports whether a header is text. The others are bytes.
 func rabbitText(name string) bool {
 	return name == headerID || name == headerRule || name == headerAfter || name == "_watermill_message_uuid"
 }
 
-// dead takes what is new from the DLQ and remembers it: it returns all that was there. No broker dies meanwhile.
+// dead takes new messages from the DLQ and remembers them. It returns all messages that ever were there. No broker dies
+// meanwhile.
 func (r *rabbitSystem) dead(ctx context.Context) ([]letter, error) {
 	ch, err := r.channel()
 	if err != nil {
@@ -172,13 +173,13 @@ func (r *rabbitSystem) dead(ctx context.Context) ([]letter, error) {
 	}
 }
 
-// letterOrder is the order in which items have their headers.
+// letterOrder is the order of the headers of an item.
 var letterOrder = []string{headerID, headerRule, headerAfter, "twice", "null", "empty", "_watermill_message_uuid"}
 
 func (r *rabbitSystem) letterOf(d *amqp091.Delivery) letter {
 	l := letter{value: d.Body, meta: make(map[string]string)}
 	headers := maps.Clone(d.Headers)
-	delete(headers, "x-delivery-count") // how often it was read from there
+	delete(headers, "x-delivery-count") // counts the reads from there
 	for name, v := range headers {
 		if short, ok := strings.CutPrefix(name, "redeliver-"); ok {
 			l.meta[short] = fmt.Sprint(v)
@@ -209,7 +210,7 @@ func (r *rabbitSystem) letterOf(d *amqp091.Delivery) letter {
 	return l
 }
 
-// rabbitValue is a header's value, in words when its type is not the one that was written.
+// rabbitValue returns a header's value, or a description if its type has changed.
 func rabbitValue(name string, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -226,7 +227,7 @@ func rabbitValue(name string, v any) []byte {
 	return fmt.Appendf(nil, "%T %v", v, v)
 }
 
-// unsettled counts what is in every queue but the DLQ. On a broker of one's own that is the group.
+// unsettled counts the messages in all queues except the DLQ. The broker has no other group.
 func (r *rabbitSystem) unsettled(ctx context.Context) (int64, string, error) {
 	return onlooker.RabbitMQ(ctx, r.broker, r.queue)
 }
@@ -239,13 +240,13 @@ func (r *rabbitSystem) restart(ctx context.Context, down time.Duration) error {
 	if err := r.broker.Kill(); err != nil {
 		return err
 	}
-	if !consumer.Pause(ctx, down) { // it is away for as long as the plan says
+	if !consumer.Pause(ctx, down) { // the planned time without a broker
 		return ctx.Err()
 	}
 	return r.broker.Start(ctx)
 }
 
-// disconnect has the broker close the connections of every client.
+// disconnect makes the broker close the connections of all clients.
 func (r *rabbitSystem) disconnect(ctx context.Context) error {
 	return r.broker.CloseAllConnections(ctx, "for a test")
 }

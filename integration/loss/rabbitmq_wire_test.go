@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// AMQP's frames and methods that the spy looks at; a method is its class and its number.
+// AMQP's frames and methods that the spy handles. A method is its class and its number.
 const (
 	methodFrame = 1
 	headerFrame = 2
@@ -26,22 +26,22 @@ const (
 	basicAck     = 60<<16 | 80
 )
 
-// rabbitConn is a connection whose traffic the spy sees: what is published before it leaves, what is delivered and
-// confirmed before the client reads it, and which runs an ack settles before it is sent.
+// rabbitConn is a connection whose traffic the spy sees: published messages before they leave, deliveries and confirms
+// before the client reads them, and the runs that an ack settles before it is sent.
 type rabbitConn struct {
 	net.Conn
 	spy   *spy
 	queue string
 
 	out, in frames
-	sent    map[uint16]string    // by channel: where a message goes whose header is to come
-	got     map[uint16]delivered // by channel: a delivery whose header is to come
+	sent    map[uint16]string    // by channel: the destination of a message whose header has not come yet
+	got     map[uint16]delivered // by channel: a delivery whose header has not come yet
 
 	gone  chan struct{} // closed when the broker has ended the connection
 	end   func()
 	reads bool // messages came from it
 
-	mu     sync.Mutex // reader and writer meet in unsettled
+	mu     sync.Mutex // reader and writer both use unsettled
 	unsent map[uint16]map[uint64]run
 }
 
@@ -68,7 +68,7 @@ func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
 // Write is called for one frame or one message at a time.
 func (c *rabbitConn) Write(b []byte) (int, error) {
 	select {
-	case <-c.gone: // it will not arrive
+	case <-c.gone: // the write cannot arrive
 	default:
 		c.out.each(b, c.writing)
 	}
@@ -129,7 +129,7 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 			c.deliver(channel, m)
 		case basicGetOK:
 			c.deliver(channel, m)
-		case basicAck: // the broker's: a confirm
+		case basicAck: // from the broker, so a confirm
 			c.spy.answer()
 		case connectionClose:
 			c.end()
@@ -141,20 +141,20 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		if !ok || r.id == "" {
 			return
 		}
-		r.attempt++ // the one to come
+		r.attempt++ // the next attempt
 		c.mu.Lock()
-		if d.tag == 1 || c.unsent[channel] == nil { // a channel begins
+		if d.tag == 1 || c.unsent[channel] == nil { // a new channel
 			c.unsent[channel] = make(map[uint64]run)
 		}
 		c.unsent[channel][d.tag] = r
 		c.mu.Unlock()
-		// Its id is one of these.
+		// The message has one of these ids.
 		c.spy.name(r.id, r.id)
 		c.spy.name(rabbitPlace(c.queue, r.id), r.id)
 		if d.again && d.key == c.queue+".retry.suspects" {
 			c.spy.spare(r)
 		}
-		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the queue of retries
+		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the retry queue
 			c.spy.hold(r, st.Due)
 		}
 	}
@@ -168,7 +168,7 @@ func (c *rabbitConn) deliver(channel uint16, m fields) {
 	c.got[channel] = d
 }
 
-// runOf reads a content header: the attempts that were made, and the due time.
+// runOf returns the attempts and the due time in a content header.
 func runOf(payload []byte) (run, redeliver.State) {
 	var st redeliver.State
 	r := run{id: headerText(payload, headerID)}
@@ -177,8 +177,8 @@ func runOf(payload []byte) (run, redeliver.State) {
 	return r, st
 }
 
-// headerText finds a header by the bytes with which it begins: length and name, S for text, length and text. Nothing
-// else in the suite's messages looks like that.
+// headerText finds a header by its first bytes: length and name, S for text, length and text. Nothing else in the
+// suite's messages has that form.
 func headerText(payload []byte, name string) string {
 	_, rest, ok := bytes.Cut(payload, []byte(string(rune(len(name)))+name+"S"))
 	if !ok || len(rest) < 4 {
@@ -191,10 +191,10 @@ func headerText(payload []byte, name string) string {
 	return string(rest[4 : 4+n])
 }
 
-// frames cuts one direction of a connection into frames.
+// frames splits one direction of a connection into frames.
 type frames struct {
 	skip int    // bytes before the first
-	rest []byte // of a frame that is not whole
+	rest []byte // of an incomplete frame
 }
 
 func (f *frames) each(b []byte, what func(kind byte, channel uint16, payload []byte)) {
@@ -214,7 +214,7 @@ func (f *frames) each(b []byte, what func(kind byte, channel uint16, payload []b
 	}
 }
 
-// fields reads a method's arguments.
+// fields reads the arguments of a method.
 type fields struct{ b []byte }
 
 func (f *fields) skip(n int) { f.b = f.b[n:] }

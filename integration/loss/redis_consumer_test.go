@@ -19,7 +19,7 @@ import (
 
 const (
 	redisInFlight = 20
-	// redisLife is how long a killed consumer keeps what it had: longer than Redis is ever away.
+	// redisLife is how long a killed consumer keeps its messages: longer than Redis is ever away.
 	redisLife = 6 * time.Second
 )
 
@@ -33,7 +33,7 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 	return consumer.Client{Subscriber: r, End: func(ctx context.Context) error { return r.end(ctx) }}, err
 }
 
-// openRedis is one consumer of Redis, with a name of its own.
+// openRedis opens a consumer of Redis with a unique name.
 func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscriber, func(context.Context) error, error) {
 	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Strain.InFlight, redisInFlight)})
 	client.AddHook(newRedisHook(s, cfg.Topic))
@@ -78,8 +78,8 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscri
 	}, nil
 }
 
-// redisSubscriber tries again where Redis is away, as another consumer: what the Subscribe had read that failed half-way
-// stays with the consumer that it was, which must be dead for others to take it.
+// redisSubscriber subscribes again, as a new consumer, after Redis was away. Messages that a failed Subscribe had read
+// belong to the old consumer, which must be dead for others to take them.
 type redisSubscriber struct {
 	open func(context.Context) (*pubsub.Subscriber, func(context.Context) error, error)
 	sub  *pubsub.Subscriber

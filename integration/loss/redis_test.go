@@ -18,15 +18,15 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// redisSystem is a Redis as the suite meets it, by the bare client. The form of Watermill's messages on a stream
-// belongs to watermill-redisstream, so its marshaler is used here, too.
+// redisSystem is the suite's view of Redis, through the bare client. The format of Watermill's messages on a stream
+// belongs to watermill-redisstream, so it uses that package's marshaler, too.
 type redisSystem struct {
 	broker        *brokers.Broker
 	client        *redis.Client
 	stream, group string
-	written       int      // entries of the stream: each has its number for an id, so that it is written once
+	written       int      // number of entries; an entry has its number as id, so it is written once
 	list          []letter // read from the DLQ
-	last          string   // and the id of the last
+	last          string   // the id of the last one
 }
 
 func newRedis(t *testing.T, b *brokers.Broker, stream string) *redisSystem {
@@ -40,13 +40,13 @@ func (r *redisSystem) consumer() consumerConfig {
 	return consumerConfig{Broker: "redis", Addrs: r.broker.Addrs(), Topic: r.stream, Group: r.group}
 }
 
-// Fields for values that a map of texts cannot hold.
+// Fields for values that a map of strings cannot represent.
 const (
 	redisKey   = "key"
 	redisAgain = "twice.again"
 	redisNull  = "(null)"
-	// redisPlace begins the UUID of a message that is to have none: a Pub/Sub of Watermill says of no message where it
-	// is, so that the id of one without a UUID is a hash. adapters/pubsub's own tests look at that.
+	// redisPlace begins the UUID of a message that should have none. A Pub/Sub of Watermill does not report the
+	// position of a message, so the id of a message without a UUID is a hash. adapters/pubsub's own tests cover that.
 	redisPlace = "place of "
 )
 
@@ -79,7 +79,7 @@ func (r *redisSystem) write(ctx context.Context, items []*item) error {
 		args := &redis.XAddArgs{Stream: r.stream, ID: fmt.Sprintf("%d-1", r.written), Values: values}
 		for {
 			err := r.client.XAdd(ctx, args).Err()
-			if err == nil || strings.Contains(err.Error(), "equal or smaller than the target") { // it is there already
+			if err == nil || strings.Contains(err.Error(), "equal or smaller than the target") { // written before
 				break
 			}
 			if !consumer.Pause(ctx, 50*time.Millisecond) {
@@ -90,7 +90,7 @@ func (r *redisSystem) write(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// dead reads what is new in the DLQ and remembers it: it returns all that is there.
+// dead reads new messages in the DLQ and remembers them. It returns all messages there.
 func (r *redisSystem) dead(ctx context.Context) ([]letter, error) {
 	dlq := r.stream + "." + r.group + ".dlq"
 	for {
@@ -114,7 +114,7 @@ func (r *redisSystem) dead(ctx context.Context) ([]letter, error) {
 func redisLetter(msg *message.Message) letter {
 	l := letter{id: msg.Metadata[headerID], key: []byte(msg.Metadata[redisKey]), value: msg.Payload, meta: make(map[string]string)}
 	if err := json.Unmarshal([]byte(msg.Metadata["redeliver"]), &l.meta); err != nil {
-		l.meta["unreadable"] = err.Error() // the checker misses what should be there
+		l.meta["unreadable"] = err.Error() // the checker reports the missing fields
 	}
 	l.place = redisPlace + strings.TrimPrefix(l.meta["id"], redisPlace)
 	for _, name := range letterOrder {
@@ -142,7 +142,7 @@ func redisLetter(msg *message.Message) letter {
 	return l
 }
 
-// unsettled counts what the group has not read and not acked, in the stream and wherever messages wait.
+// unsettled counts the entries that the group has not acked, read or not, in the stream and wherever messages wait.
 func (r *redisSystem) unsettled(ctx context.Context) (sum int64, detail string, err error) {
 	streams := []string{r.stream, r.stream + "." + r.group + ".retry"}
 	for n := 1; n <= 8; n++ {
@@ -176,7 +176,7 @@ func (r *redisSystem) restart(ctx context.Context, down time.Duration) error {
 	return r.broker.Start(ctx)
 }
 
-// disconnect closes the connections of all clients but the one that says so.
+// disconnect closes the connections of all clients except its own.
 func (r *redisSystem) disconnect(ctx context.Context) error {
 	return r.client.ClientKillByFilter(ctx, "TYPE", "normal").Err()
 }

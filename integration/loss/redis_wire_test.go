@@ -15,14 +15,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// redisHook shows the spy a client's commands: what is written before it leaves, what is received and confirmed before
-// watermill-redisstream sees it, and which run an ack settles before it leaves.
+// redisHook shows a client's commands to the spy: writes before they leave, received and confirmed messages before
+// watermill-redisstream sees them, and the run that an ack settles before it leaves.
 type redisHook struct {
 	spy   *spy
 	topic string
 
 	mu     sync.Mutex
-	unsent map[[2]string]run // by stream and id: what is not acked
+	unsent map[[2]string]run // by stream and id: the unacked runs
 }
 
 func newRedisHook(s *spy, topic string) *redisHook {
@@ -62,7 +62,7 @@ func (h *redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// write is an XADD: its stream, an id, and names and values.
+// write handles an XADD: its stream, an id, and names and values.
 func (h *redisHook) write(args []any, do func() error) error {
 	stream, values := text(args[1]), make(map[string]any)
 	for i := 3; i+1 < len(args); i += 2 {
@@ -91,14 +91,14 @@ func (h *redisHook) acking(at [2]string) {
 	}
 }
 
-// came tells the spy of messages that were received.
+// came reports received messages to the spy.
 func (h *redisHook) came(stream string, messages []redis.XMessage) {
 	for _, m := range messages {
 		r, id, due := redisRun(m.Values)
 		if r.id == "" {
 			continue
 		}
-		r.attempt++ // the one to come
+		r.attempt++ // the next attempt
 		h.mu.Lock()
 		h.unsent[[2]string{stream, m.ID}] = r
 		h.mu.Unlock()
@@ -109,7 +109,7 @@ func (h *redisHook) came(stream string, messages []redis.XMessage) {
 	}
 }
 
-// redisRun reads an entry: the attempts that were made, redeliver's id and the due time.
+// redisRun returns the attempts, redeliver's id and the due time in an entry.
 func redisRun(values map[string]any) (r run, redeliverID string, due time.Time) {
 	msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(values)
 	if err != nil {
@@ -124,7 +124,7 @@ func redisRun(values map[string]any) (r run, redeliverID string, due time.Time) 
 	return r, redeliverID, due
 }
 
-// text is an argument of a command, or a name in it.
+// text converts an argument of a command, or a name in it, to a string.
 func text(arg any) string {
 	switch a := arg.(type) {
 	case string:

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// state is what a consumer does when it dies.
+// state is what a consumer is doing when it dies.
 type state string
 
 const (
@@ -23,14 +23,14 @@ const (
 	waiting    state = "waiting"
 	committing state = "committing"
 	ending     state = "ending"   // not killed: it gets SIGTERM, and its handlers outlast the drain timeout
-	anywhere   state = "anywhere" // killed from outside, nobody knows where
+	anywhere   state = "anywhere" // killed from outside, in an unknown state
 )
 
-// states are those of which none may be missed.
+// states are the states that every run must cover.
 var states = []state{running, publishing, waiting, committing, ending}
 
-// order tells a consumer to die: the nth time from now that it is in the state. hold is for publishing: how long the
-// write is held back before; 0 lets it be written and dies before the answer is read.
+// order tells a consumer to die when it is in the state for the nth time from now. hold is for publishing: how long the
+// write is delayed. With 0 it is written, and the consumer dies before the answer is read.
 type order struct {
 	state state
 	nth   int
@@ -58,24 +58,24 @@ type run struct {
 	attempt int
 }
 
-// spy watches what its process does and kills it when it has come so far. The handler, a sink and the broker's client
-// tell it.
+// spy watches its process and kills it in the ordered state. The handler, a sink and the broker's client report to it.
 type spy struct {
 	journal *journal
 
 	mu      sync.Mutex
 	order   order
-	left    int           // how often the state is still passed by; the order is valid while it is above 0
-	over    chan struct{} // closed when SIGTERM is near: nothing is taken and no handler answers any more
+	left    int           // how often the state still has to occur; the order is valid while it is above 0
+	over    chan struct{} // closed shortly before SIGTERM: no message is taken and no handler answers any more
 	names   map[string]string
 	running map[run]struct{}
-	sending map[run]struct{}  // decided and handed to the client, not confirmed; the attempt that has failed
+	sending map[run]struct{}  // writes handed to the client and not confirmed, by the failed attempt
 	acked   []run             // since the last commit left
-	held    map[run]time.Time // read from where messages wait, not run; until when
+	held    map[run]time.Time // waiting messages that were read and have not run, by due time
 	spared  map[run]struct{}  // in hand; see spare
 }
 
-// takenBack is what the journal says when an order is none any more: its state was not reached, and nobody dies of it.
+// takenBack is the text in the journal for an order that was taken back: its state did not occur, and nobody dies of
+// it.
 const takenBack = "order taken back"
 
 func newSpy(j *journal) *spy {
@@ -85,7 +85,7 @@ func newSpy(j *journal) *spy {
 	}
 }
 
-// arm gives an order; one with nth 0 takes back what was ordered before.
+// arm sets an order. An order with an nth of 0 cancels the previous one.
 func (s *spy) arm(o order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *spy) arm(o order) {
 	}
 }
 
-// obey takes an order from the parent.
+// obey parses an order from the parent.
 func (s *spy) obey(text string) error {
 	o, err := parseOrder(text)
 	if err == nil {
@@ -104,7 +104,7 @@ func (s *spy) obey(text string) error {
 	return err
 }
 
-// reached counts the state; true means now. The lock is held.
+// reached counts an occurrence of the state, and reports whether it is time to die. The caller holds the lock.
 func (s *spy) reached(st state) bool {
 	if s.left == 0 || s.order.state != st || len(s.spared) > 0 {
 		return false
@@ -113,23 +113,23 @@ func (s *spy) reached(st state) bool {
 	return s.left == 0
 }
 
-// die is the end. witness is a run that somebody must make (again) because of it.
+// die kills the process. witness is a run that must happen again because of it.
 func (s *spy) die(witness run, detail string) {
 	s.journal.write(line{kind: killed, id: witness.id, attempt: witness.attempt, at: time.Now(), text: string(s.order.state) + " " + detail})
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill() // SIGKILL
 	}
-	select {} // it takes a moment to be dead
+	select {} // death takes a moment
 }
 
-// name notes which message redeliver's id stands for.
+// name records the message that redeliver's id identifies.
 func (s *spy) name(redeliverID, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.names[redeliverID] = id
 }
 
-// enter and leave run around a handler's work; inside is called in the midst of it.
+// enter and leave are called before and after a handler's work, inside during it.
 func (s *spy) enter(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *spy) enter(r run) {
 	delete(s.held, r)
 }
 
-// It returns false where the handler is to give up, because its context has ended.
+// inside returns false if the handler must give up, because its context has ended.
 func (s *spy) inside(ctx context.Context, r run) bool {
 	s.mu.Lock()
 	_, ours := s.running[r] // see lost
@@ -158,10 +158,10 @@ func (s *spy) inside(ctx context.Context, r run) bool {
 	}
 }
 
-// end has the process end in order. This handler, and those that come to the same point, work longer than they may, and
-// what the adapter has ready nobody takes (see leaver). All that is to be run by somebody else, r for one.
+// end ends the process gracefully. This handler, and those that come to the same point, work longer than they may.
+// Nobody takes the messages that the adapter has ready (see leaver). Another process must run all of them, including r.
 func (s *spy) end(r run) {
-	const pile = 400 * time.Millisecond // something is ready by then
+	const pile = 400 * time.Millisecond // by then some messages are ready
 	close(s.over)
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
 	time.AfterFunc(pile, func() {
@@ -177,9 +177,9 @@ func (s *spy) leave(r run) {
 	delete(s.running, r)
 }
 
-// send is called before a write leaves, and may hold it back. gone is closed when its connection has ended, on a broker
-// that gives what a connection had in hand to somebody else then (see lost): it dies of the next write that is held
-// back.
+// send handles a write before it leaves, and may delay it. gone is closed when its connection has ended, on a broker
+// that then gives the messages of that connection to others (see lost). The process then dies at the next delayed
+// write.
 func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
@@ -191,14 +191,14 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	o := s.order
 	s.mu.Unlock()
 	select {
-	case <-time.After(o.hold): // the broker is slow here
+	case <-time.After(o.hold): // the broker seems slow here
 	case <-gone:
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ours := s.sending[r]
 	select {
-	case <-gone: // at the same time, perhaps
+	case <-gone: // perhaps at the same time
 		ours = false
 	default:
 	}
@@ -212,7 +212,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
 }
 
-// answer is called when the broker has answered writes, before the client reads it.
+// answer handles the broker's answer to writes, before the client reads it.
 func (s *spy) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *spy) answer() {
 	}
 }
 
-// commit is called before acked messages are committed.
+// commit handles acked messages before the client commits them.
 func (s *spy) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,17 +237,17 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
-// spare is called for a suspect that has come back already, most likely because we killed the process in which it ran
-// alone. That was its one crash. A second one would have it in the DLQ, and rightly, as nobody can know that it was the
-// suite: until it is settled no state is reached. Kills from outside do not ask.
+// spare handles a suspect that has already come back once, most likely because the suite killed the process in which it
+// ran alone. That was its one crash. A second one would send it to the DLQ, because nobody can know that it was the
+// suite. So no state is reached until it is settled. Kills from outside ignore this.
 func (s *spy) spare(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spared[r] = struct{}{}
 }
 
-// lost is called when a connection has ended from which messages came, on a broker that gives to others then what was
-// in hand: nobody need run it (again) because of what becomes of us.
+// lost handles the end of a connection that delivered messages, on a broker that then gives its messages to others. A
+// death of this process then causes no repeated run of them.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *spy) lost() {
 	clear(s.spared)
 }
 
-// acking is commit for a client that says which runs are settled by what is about to leave.
+// acking is commit for a client that knows which runs the next request settles.
 func (s *spy) acking(runs []run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,20 +270,20 @@ func (s *spy) acking(runs []run) {
 	s.acked = s.acked[:0]
 }
 
-// hold is called for a message that came from where messages wait.
+// hold handles a message that came from where messages wait.
 func (s *spy) hold(r run, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[r] = due
 }
 
-// watch looks for the state that no event tells: something waits, nothing else is done.
+// watch looks for the state without an event: a message waits, and nothing else happens.
 func (s *spy) watch() {
 	for now := range time.Tick(2 * time.Millisecond) {
 		s.mu.Lock()
 		for r, due := range s.held {
 			if !due.After(now) {
-				delete(s.held, r) // due, or no longer ours
+				delete(s.held, r) // due, or no longer in hand
 				continue
 			}
 			if len(s.running) == 0 && len(s.sending) == 0 && due.Sub(now) > 50*time.Millisecond && s.reached(waiting) {
@@ -327,7 +327,7 @@ func (s *spy) Event(e redeliver.Event) {
 		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.mu.Lock()
 			clear(s.held)
-			clear(s.sending) // what was given up without a word
+			clear(s.sending) // messages that were given up without a report
 			s.mu.Unlock()
 			s.journal.write(line{kind: joined, at: time.Now(), text: e.Detail})
 		}
@@ -340,10 +340,10 @@ func (s *spy) confirmed(st redeliver.State) {
 	delete(s.sending, run{s.names[st.ID], st.Attempts})
 }
 
-// abandoned is what the journal says of a message that its process gave up.
+// abandoned is the text in the journal for a message that its process gave up.
 const abandoned = "abandoned"
 
-// called is the message that redeliver's id stands for.
+// called returns the message that redeliver's id identifies.
 func (s *spy) called(redeliverID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

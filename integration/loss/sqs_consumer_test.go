@@ -11,15 +11,15 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// sqsVisibility is when what a killed consumer had in hand comes back.
+// sqsVisibility is when the messages of a killed consumer come back.
 const sqsVisibility = 5 * time.Second
 
 // connectSQS opens the adapter with a client whose requests the spy sees.
 func connectSQS(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	policy := cfg.policy()
-	policy.Levels = nil // SQS delays by the second, whatever they are
-	// Kills at random may hit a suspect that runs alone, as on RabbitMQ; and SQS counts receives, those too whose answer was
-	// lost before anybody ran the message.
+	policy.Levels = nil // SQS delays by whole seconds, whatever the levels are
+	// A random kill may hit a suspect that runs alone, as on RabbitMQ. SQS also counts receives whose answer was lost
+	// before anybody ran the message.
 	policy.MaxCrashes = 3
 	ac := onlooker.AWS()
 	ac.HTTPClient = &http.Client{Transport: newSQSTransport(s)}

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossSQS kills consumers while 6,000 messages are on their way and SQS has bad days: a part of all requests
-// fails in one of its ways, at times all of them do, and connections are cut. It counts what is left.
+// TestLossSQS kills consumers while 6,000 messages are under way and SQS is unreliable: some requests fail in one of
+// its ways, at times all of them do, and connections are closed. It checks the result.
 func TestLossSQS(t *testing.T) {
 	t.Parallel()
 	size := full()
@@ -22,14 +22,14 @@ func TestLossSQS(t *testing.T) {
 	t.Logf("report: loss: SQS: %d answers left doubt of what was done; requests: %v", sys.doubts(), sys.proxy.Counts())
 }
 
-// undeleted is how many runs may be made again:
+// undeleted returns how many runs may be repeated:
 //
-//   - of each run of a killed consumer that was not over 300 ms before its end (a deletion leaves within 20 ms, and one
-//     that fails on a bad day is tried again after 100 ms), that one, and the rest of its ladder, because it may have been
-//     written on already, and that copy runs, too. Where all requests failed within that time, it is counted from the
-//     beginning of that;
-//   - of each answer that leaves doubt, ten entries with their whole ladders;
-//   - one message in fifty, for those that came back to others because what was to keep them hidden failed.
+//   - for each run of a killed consumer that was not over 300 ms before its end (a deletion leaves within 20 ms, and
+//     one that fails is tried again after 100 ms), that one, and its later attempts, because its retry may have been
+//     written already, and that copy runs, too. If all requests failed within that time, it counts from the beginning
+//     of that outage;
+//   - for each ambiguous answer, ten entries with all their attempts;
+//   - one message in fifty, for those that came back to others because the request that hides them failed.
 func undeleted(p plan, out outcome, doubts int) int {
 	const maxWait = 300 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
@@ -48,7 +48,7 @@ func undeleted(p plan, out outcome, doubts int) int {
 		}
 		if l.kind == entered || l.kind == succeeded || l.kind == failed {
 			if r := (running{l.process, run{l.id, l.attempt}}); l.at.After(over[r]) {
-				over[r] = l.at // a run that was cut off has its beginning alone
+				over[r] = l.at // an interrupted run has only a beginning
 			}
 		}
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
-// sqsSystem is SQS as the suite meets it, by the bare SDK. The consumers reach the server through a proxy that fails
-// as SQS does; the suite itself does not. SQS is never restarted, so a restart is a time in which every request fails.
+// sqsSystem is the suite's view of SQS, through the bare SDK. The consumers reach the server through a proxy that fails
+// as SQS does. The suite itself does not use the proxy. SQS is never restarted, so a restart is a time in which every
+// request fails.
 type sqsSystem struct {
 	proxy *proxy.Proxy
 	api   *awssqs.Client
@@ -31,7 +32,7 @@ type sqsSystem struct {
 	taken map[string]bool // by message id
 
 	mu    sync.Mutex
-	doubt []*proxy.Active // rules whose answers leave doubt of what was done
+	doubt []*proxy.Active // rules with ambiguous answers: the request may have been executed
 }
 
 // newSQS prepares a queue.
@@ -63,7 +64,7 @@ func newSQS(t *testing.T, endpoint, queue string, seed uint64) *sqsSystem {
 	return s
 }
 
-// badDays has a small part of the consumers' requests fail, all the time, in every way that SQS knows.
+// badDays makes a few of the consumers' requests fail, all the time, in every way that SQS knows.
 func (s *sqsSystem) badDays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *sqsSystem) badDays() {
 	}
 }
 
-// doubts is how many answers have left doubt.
+// doubts returns the number of ambiguous answers.
 func (s *sqsSystem) doubts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +93,7 @@ func (s *sqsSystem) consumer() consumerConfig {
 	return consumerConfig{Broker: "sqs", Addrs: []string{s.proxy.URL()}, Topic: s.queue}
 }
 
-// write sends ten at a time; what an answer names as failed is sent again.
+// write sends ten messages at a time, and sends those again that an answer names as failed.
 func (s *sqsSystem) write(ctx context.Context, items []*item) error {
 	for len(items) > 0 {
 		n := min(10, len(items))
@@ -121,11 +122,11 @@ func (s *sqsSystem) write(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// Attributes for what SQS has none for.
+// Attributes for values that SQS cannot represent.
 const (
 	sqsKey    = "key"
 	sqsAgain  = "twice.again"
-	sqsFiller = "zz-filler" // makes ten of the most that a message has
+	sqsFiller = "zz-filler" // fills up to ten attributes, the maximum of a message
 	sqsNull   = "String.null"
 	sqsEmpty  = "String.empty"
 )
@@ -157,7 +158,7 @@ func sqsAttributes(it *item) map[string]types.MessageAttributeValue {
 	return all
 }
 
-// dead takes what is new from the DLQ and remembers it: it returns all that was there.
+// dead takes new messages from the DLQ and remembers them. It returns all messages that ever were there.
 func (s *sqsSystem) dead(ctx context.Context) ([]letter, error) {
 	err := onlooker.TakeSQS(ctx, s.api, s.url+"-dlq", 2*time.Second, func(m types.Message) {
 		if !s.taken[*m.MessageId] {
@@ -168,7 +169,7 @@ func (s *sqsSystem) dead(ctx context.Context) ([]letter, error) {
 	return s.list, err
 }
 
-// sqsState is redeliver's attribute, as its documentation has it.
+// sqsState is redeliver's attribute, as documented.
 type sqsState struct {
 	fields map[string]string
 	inside []struct {
@@ -202,7 +203,7 @@ func (s *sqsSystem) letterOf(m *types.Message) letter {
 	attributes := m.MessageAttributes
 	st, err := parseSQSState(aws.ToString(attributes["redeliver"].StringValue))
 	if err != nil {
-		st.fields["unreadable"] = err.Error() // the checker misses what should be there
+		st.fields["unreadable"] = err.Error() // the checker reports the missing fields
 	}
 	l.meta = st.fields
 	for _, a := range st.inside {
@@ -227,7 +228,7 @@ func (s *sqsSystem) letterOf(m *types.Message) letter {
 	if l.value, err = base64.StdEncoding.DecodeString(aws.ToString(m.Body)); err != nil {
 		l.value = []byte(*m.Body)
 	}
-	// The MessageId of the first delivery is the id, where the message has no other.
+	// The id is the MessageId of the first delivery if the message has no other.
 	l.place = l.meta["message-id"]
 	if l.place == "" {
 		l.place = l.meta["id"]
@@ -242,7 +243,7 @@ func (s *sqsSystem) letterOf(m *types.Message) letter {
 	return l
 }
 
-// sqsValue is an attribute's value, in words when its type is not the one that was written.
+// sqsValue returns an attribute's value, or a description if its type has changed.
 func sqsValue(name string, v types.MessageAttributeValue) []byte {
 	kind, text := aws.ToString(v.DataType), aws.ToString(v.StringValue)
 	switch {
@@ -262,7 +263,7 @@ func (s *sqsSystem) unsettled(ctx context.Context) (int64, string, error) {
 	return onlooker.SQS(ctx, s.api, s.url)
 }
 
-// restart has every request of the consumers fail for a while, each in one way or another.
+// restart makes every request of the consumers fail for a while, in various ways.
 func (s *sqsSystem) restart(ctx context.Context, down time.Duration) error {
 	var rules []*proxy.Active
 	for _, r := range []proxy.Rule{
@@ -270,7 +271,7 @@ func (s *sqsSystem) restart(ctx context.Context, down time.Duration) error {
 	} {
 		rules = append(rules, s.proxy.Add(r))
 	}
-	ok := consumer.Pause(ctx, down) // it fails for as long as the plan says
+	ok := consumer.Pause(ctx, down) // the planned time of failure
 	for _, rule := range rules {
 		rule.Remove()
 	}
@@ -280,7 +281,7 @@ func (s *sqsSystem) restart(ctx context.Context, down time.Duration) error {
 	return nil
 }
 
-// disconnect cuts the connections of all consumers.
+// disconnect closes the connections of all consumers.
 func (s *sqsSystem) disconnect(context.Context) error {
 	s.proxy.CutAll()
 	return nil

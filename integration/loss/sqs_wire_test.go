@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// sqsTransport shows the spy an SQS client's traffic: what is sent before it leaves, what is received and confirmed
-// before the client reads it, and which runs a deletion settles before it leaves.
+// sqsTransport shows an SQS client's traffic to the spy: sent messages before they leave, received and confirmed
+// messages before the client reads them, and the runs that a deletion settles before it leaves.
 type sqsTransport struct {
 	spy  *spy
 	next http.RoundTripper
 
 	mu      sync.Mutex
-	unsent  map[string]run // by receipt: what is not deleted
-	inOrder []string       // receipts, the oldest first: few of them are ever missed
+	unsent  map[string]run // by receipt: the undeleted runs
+	inOrder []string       // receipts, the oldest first, of which few are never deleted
 }
 
 func newSQSTransport(s *spy) *sqsTransport {
 	return &sqsTransport{spy: s, next: &http.Transport{MaxIdleConnsPerHost: 100}, unsent: make(map[string]run)}
 }
 
-// maxReceipts bounds what is remembered of messages that are never deleted here.
+// maxReceipts bounds the number of remembered messages that are never deleted here.
 const maxReceipts = 20_000
 
-// sqsMessage is a message as requests and answers have it.
+// sqsMessage is a message in requests and answers.
 type sqsMessage struct {
 	MessageID         string                  `json:"MessageId"`
 	ReceiptHandle     string                  `json:"ReceiptHandle"`
@@ -37,7 +37,7 @@ type sqsMessage struct {
 	MessageAttributes map[string]sqsAttribute `json:"MessageAttributes"`
 }
 
-// sqsQueue is whose request it is.
+// sqsQueue is the queue of a request.
 type sqsQueue struct {
 	URL string `json:"QueueUrl"`
 }
@@ -80,7 +80,7 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if json.Unmarshal(answer, &in) == nil {
 		var from sqsQueue
-		_ = json.Unmarshal(body, &from) // the adapter's request
+		_ = json.Unmarshal(body, &from) // the adapter wrote it
 		for _, m := range in.Messages {
 			t.came(m, from.name())
 		}
@@ -88,7 +88,7 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// leaving tells the spy of a request that sends or deletes.
+// leaving reports a request that sends or deletes to the spy.
 func (t *sqsTransport) leaving(body []byte, sends bool) {
 	var in struct {
 		sqsMessage
@@ -122,13 +122,13 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 	t.spy.acking(runs)
 }
 
-// came tells the spy of a message that was received from a queue.
+// came reports a message that was received from a queue to the spy.
 func (t *sqsTransport) came(m sqsMessage, queue string) {
 	r, redeliverID, due := sqsRun(m)
 	if r.id == "" {
 		return
 	}
-	r.attempt++ // the one to come
+	r.attempt++ // the next attempt
 	t.mu.Lock()
 	t.unsent[m.ReceiptHandle] = r
 	t.inOrder = append(t.inOrder, m.ReceiptHandle)
@@ -137,7 +137,7 @@ func (t *sqsTransport) came(m sqsMessage, queue string) {
 		t.inOrder = t.inOrder[1:]
 	}
 	t.mu.Unlock()
-	// Its id is one of these.
+	// The message has one of these ids.
 	for _, id := range []string{r.id, m.MessageID, redeliverID} {
 		t.spy.name(id, r.id)
 	}
@@ -149,7 +149,7 @@ func (t *sqsTransport) came(m sqsMessage, queue string) {
 	}
 }
 
-// sqsRun reads the attributes: the attempts that were made, redeliver's id and the due time.
+// sqsRun returns the attempts, redeliver's id and the due time in the attributes.
 func sqsRun(m sqsMessage) (r run, redeliverID string, due time.Time) {
 	r.id = m.MessageAttributes[headerID].StringValue
 	st, err := parseSQSState(m.MessageAttributes["redeliver"].StringValue)

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// strain is what consumers are put under that is no death. Its zero value is nothing of it.
+// strain is a load on consumers that kills none of them. The zero value is no strain.
 type strain struct {
-	// Via is the address of a link by which they reach the broker.
+	// Via is the address of a link through which they reach the broker.
 	Via string `json:"via"`
-	// Takes is how long a handler works, each time.
+	// Takes is the duration of every run of a handler.
 	Takes time.Duration `json:"takes"`
 	// InFlight is MaxInFlight.
 	InFlight int `json:"inFlight"`
 	// SendTimeout is how long a try to write may take.
 	SendTimeout time.Duration `json:"sendTimeout"`
-	// Missed is how soon the broker gives up a consumer that it does not hear of: Kafka's session, RabbitMQ's heartbeat,
-	// the visibility timeout of SQS. On Redis redisLife is that.
+	// Missed is how soon the broker gives up a silent consumer: Kafka's session, RabbitMQ's heartbeat, the visibility
+	// timeout of SQS. On Redis it is redisLife.
 	Missed time.Duration `json:"missed"`
 }
 
-// reach is where a broker of that address is to be dialled.
+// reach returns the address to dial for a broker at addr.
 func (s strain) reach(addr string) string {
 	if s.Via != "" {
 		return s.Via
@@ -36,14 +36,14 @@ func (s strain) reach(addr string) string {
 type ran struct {
 	run
 	process  int
-	from, to time.Time // to is zero for one that was cut off
+	from, to time.Time // to is zero for an interrupted one
 }
 
 // runsOf pairs the beginnings and ends of handlers.
 func runsOf(journal []line) []ran {
 	lines := slices.SortedStableFunc(slices.Values(journal), func(a, b line) int { return a.at.Compare(b.at) })
 	var all []ran
-	open := make(map[string]int) // where in all
+	open := make(map[string]int) // index into all
 	for _, l := range lines {
 		at := fmt.Sprintf("%d %s %d", l.process, l.id, l.attempt)
 		switch l.kind {
@@ -61,7 +61,7 @@ func runsOf(journal []line) []ran {
 	return all
 }
 
-// cutOff is how many runs have a beginning and no end.
+// cutOff returns how many runs have a beginning and no end.
 func cutOff(runs []ran) (n int) {
 	for _, r := range runs {
 		if r.to.IsZero() {
@@ -71,7 +71,8 @@ func cutOff(runs []ran) (n int) {
 	return n
 }
 
-// atOnce is how many handlers of one process worked at the same time, at most, of first attempts and of retries.
+// atOnce returns the maximum number of handlers of one process that worked at the same time, of first attempts and of
+// retries.
 func atOnce(runs []ran) (first, again int) {
 	type edge struct {
 		at      time.Time
@@ -82,7 +83,7 @@ func atOnce(runs []ran) (first, again int) {
 	var edges []edge
 	for _, r := range runs {
 		if r.to.IsZero() {
-			continue // it was cut off, and nobody knows when
+			continue // it was interrupted at an unknown time
 		}
 		edges = append(edges, edge{r.from, r.process, r.attempt > 1, 1}, edge{r.to, r.process, r.attempt > 1, -1})
 	}
@@ -100,7 +101,7 @@ func atOnce(runs []ran) (first, again int) {
 	return first, again
 }
 
-// count counts the entries of one kind in the journals; text is the entry's text, or empty for any.
+// count returns the number of entries of one kind in the journals. An empty text matches any.
 func count(journal []line, k kind, text string) (n int) {
 	for _, l := range journal {
 		if l.kind == k && (text == "" || l.text == text) {
@@ -110,14 +111,14 @@ func count(journal []line, k kind, text string) (n int) {
 	return n
 }
 
-// The words of redeliver for its intake and its session.
+// The texts of redeliver about its intake and its session.
 const (
 	intakePaused  = "intake paused"
 	intakeResumed = "intake resumed"
 	disconnected  = "disconnected"
 )
 
-// closedTimes are those in which a process has said that it takes nothing in.
+// closedTimes returns the times in which each process has reported that its intake is paused.
 func closedTimes(journal []line) map[int][]outage {
 	lines := slices.SortedStableFunc(slices.Values(journal), func(a, b line) int { return a.at.Compare(b.at) })
 	closed := make(map[int][]outage)
@@ -134,8 +135,8 @@ func closedTimes(journal []line) map[int][]outage {
 	return closed
 }
 
-// begunWhile is how many handlers began in such a time, at most: those that come in its first moment were on their way, and
-// the event of the last one comes when the intake is open already.
+// begunWhile returns the maximum number of handlers that began in such a time. Those in its first moment were under
+// way, and the event of the last one may come when the intake is open already.
 func begunWhile(runs []ran, closed map[int][]outage) (most int) {
 	const moment = 100 * time.Millisecond
 	for process, times := range closed {
@@ -152,8 +153,8 @@ func begunWhile(runs []ran, closed map[int][]outage) (most int) {
 	return most
 }
 
-// peakMemory is the most that a process has had resident, in bytes, and 0 where the system does not say. The kernel's
-// rusage is no good: it survives exec, so a child would show what its parent had.
+// peakMemory returns the maximum resident memory of a process in bytes, or 0 if the system does not report it. The
+// kernel's rusage is useless here: it survives exec, so a child would show its parent's memory.
 func peakMemory(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossSuiteHasTeeth takes "confirm before ack" out of the consumers: a message is acked when its handler has failed,
-// before it is written to where it waits. The suite must find losses then, and name messages that had failed.
+// TestLossSuiteHasTeeth removes "confirm before ack" from the consumers: a message is acked when its handler has
+// failed, before its retry is written. The suite must then find losses, and name messages that had failed.
 func TestLossSuiteHasTeeth(t *testing.T) {
 	t.Parallel()
 	p := teethPlan(t)
@@ -20,7 +20,7 @@ func TestLossSuiteHasTeeth(t *testing.T) {
 	wantTeeth(t, "teeth", sys, p)
 }
 
-// TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth there.
+// TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth on SQS.
 func TestLossSuiteHasTeethOnSQS(t *testing.T) {
 	t.Parallel()
 	p := teethPlan(t)

@@ -19,13 +19,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// waitingKafka is a Kafka on which so many messages wait longer than a run takes. They are to be there at its end.
+// waitingKafka is a Kafka with messages that wait longer than a run takes. They must be there at its end.
 type waitingKafka struct {
 	*kafkaSystem
 	waiting int64
 }
 
-// unsettled is what the group has not settled besides. It is wrong where it has settled any of those.
+// unsettled returns the number of other messages that the group has not settled. The result is wrong if the group has
+// settled some of the waiting ones.
 func (k *waitingKafka) unsettled(ctx context.Context) (int64, string, error) {
 	n, detail, err := k.kafkaSystem.unsettled(ctx)
 	if err == nil && n < k.waiting {
@@ -34,11 +35,11 @@ func (k *waitingKafka) unsettled(ctx context.Context) (int64, string, error) {
 	return n - k.waiting, detail, err
 }
 
-// park writes n messages that failed just now to the level on which they wait for an hour.
+// park writes n messages that failed just now to a level on which they wait for an hour.
 func (k *waitingKafka) park(ctx context.Context, policy redeliver.Policy, n int) error {
 	now := time.Now().UTC()
 	topic := k.base() + ".retry." + delayqueue.LevelName(time.Hour)
-	// Messages that compress well would come fifty times as many to a fetch, whose bytes are the client's bound.
+	// A fetch, which the client bounds in bytes, would contain fifty times as many messages if they compressed well.
 	rng := rand.NewChaCha8([32]byte{2})
 	var failed error
 	for i := range n {
@@ -65,8 +66,8 @@ func (k *waitingKafka) park(ctx context.Context, policy redeliver.Policy, n int)
 	return failed
 }
 
-// TestMillionWaiting has a consumer do its work while a great many messages wait on a level: a million with
-// REDELIVER_SOAK. Its memory does not know of them, none of them runs, and all are there afterwards.
+// TestMillionWaiting runs a consumer while many messages wait on a level: a million with REDELIVER_SOAK. Its memory
+// does not depend on them, none of them runs, and all are there afterwards.
 func TestMillionWaiting(t *testing.T) {
 	t.Parallel()
 	n := 150_000
@@ -77,7 +78,7 @@ func TestMillionWaiting(t *testing.T) {
 	p.steps = append(slices.Clone(steps), time.Hour)
 	sys := &waitingKafka{kafkaSystem: newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("million-%d", time.Now().UnixNano()), 4)}
 	c, ctx := begin(t, sys, p)
-	// The first consumer makes the topics.
+	// The first consumer creates the topics.
 	maker := c.start("")
 	if !c.until(ctx, func() bool { return c.joined[maker.number] }) {
 		t.Fatal(context.Cause(ctx))
@@ -103,5 +104,5 @@ func TestMillionWaiting(t *testing.T) {
 	if v.runs < len(p.items) {
 		t.Errorf("%d runs of %d messages", v.runs, len(p.items))
 	}
-	wantMemory(t, w, 160<<20) // of 130 MiB of messages, or 900, which take twice as much
+	wantMemory(t, w, 160<<20) // for 130 MiB of messages, or 900, which take twice as much
 }

@@ -16,9 +16,9 @@ type worker struct {
 
 	number int
 	began  time.Time
-	marked bool // for death; chaos's, under its lock
+	marked bool // for death; guarded by the lock of chaos
 	mayEnd atomic.Bool
-	peak   int64 // bytes of memory that it had at most, from terminate on; 0 where nobody knows
+	peak   int64 // maximum memory in bytes, from terminate on; 0 if unknown
 }
 
 // startWorker starts this test binary as a consumer.
@@ -32,17 +32,18 @@ func startWorker(cfg consumerConfig, number int) (*worker, error) {
 
 func (w *worker) order(o order) { w.Order(o.String()) }
 
-// kill ends it at once, where it has not ended.
+// kill ends it at once if it has not ended.
 func (w *worker) kill() { _ = w.Signal(syscall.SIGKILL) }
 
 func (w *worker) terminate() {
 	w.peak = max(w.peak, peakMemory(w.PID()))
-	_ = w.Signal(syscall.SIGTERM) // await tells how it has ended
+	_ = w.Signal(syscall.SIGTERM) // await reports how it ended
 }
 
 var errAlive = errors.New("it is still alive")
 
-// await returns how the worker ended: nil in order, consumer.ErrKilled, or another error; errAlive when it did not in time.
+// await waits for the end of the worker. It returns nil after a graceful end, consumer.ErrKilled, or another error,
+// which is errAlive after the limit.
 func (w *worker) await(limit time.Duration) error {
 	select {
 	case <-w.Ended():

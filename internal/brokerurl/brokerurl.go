@@ -1,5 +1,5 @@
-// Package brokerurl reads the address of a broker, as all programs of redeliver
-// take it: one URL whose scheme names the broker.
+// Package brokerurl parses the address of a broker, which has the same form for all programs of redeliver: one URL
+// whose scheme names the broker.
 //
 //	kafka://host:9092[,host2:9092]
 //	kafka://user:password@host:9092?sasl=scram-sha-512
@@ -9,8 +9,7 @@
 //	sqs://region
 //	sqs+http://host:9324
 //
-// Special characters in a user, a password or a virtual host are percent-encoded:
-// %40 for @, %2F for /.
+// Special characters in a user, a password or a virtual host are percent-encoded: %40 for @, %2F for /.
 package brokerurl
 
 import (
@@ -25,13 +24,13 @@ import (
 	"strings"
 )
 
-// Env is the environment variable that stands in for --broker.
+// Env is the environment variable that replaces --broker.
 const Env = "REDELIVER_BROKER"
 
 // Broker is a kind of broker.
 type Broker string
 
-// The brokers that there are URLs for.
+// The brokers that have URLs.
 const (
 	Kafka    Broker = "kafka"
 	RabbitMQ Broker = "rabbitmq"
@@ -41,26 +40,26 @@ const (
 // URL is the address of a broker.
 type URL struct {
 	Broker         Broker
-	Hosts          []string // each host:port; none of sqs://
+	Hosts          []string // each is host:port; none for sqs://
 	TLS            bool
-	User, Password string     // empty for none; RabbitMQ's clients take guest then. Of sqs+http:// the access key
-	SASL           string     // of Kafka, one of the names in kafka.go; empty for none
-	VHost          string     // of RabbitMQ, "/" by default
-	Client         url.Values // of RabbitMQ: parameters that its client reads
-	Region         string     // of sqs://
-	StateKeys      [][]byte   // of RabbitMQ and SQS; never part of a URL, the command's flag sets them
+	User, Password string     // RabbitMQ's clients use guest if empty; for sqs+http:// the access key
+	SASL           string     // for Kafka, one of the names in kafka.go; empty for none
+	VHost          string     // for RabbitMQ, "/" by default
+	Client         url.Values // for RabbitMQ: parameters that its client reads
+	Region         string     // for sqs://
+	StateKeys      [][]byte   // for RabbitMQ and SQS; never part of a URL, the command's flag sets them
 }
 
-// scheme is what precedes ://.
+// scheme describes the part of a URL before "://".
 type scheme struct {
 	name    string
 	broker  Broker
 	tls     bool
-	port    string // where none is written; empty where one must be
+	port    string // the default port; empty if the URL must have one
 	example string
 }
 
-// whose says how a URL of the scheme names a user.
+// whose describes how a URL of the scheme names a user.
 func (s scheme) whose() string {
 	if s.name == "sqs" {
 		return "sqs:// takes its credentials from the AWS configuration"
@@ -79,14 +78,14 @@ var schemes = []scheme{
 }
 
 var (
-	// schemeOf guesses the scheme of an address by its port; the default is Kafka's.
+	// schemeOf maps a port to the scheme that an address without one probably needs; the default is Kafka's.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	// harmlessURL matches one host with or without a port, or several with ports.
 	harmlessURL = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
 )
 
-// Shown returns raw if an error may repeat it, and "" if a part of it may be a password.
+// Shown returns raw if an error may repeat it, or "" if a part of it may be a password.
 func Shown(raw string) string {
 	if harmlessURL.MatchString(raw) {
 		return raw
@@ -94,7 +93,7 @@ func Shown(raw string) string {
 	return ""
 }
 
-// formOf says how to write an address that has no scheme.
+// formOf describes how to write an address that has no scheme.
 func formOf(raw string, known []scheme, brokers []Broker) string {
 	if strings.Contains(raw, "@") {
 		return "add the scheme before the user, for example " + known[0].name + "://"
@@ -123,15 +122,14 @@ func (u URL) String() string {
 	return ""
 }
 
-// Parse reads the address of one of these brokers. Its errors never repeat a
-// password, nor anything that may be one in a URL that is written wrong.
+// Parse parses the address of one of these brokers. Its errors never contain a password, or anything that may be one in
+// a malformed URL.
 //
-// It does not use url.Parse: that takes no list of hosts, and its errors repeat
-// all of the URL.
+// Parse does not use url.Parse, which accepts no list of hosts and repeats the whole URL in its errors.
 func Parse(raw string, brokers ...Broker) (URL, error) { return ParseWith(raw, "", brokers...) }
 
-// ParseWith is Parse for a URL with a user and without a password, which was read
-// elsewhere: from a file, from the environment. An empty one is none.
+// ParseWith is Parse for a URL with a user and without a password. The password comes from elsewhere, such as a file or
+// the environment. An empty password means none.
 func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 	known := slices.DeleteFunc(slices.Clone(schemes), func(s scheme) bool { return !slices.Contains(brokers, s.broker) })
 	name, rest, ok := strings.Cut(raw, "://")
@@ -180,7 +178,7 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 	return u, nil
 }
 
-// readHosts reads "user:password@host,host2".
+// readHosts parses "user:password@host,host2".
 func (u *URL) readHosts(s scheme, authority string) error {
 	hosts, err := u.readUser(authority)
 	if err != nil {
@@ -196,7 +194,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case i > 0:
 			return fmt.Errorf("address %d must be host:port, as in %s", i+1, s.example)
 		default:
-			// Without "@host" this is the user and the password, which begins behind the first colon.
+			// Without "@host" the text is the user and the password, which begins after the first colon.
 			name, _, _ := strings.Cut(text, ":")
 			return fmt.Errorf("the address that begins with %q must be host:port, as in %s", name, s.example)
 		}
@@ -204,7 +202,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 	return nil
 }
 
-// readUser reads "user:password@hosts" and returns the hosts.
+// readUser parses "user:password@hosts" and returns the hosts.
 func (u *URL) readUser(authority string) (hosts string, err error) {
 	at := strings.LastIndex(authority, "@")
 	if at < 0 {
@@ -216,7 +214,7 @@ func (u *URL) readUser(authority string) (hosts string, err error) {
 	password, err2 := url.PathUnescape(text)
 	switch {
 	case err1 != nil || err2 != nil:
-		return "", errors.New("user and password use percent-encoding: write % as %25") // not what they are
+		return "", errors.New("user and password use percent-encoding: write % as %25") // no value in the error
 	case password != "" && u.Password != "":
 		return "", errors.New("the URL has a password, and another one is given: omit one")
 	}
@@ -227,7 +225,7 @@ func (u *URL) readUser(authority string) (hosts string, err error) {
 	return authority[at+1:], nil
 }
 
-// hostPort is a host with its port, or with the given one where it has none.
+// hostPort returns a host with its port, or with the given one if it has none.
 func hostPort(host, port string) (string, bool) {
 	if _, _, err := net.SplitHostPort(host); err != nil && port != "" {
 		host += ":" + port

@@ -72,7 +72,7 @@ func TestParseRabbitMQ(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %+v, %v; want %+v", raw, got, err, want)
 		}
-		// The client must read from our URLs what we read from this one.
+		// The client must read the same values from our URLs as Parse reads from this one.
 		for i, text := range got.AMQP() {
 			read, err := amqp.ParseURI(text)
 			host := net.JoinHostPort(read.Host, strconv.Itoa(read.Port))
@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 		"kafka://:secret@host:9092":            "a user and a password",
 		"kafka://user:secret%zz@host:9092":     "percent-encoding",
 		"kafka://user:secret/x@host:9092":      "as %2F",
-		"kafka://user:secret":                  `begins with "user" must be host:port`, // the host was forgotten
+		"kafka://user:secret":                  `begins with "user" must be host:port`, // no host
 		"kafka://user:1,secret":                "address 2 must be host:port",
 		"kafka://user:p@secret":                "address 1 after the @ must be host:port, as in kafka://host:9092",
 		"kafka://user:secret@a:9092,":          "address 2 after the @ must be host:port",
@@ -215,7 +215,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A program takes the brokers that it names.
+// A program accepts only the brokers that it names.
 func TestParseKnowsWhatItIsTold(t *testing.T) {
 	for _, c := range []struct {
 		raw    string
@@ -232,7 +232,7 @@ func TestParseKnowsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// Every way to authenticate, against a broker that insists on it.
+// Every way to authenticate, against a broker that requires it.
 func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
 	certs := httptest.NewTLSServer(nil)
 	defer certs.Close()
@@ -277,7 +277,7 @@ func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
 	}
 }
 
-// An error may repeat an address, and nothing that may be a password.
+// An error may repeat an address, but nothing that may be a password.
 func TestShown(t *testing.T) {
 	for raw, want := range map[string]bool{
 		"localhost:9092": true, "kafka://a:1,b_2.c:22,[::1]:3": true, "amqp://host/": true, "sqs://eu-west-1": true, "localhost": true,

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// For any address of a broker, an error repeats nothing of a password, and a result names hosts or a region.
+// For any address, an error contains no part of a password, and a result names hosts or a region.
 func FuzzParse(f *testing.F) {
 	for _, url := range []string{
 		"kafka://localhost:9092", "kafka://a:9092,b:9093,", "kafka+tls://ops:XsecretX@h:9093?sasl=scram-sha-512", "amqp://guest:XsecretX@h:5672/%2F?heartbeat=5",
@@ -20,8 +20,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, url, password string) {
 		u, err := brokerurl.ParseWith(url, password, brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
 		if err != nil {
-			// In front of the first colon behind :// is a user or a host: never a password. Behind
-			// it one may be wherever there is an @, and in all of it where nothing ends the hosts.
+			// The text between :// and the first colon is a user or a host, never a password. A password may be
+			// anywhere after that if there is an @, and in all of it if nothing ends the hosts.
 			_, behind, _ := strings.Cut(url, "://")
 			_, behind, _ = strings.Cut(behind, ":")
 			if strings.Contains(behind, "XsecretX") && !strings.Contains(strings.TrimSuffix(url, behind), "XsecretX") && (strings.Contains(behind, "@") || !strings.ContainsAny(behind, "/?#")) && strings.Contains(err.Error(), "XsecretX") {

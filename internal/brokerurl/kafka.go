@@ -14,14 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// The ways to authenticate at a Kafka, as the parameter sasl names them.
+// The ways to authenticate with Kafka, as the parameter sasl names them.
 const (
 	Plain       = "plain"
 	ScramSHA256 = "scram-sha-256"
 	ScramSHA512 = "scram-sha-512"
 )
 
-// readKafka reads what follows the hosts of kafka:// and kafka+tls://.
+// readKafka parses what follows the hosts of kafka:// and kafka+tls://.
 func (u *URL) readKafka(path string, values url.Values) error {
 	if path != "" && path != "/" {
 		return errors.New("a kafka:// URL has no path: in a user or password write / as %2F")
@@ -44,19 +44,19 @@ func (u *URL) readKafka(path string, values url.Values) error {
 	return nil
 }
 
-// MaxDecompressedBatch is how many bytes a batch of records may have when it is unpacked, for programs that import this
-// package. A record of 32 KB can unpack to 300 MB and end a process in a container of 512 MiB, again and again. Records
+// MaxDecompressedBatch bounds the size of a decompressed batch of records, in bytes, for programs that import this
+// package. A record of 32 KB can decompress to 300 MB and repeatedly end a process in a container of 512 MiB. Records
 // that such a program writes are below sarama's bound of 100 MiB for a request.
 const MaxDecompressedBatch = 128 << 20
 
-// sarama's bound is one for the process. It is set before any client exists.
+// sarama has one bound for the process. It must be set before any client exists.
 var _ = func() bool {
 	sarama.MaxDecompressedBatchSize = MaxDecompressedBatch
 	return true
 }()
 
-// Sarama returns a client's configuration with the URL's TLS and SASL in it, and
-// sarama's defaults else, but for the group's start: at the oldest record.
+// Sarama returns a client's configuration with the URL's TLS and SASL settings and otherwise sarama's defaults, except
+// that a new group begins at the oldest record.
 func (u URL) Sarama() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -82,7 +82,7 @@ func (u URL) Sarama() *sarama.Config {
 	return cfg
 }
 
-// conversation is franz-go's SCRAM as sarama wants it; sarama brings none.
+// conversation adapts franz-go's SCRAM to sarama, which has no implementation.
 type conversation struct {
 	mechanism func(scram.Auth) sasl.Mechanism
 	session   sasl.Session

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// A password that comes beside the URL belongs to the user in the URL.
+// A password that is passed beside the URL belongs to the user in the URL.
 func TestParseWithAPassword(t *testing.T) {
 	t.Parallel()
 	const secret = "p:@/?#% s"

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// PlainPassword reports whether the connection sends a password as it is to another
-// machine. A password that SCRAM or a signature of AWS proves is not sent.
+// PlainPassword reports whether the connection sends a password in plain text to another machine. SCRAM and AWS
+// signatures do not send the password.
 func (u URL) PlainPassword() bool {
 	if u.TLS || u.Password == "" || u.Broker == SQS || u.Broker == Kafka && u.SASL != Plain {
 		return false

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// clientParameters are what amqp091-go reads from a URL, as
-// https://www.rabbitmq.com/docs/uri-query-parameters has them.
+// clientParameters are the parameters that amqp091-go reads from a URL, see
+// https://www.rabbitmq.com/docs/uri-query-parameters.
 var clientParameters = []string{"cacertfile", "certfile", "keyfile", "server_name_indication", "auth_mechanism", "heartbeat"}
 
-// readRabbitMQ reads what follows the hosts of amqp:// and amqps://.
+// readRabbitMQ parses what follows the hosts of amqp:// and amqps://.
 func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	name := strings.TrimPrefix(path, "/")
 	if strings.Contains(name, "/") {
@@ -24,7 +24,7 @@ func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	if err != nil {
 		return errors.New("the virtual host uses percent-encoding: write % as %25")
 	}
-	// The name of none is RabbitMQ's default, as in all its clients.
+	// An empty name is RabbitMQ's default, as in all its clients.
 	if u.VHost = vhost; vhost == "" {
 		u.VHost = "/"
 	}
@@ -42,7 +42,7 @@ func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	return nil
 }
 
-// AMQP returns the URLs that RabbitMQ's client takes, one for each host.
+// AMQP returns the URLs for RabbitMQ's client, one for each host.
 func (u URL) AMQP() []string {
 	all := make([]string, len(u.Hosts))
 	for i, host := range u.Hosts {

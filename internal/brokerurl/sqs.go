@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// The region and credentials for a server that stands for SQS, where the URL has none: it accepts anything.
+// The default region and credentials for a server that replaces SQS, which accepts any.
 const (
 	anyRegion = "us-east-1"
 	anyKey    = "redeliver"
@@ -21,8 +21,7 @@ const (
 
 var region = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// readSQS reads what follows sqs:// and sqs+http://, where hosts has been
-// read for the latter.
+// readSQS parses what follows sqs:// and sqs+http://. For sqs+http:// the hosts were parsed before.
 func (u *URL) readSQS(s scheme, path string, values url.Values) error {
 	if path != "" && path != "/" {
 		return errors.New("an sqs URL has no path: the queue is given separately")
@@ -36,7 +35,7 @@ func (u *URL) readSQS(s scheme, path string, values url.Values) error {
 	return nil
 }
 
-// readRegion reads "eu-central-1" of sqs://eu-central-1.
+// readRegion parses the region of sqs://eu-central-1.
 func (u *URL) readRegion(authority string) error {
 	if !region.MatchString(authority) {
 		return errors.New("sqs:// must be followed by a region only, as in sqs://eu-central-1; the credentials come from the AWS configuration")
@@ -45,7 +44,7 @@ func (u *URL) readRegion(authority string) error {
 	return nil
 }
 
-// Endpoint is the address of an SQS that is not AWS's, empty for AWS's own.
+// Endpoint returns the address of an SQS server other than AWS, or "" for AWS.
 func (u URL) Endpoint() string {
 	if len(u.Hosts) == 0 {
 		return ""
@@ -53,8 +52,8 @@ func (u URL) Endpoint() string {
 	return "http://" + u.Hosts[0]
 }
 
-// AWS is the configuration of an SQS client: AWS's own chain (environment,
-// profile, role) with the URL's region, or for sqs+http:// the keys of the URL.
+// AWS returns the configuration of an SQS client: AWS's own chain (environment, profile, role) with the URL's region,
+// or for sqs+http:// the keys of the URL.
 func (u URL) AWS(ctx context.Context) (*aws.Config, error) {
 	if u.Endpoint() != "" {
 		return &aws.Config{

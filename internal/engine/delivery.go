@@ -91,6 +91,12 @@ type Delivery struct {
 
 type deliveryKey struct{}
 
+// Declined reports whether the handler of a record that has methods for its answer has nacked or rejected it.
+func (d *Delivery) Declined() bool {
+	r, ok := d.c.record().(interface{ Declined() bool })
+	return ok && r.Declined()
+}
+
 // FromContext returns the delivery that ctx belongs to, or nil.
 func FromContext(ctx context.Context) *Delivery {
 	d, _ := ctx.Value(deliveryKey{}).(*Delivery)

@@ -175,6 +175,9 @@ func (s *slots) give(class int, probe bool, sig signal) {
 	s.inFlight--
 	if probe {
 		s.guard.probesRunning--
+		if sig != signalNone {
+			s.guard.probeEnded()
+		}
 	}
 	change, announces := s.countLocked(probe, sig)
 	s.mu.Unlock()
@@ -195,9 +198,6 @@ func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.Subscript
 	now := s.nowLocked()
 	if s.guard.detects && sig == signalSuccess {
 		s.guard.succeeded(probe, now)
-	}
-	if probe && sig != signalNone {
-		s.guard.probeEnded()
 	}
 	if s.minLimit > 0 {
 		change = s.countInWindowLocked(sig, now)

@@ -1,6 +1,6 @@
-// Package foreign reads and writes the headers of others who fill dead-letter queues: Spring Kafka, Kafka Connect, Kafka
-// Streams, Watermill, RabbitMQ and SQS. Their description of a failure becomes the state of a message, and leaves its
-// headers.
+// Package foreign reads and writes the headers of other programs that fill dead-letter queues: Spring Kafka, Kafka
+// Connect, Kafka Streams, Watermill, RabbitMQ and SQS. It turns their description of a failure into the state of a
+// message, and removes it from the message's headers.
 package foreign
 
 import (
@@ -16,13 +16,12 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
-// writes numbers as text.
+// The headers of other programs that fill DLQs. Spring Kafka's are in spring.go. Kafka Connect writes numbers as text.
 const (
 	connectPrefix = "__connect.errors."
 	streamsPrefix = "__streams.errors." // of Kafka Streams, KIP-1034
 
-	rabbitDeath = "x-death" // an adapter writes it as JSON
+	rabbitDeath = "x-death" // adapters write it as JSON
 	rabbitFirst = "x-first-death-"
 	rabbitLast  = "x-last-death-"
 	sqsSource   = "DeadLetterQueueSourceArn"
@@ -33,7 +32,7 @@ const (
 	watermillSubscriber = "subscriber_poisoned"
 )
 
-// fillerOf says whose header a name is.
+// fillerOf returns the program that writes a header of that name.
 func fillerOf(name string) driver.Writer {
 	switch {
 	case isSpring(name):
@@ -53,10 +52,9 @@ func fillerOf(name string) driver.Writer {
 	}
 }
 
-// Read reads the headers of another filler. It takes the first filler
-// whose header it finds, except that it believes any other before a header of Spring's
-// that may have come along. Its headers leave the user's, so that a replay is the message as
-// it was.
+// Read reads the headers of another program. It uses the first program whose header it finds, but prefers any other to
+// a header of Spring's that may have been copied along. It removes the program's headers from the user's, so that a
+// replay sends the original message.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
 		f := fillerOf(h.Name)
@@ -81,8 +79,7 @@ func Read(m *driver.Message, info driver.Info) {
 			continue
 		}
 		m.Foreign = append(m.Foreign, h)
-		// A second failure is written behind the first: its error is the latest,
-		// and its origin may be a topic for retries.
+		// A later failure is appended: its error is the latest, and its origin may be a retry topic.
 		if _, again := said[h.Name]; !again || !IsSpringOriginal(h.Name) {
 			said[h.Name] = h.Value
 		}
@@ -102,14 +99,14 @@ func Read(m *driver.Message, info driver.Info) {
 		readRabbit(m, info, said, text)
 	case driver.WriterSQS:
 		source := text(sqsSource)
-		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy lets it
+		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy allows
 		m.State.Error = "SQS moved it here: it was received too often"
 		Belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
 	case driver.WriterWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
 		Belongs(m, info, "", text(watermillTopic))
-		m.State.Reason = redeliver.ReasonExhausted // its poison queue takes what the middlewares before it gave up
+		m.State.Reason = redeliver.ReasonExhausted // the middlewares before its poison queue gave up
 	default:
 	}
 }
@@ -126,7 +123,7 @@ func readConnect(m *driver.Message, info driver.Info, said map[string][]byte, te
 	placeInText(m, info, said, text, connectPrefix)
 }
 
-// placeInText reads topic, partition and offset, which are texts.
+// placeInText reads topic, partition and offset, which are text.
 func placeInText(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string, prefix string) {
 	partition, err1 := strconv.ParseInt(string(said[prefix+"partition"]), 10, 32)
 	offset, err2 := strconv.ParseInt(string(said[prefix+"offset"]), 10, 64)
@@ -134,8 +131,7 @@ func placeInText(m *driver.Message, info driver.Info, said map[string][]byte, te
 	Belongs(m, info, "", text(prefix+"topic"))
 }
 
-// readStreams reads what Kafka Streams writes: its exception header is a class name, and the
-// message behind it.
+// readStreams reads the headers of Kafka Streams. Its exception header has a class name followed by the message.
 func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(streamsPrefix + "message")
@@ -147,8 +143,7 @@ func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, te
 	placeInText(m, info, said, text, streamsPrefix)
 }
 
-// rabbitDeaths is an entry of x-death: how often a message died in one queue for one
-// reason.
+// rabbitDeaths is an entry of x-death: how often a message was dead-lettered from one queue for one reason.
 type rabbitDeaths struct {
 	Count  int64     `json:"count"`
 	Reason string    `json:"reason"`
@@ -156,14 +151,14 @@ type rabbitDeaths struct {
 	Time   time.Time `json:"time"`
 }
 
-// readRabbit reads what RabbitMQ wrote when it dead-lettered a message: the latest
-// death comes first in x-death.
+// readRabbit reads the headers that RabbitMQ wrote when it dead-lettered a message. The latest entry of x-death comes
+// first.
 func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
 	if origin == info.Back || strings.HasPrefix(origin, info.Back+".") {
-		origin = info.Origin // it died on its way back to the queue
+		origin = info.Origin // it was dead-lettered on its way back to the queue
 	}
 	var deaths []rabbitDeaths
 	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
@@ -184,25 +179,24 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		st.Reason = redeliver.ReasonExpired
 	case "delivery_limit":
 		st.Reason = redeliver.ReasonExhausted
-	default: // maxlen says nothing of the message
+	default: // maxlen is not about the message
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
 	Belongs(m, info, "", origin)
 }
 
-// place sets the coordinates in the origin, where both are known and can be.
+// place sets the coordinates in the origin, if both are known and valid.
 func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
 	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
 		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
 	}
 }
 
-// Belongs notes when a message names another group or origin than the queue's; its
-// state says so then, too, also where it is written down and read again. An empty name
-// is no claim. A name that is too long for a header was cut there.
+// Belongs records a mismatch if a message names another group or origin than the queue's. The state in its headers then
+// has that name, too. An empty name makes no claim. A name that is too long for a header was cut there.
 func Belongs(m *driver.Message, info driver.Info, group, origin string) {
-	const most = 512 // as a header's
+	const most = 512 // the maximum length in a header
 	switch {
 	case group != "" && group != info.Group && group != limits.Cut(info.Group, most):
 		m.State.Group = group

@@ -12,27 +12,26 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
-// retrytopic.RetryTopicHeaders. Its DeadLetterPublishingRecoverer writes kafka_dlt-*;
-// @RetryableTopic writes kafka_original-* and kafka_exception-* in their place, on its
-// retry topics and on its DLT, but the group is in kafka_dlt-original-consumer-group
-// there, too. Numbers are big-endian bytes: 4 of a partition or a count, 8 of an offset or
-// a time, and retry_topic-*-timestamp as few as do (BigInteger.toByteArray).
+// Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and retrytopic.RetryTopicHeaders. Its
+// DeadLetterPublishingRecoverer writes kafka_dlt-*. @RetryableTopic writes kafka_original-* and kafka_exception-*
+// instead, on its retry topics and on its DLT, but the group is in kafka_dlt-original-consumer-group there, too.
+// Numbers are big-endian: 4 bytes for a partition or a count, 8 for an offset or a time. The values of
+// retry_topic-*-timestamp have as few bytes as possible (BigInteger.toByteArray).
 const (
 	springPrefix     = "kafka_dlt-"
 	springOriginal   = "kafka_original-"
 	springException  = "kafka_exception-"
-	springKey        = "kafka_key-exception-" // of a key that could not be read
+	springKey        = "kafka_key-exception-" // for a key that could not be deserialised
 	springRetry      = "retry_topic-"
 	springGroup      = springPrefix + "original-consumer-group"
-	springAttempts   = springRetry + "attempts"           // the number of the attempt that is next
+	springAttempts   = springRetry + "attempts"           // the number of the next attempt
 	springDue        = springRetry + "backoff-timestamp"  // when it may begin
 	springFirstStood = springRetry + "original-timestamp" // when the message was written to its origin
-	springDelivery   = "kafka_deliveryAttempt"            // how often a container has delivered it, where it says so
-	springUndecoded  = "DeserializationException"         // ends the name of what an ErrorHandlingDeserializer throws
+	springDelivery   = "kafka_deliveryAttempt"            // number of deliveries by a container, if it is set
+	springUndecoded  = "DeserializationException"         // ends the name of an exception of ErrorHandlingDeserializer
 )
 
-// lastMilli is the end of the year 9999, of the last that a time in JSON can have. A later time is not believed.
+// lastMilli is the end of the year 9999, the last that a time in JSON can have. Read ignores later times.
 const lastMilli = 253_402_300_799_999
 
 func isSpring(name string) bool {
@@ -43,15 +42,15 @@ func isSpring(name string) bool {
 		strings.HasPrefix(name, springException) || strings.HasPrefix(name, springKey))
 }
 
-// isSpringLoose tells a header that proves little of who filled the DLQ: @RetryableTopic
-// writes it on its retry topics, too, and a service that sends on what it was given carries
-// it along, to where another fails it.
+// isSpringLoose reports whether a header is weak evidence that Spring filled the DLQ. @RetryableTopic also writes such
+// headers on its retry topics, and a service that forwards a message may copy them to another topic, where another
+// program fails it.
 func isSpringLoose(name string) bool {
 	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
 }
 
-// IsSpringOriginal reports whether a header says where a message first failed: Spring
-// never writes it anew, but, with kafka_dlt-, again behind the first.
+// IsSpringOriginal reports whether a header says where a message first failed. Spring never replaces such a header, but
+// with kafka_dlt- it appends another one.
 func IsSpringOriginal(name string) bool {
 	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
 }
@@ -59,7 +58,7 @@ func IsSpringOriginal(name string) bool {
 func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
-		// Carried along from another topic: the recoverer has written behind it what is so here.
+		// The header came along from another topic. The recoverer appended the values that are right here.
 		for _, h := range m.Foreign {
 			if h.Name == springGroup {
 				said[springGroup] = h.Value
@@ -67,7 +66,7 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		}
 		maps.DeleteFunc(said, func(name string, _ []byte) bool { return name != springGroup && isSpringLoose(name) })
 	}
-	// The headers of the retry topics are older: about its place and its error.
+	// The place and error headers of the retry topics are older.
 	original := func(what string) []byte {
 		if v, ok := said[springOriginal+what]; ok {
 			return v
@@ -78,7 +77,7 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		return cmp.Or(text(springPrefix+"exception-"+what), text(springException+what))
 	}
 	st.Error = exception("message")
-	// The cause is the user's exception; what wraps it is Spring's own.
+	// The cause is the user's exception. Spring's own exception wraps it.
 	st.ErrorType = cmp.Or(exception("cause-fqcn"), exception("fqcn"))
 	st.Reason = redeliver.ReasonExhausted
 	if strings.HasSuffix(exception("fqcn"), springUndecoded) || strings.HasSuffix(exception("cause-fqcn"), springUndecoded) {
@@ -96,21 +95,21 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	Belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
-// readSpringRetry reads what @RetryableTopic counts. On its retry topics a message is
-// not dead: it waits, and is what a group that moves from Spring to redeliver takes along.
+// readSpringRetry reads the counts of @RetryableTopic. A message on its retry topics waits and is not dead. A group
+// that moves from Spring to redeliver takes it along.
 func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	st := &m.State
 	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
 		st.Attempts = int(n)
 	}
 	next, ok := bigEndian(said[springAttempts])
-	if b := said[springAttempts]; len(b) == 1 { // as older ones wrote it
+	if b := said[springAttempts]; len(b) == 1 { // older versions wrote one byte
 		next, ok = int64(b[0]), true
 	}
 	if ok && next > 1 && next <= limits.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
-	// A message that goes to the DLT is due when it has failed, so not after it was written.
+	// A message that goes to the DLT is due when it failed, so no later than it was written.
 	at := m.Time.UnixMilli()
 	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""

@@ -8,14 +8,15 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// springNoTimestampType is what org.apache.kafka.common.record.TimestampType calls what is not
-// known: not every client tells who set a record's time.
+// springNoTimestampType is the name of an unknown type in org.apache.kafka.common.record.TimestampType. Not every
+// client reports who set a record's time.
 const springNoTimestampType = "NoTimestampType"
 
-// maxText is how long the value of a header may be that is not an error's text.
+// maxText bounds the value of a header that is not the text of an error, in bytes.
 const maxText = 512
 
-// AppendSpring appends the headers of Spring Kafka's DeadLetterPublishingRecoverer for a dead letter with that state.
+// AppendSpring appends the headers that Spring Kafka's DeadLetterPublishingRecoverer writes for a dead letter with that
+// state.
 func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
 	to = append(to, text(springPrefix+"original-topic", st.Origin, maxText), text(springGroup, st.Group, maxText))
 	if st.Source.Known {

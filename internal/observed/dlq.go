@@ -9,15 +9,14 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DefaultTimeout bounds what one look asks of one DLQ.
+// DefaultTimeout bounds the requests of one look at one DLQ.
 const DefaultTimeout = 5 * time.Second
 
-// dear is how long an answer is used that is not asked for at each look: on RabbitMQ and
-// SQS it takes what others wait for.
+// dear is how long an answer to an expensive request is reused. On RabbitMQ and SQS such a request makes other readers
+// wait.
 const dear = 30 * time.Second
 
-// DLQ is a DLQ that is looked at again and again. Make it with [DLQs]. It is safe for
-// concurrent use.
+// DLQ is a DLQ that is read periodically. Make it with [DLQs]. It is safe for concurrent use.
 type DLQ struct {
 	Info deadletter.Info
 
@@ -27,36 +26,36 @@ type DLQ struct {
 	known Known
 }
 
-// Look is what is in a DLQ.
+// Look describes the content of a DLQ.
 type Look struct {
 	Messages int64
-	Exact    bool // the broker does not only estimate it
-	// Age is how long the oldest has lain there, where Aged is true.
+	Exact    bool // false if the broker only estimates the count
+	// Age is the time since the oldest message was written, if Aged is true.
 	Age  time.Duration
 	Aged bool
 	Known
 }
 
-// Known is what is not asked for at each look. It must not be changed.
+// Known are values that are not requested at each look. They must not be changed.
 type Known struct {
 	Open   map[Sort]int   // tasks that run or can be resumed
-	Became map[Fate]int64 // messages of all tasks that are recorded
+	Became map[Fate]int64 // messages of all recorded tasks
 	Keeps  time.Duration  // how long the broker keeps a message; 0: no limit, or unknown
 }
 
-// Sort is a sort of tasks.
+// Sort is a group of tasks.
 type Sort struct {
 	Kind   deadletter.Kind
 	Status deadletter.Status
 }
 
-// Fate is what became of messages in tasks of a kind.
+// Fate is an outcome of messages in tasks of a kind.
 type Fate struct {
 	Kind    deadletter.Kind
 	Outcome string
 }
 
-// DLQs are queues to be looked at. One may not be among them twice.
+// DLQs returns the DLQs of queues. It returns an error if a queue occurs twice.
 func DLQs(queues []deadletter.Queue) ([]*DLQ, error) {
 	var all []*DLQ
 	known := make(map[deadletter.Info]bool)
@@ -71,8 +70,7 @@ func DLQs(queues []deadletter.Queue) ([]*DLQ, error) {
 	return all, nil
 }
 
-// Look asks the broker, for as long as timeout. Where it does not report age or retention,
-// only they are not there.
+// Look asks the broker, for at most timeout. If the broker does not report age or retention, only those are missing.
 func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -88,7 +86,7 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 	return l, nil
 }
 
-// ask asks for what is dear, unless that is known.
+// ask returns the expensive values. It requests them if they are unknown or too old.
 func (q *DLQ) ask(ctx context.Context) (Known, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,7 +112,7 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 			}
 		}
 	}
-	// A client without that right still reports everything else.
+	// A client without the right to read the retention reports everything else.
 	if keeps, err := q.queue.Retention(ctx); err == nil {
 		now.Keeps = keeps
 	}

@@ -9,8 +9,7 @@ import (
 // Place is a subscription's origin and group.
 type Place struct{ Origin, Group string }
 
-// Loads are the subscriptions that are watched. The zero value has none. It is safe for
-// concurrent use.
+// Loads is the set of watched subscriptions. The zero value is empty. It is safe for concurrent use.
 type Loads struct {
 	mu sync.Mutex
 	of map[*watched]struct{}
@@ -21,7 +20,7 @@ type watched struct {
 	load func() redeliver.Load
 }
 
-// Watch is that of [redeliver.LoadSink].
+// Watch adds a subscription, as [redeliver.LoadSink] requires.
 func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	w := &watched{Place{origin, group}, load}
 	l.mu.Lock()
@@ -37,7 +36,7 @@ func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end fun
 	}
 }
 
-// Now is what is in hand: of subscriptions of one origin and group together.
+// Now returns the present load. Subscriptions of one origin and group are added up.
 func (l *Loads) Now() map[Place]redeliver.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,14 +2,14 @@ package observed
 
 import "github.com/redeliver/redeliver"
 
-// Turn is that a trouble of a subscription begins or ends.
+// Turn is the beginning or the end of a trouble of a subscription.
 type Turn struct {
 	Trouble string
 	Is      bool
 }
 
-// The kinds of trouble with a subscription. The set is closed, because an adapter of somebody else's could
-// report attributes without bound.
+// The kinds of trouble with a subscription. The set is closed, because an adapter of another module could report an
+// unbounded number of attributes.
 const (
 	disconnected = "disconnected"
 	paused       = "intake paused"
@@ -24,8 +24,7 @@ const (
 	marks        = "dedup marks lost"
 )
 
-// Turns are what the changes of a subscription mean, by SubscriptionChanged.Change. An
-// outage goes on while it is probed whether it is over.
+// Turns maps SubscriptionChanged.Change to its meaning. An outage continues while it is probed.
 var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeDisconnected:    {{disconnected, true}},
 	redeliver.ChangeAssigned:        {{disconnected, false}},

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -88,6 +89,9 @@ func (i *Inbox) exec(ctx context.Context, what, query string, args ...any) error
 // and does not run work. If work fails or panics, nothing is changed, and Do returns the error of work as it is. An error of the
 // commit may mean that it has succeeded: the next attempt finds out.
 //
+// A message whose id was derived from its content (derived:..., on RabbitMQ) is not marked, because equal messages have one id: its
+// work runs at each attempt. A handler must call Do once: a second call finds the mark of the first.
+//
 // Of copies that run at the same time one waits for the other, or fails and is retried, as the database has it. work must not commit
 // or roll back.
 func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
@@ -101,6 +105,9 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 
+	if strings.HasPrefix(state.ID, "derived:") {
+		return i.finish(ctx, tx, work)
+	}
 	insert := "INSERT INTO " + i.table + " (message, handled_at) VALUES ($1, $2) ON CONFLICT DO NOTHING" //nolint:gosec // New has checked the name
 	marked, err := tx.ExecContext(ctx, insert, keyOf(&state), time.Now().UnixMilli())
 	if err != nil {
@@ -112,6 +119,10 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	case n == 0:
 		return nil // it was handled before
 	}
+	return i.finish(ctx, tx, work)
+}
+
+func (i *Inbox) finish(ctx context.Context, tx *sql.Tx, work func(context.Context, *sql.Tx) error) error {
 	if err := work(ctx, tx); err != nil {
 		return err
 	}

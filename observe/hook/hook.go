@@ -15,42 +15,41 @@ import (
 // defaultQueue is the default of Config.Queue.
 const defaultQueue = 1000
 
-// Config of [OnDeadLetter].
+// Config configures [OnDeadLetter].
 type Config struct {
 	// Queue is how many dead letters may wait for the function. If there is no room, a dead letter
 	// is missed and counted, because messages never wait for the function. Default 1000.
 	Queue int
-	// Missed is called for a dead letter that did not reach the function, or for which it failed,
-	// with the reason: [ErrFull], [ErrClosed], the function's error, or a redeliver.PanicError. If
-	// the queue is full, it is called on the way of the message, so it must be as quick as a sink.
-	// Default: they are only counted.
+	// Missed is called for a dead letter that did not reach the function, or for which it failed, with the reason:
+	// [ErrFull], [ErrClosed], the function's error, or a redeliver.PanicError. If the queue is full, the message waits
+	// for Missed, so it must be as quick as a sink. Default: they are only counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
-// Why the function was not called for a dead letter.
+// The reasons why the function was not called for a dead letter.
 var (
 	ErrFull   = errors.New("the hook's queue is full")
 	ErrClosed = errors.New("the hook is closed")
 )
 
-// Counts has the numbers of dead letters by what happened to them.
+// Counts has the numbers of dead letters by outcome.
 type Counts struct {
-	Delivered int64 // the function has returned nil
-	Failed    int64 // it has returned an error, or panicked
-	Missed    int64 // it was not called: no room in the queue, or closed
+	Delivered int64 // the function returned nil
+	Failed    int64 // it returned an error, or panicked
+	Missed    int64 // it was not called, because the queue was full or closed
 }
 
-// Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, with others by
-// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients.
+// Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, alone or combined with others by redeliver.Sinks. It
+// is safe for concurrent use, and one Hook may serve many clients.
 type Hook struct {
 	deliver func(context.Context, redeliver.DeadLettered) error
 	missed  func(redeliver.DeadLettered, error)
 
 	ctx    context.Context //nolint:containedctx // of the one goroutine that calls deliver; Close ends it
 	cancel context.CancelFunc
-	done   chan struct{} // closed when that goroutine has ended
+	done   chan struct{} // closed after the goroutine has ended
 
-	mu      sync.RWMutex // held for writing only to close
+	mu      sync.RWMutex // write-locked only to close
 	closed  bool
 	letters chan redeliver.DeadLettered
 
@@ -111,7 +110,7 @@ func (h *Hook) miss(d redeliver.DeadLettered, why error) {
 	h.say(d, why)
 }
 
-// say calls Missed with what was not delivered. It must not take the process along.
+// say calls Missed for a dead letter that was not delivered. A panic there must not end the process.
 func (h *Hook) say(d redeliver.DeadLettered, why error) {
 	if h.missed != nil {
 		defer func() { _ = recover() }()
@@ -119,7 +118,7 @@ func (h *Hook) say(d redeliver.DeadLettered, why error) {
 	}
 }
 
-// run calls the function until there is nothing more to deliver.
+// run calls the function until the queue is closed and empty.
 func (h *Hook) run() {
 	defer close(h.done)
 	for d := range h.letters {
@@ -150,11 +149,10 @@ func (h *Hook) Counts() Counts {
 	return Counts{Delivered: h.counts.delivered.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx
-// ends before that, the function's context ends, the dead letters that still wait are missed, and
-// Close returns an error; it leaves a function that ignores its context behind. Close the adapter's
-// client first, because the function is called for its last dead letters, too. A second Close only
-// waits.
+// Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx ends before that, the
+// function's context ends, the dead letters that still wait are missed, and Close returns an error. It does not wait
+// for a function that ignores its context. Close the adapter's client first, because the function is called for its
+// last dead letters, too. A second Close only waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {

@@ -22,7 +22,7 @@ func letter(id string) redeliver.DeadLettered {
 	return redeliver.DeadLettered{State: redeliver.State{ID: id, Origin: "orders", Group: "billing", Reason: redeliver.ReasonExhausted}, Err: errDeclined}
 }
 
-// The function is called for the dead letters of a real subscription, with their reasons, and for nothing else.
+// The function is called for the dead letters of a real subscription, with their reasons, and for no other events.
 func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.DeadLettered
@@ -60,8 +60,8 @@ func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 	})
 }
 
-// A function that hangs holds up nobody: what finds no room is missed and counted, and
-// Close ends with its context.
+// A function that hangs delays no message: dead letters without room are missed and counted, and Close ends with its
+// context.
 func TestAFunctionThatHangsHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type miss struct {
@@ -103,7 +103,7 @@ func TestAFunctionThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// A function that fails or panics is called for the next.
+// A function that fails or panics is called for the next dead letter.
 func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 	var told []string
 	h := hook.OnDeadLetter(func(_ context.Context, d redeliver.DeadLettered) error {
@@ -133,7 +133,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 	}
 }
 
-// It asks for nothing of messages that succeed.
+// A hook wants no events of messages that succeed.
 func TestItWantsDeadLettersAlone(t *testing.T) {
 	h := hook.OnDeadLetter(func(context.Context, redeliver.DeadLettered) error { return nil }, hook.Config{})
 	defer func() { _ = h.Close(context.Background()) }()

@@ -9,13 +9,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// asks is the headers that a propagator asks for where there are none at all. A message
-// that has none of them is one that it finds nothing in, and it need not be asked about
-// it: that takes a deep stack, and most messages of a service that is not traced have
-// none.
+// asks has the names of the headers that a propagator reads in a message without headers. In a message that has none of
+// them it finds nothing, so it need not be called. The call takes a deep stack, and most messages of a service without
+// tracing have no such header.
 type asks struct {
 	propagator propagation.TextMapPropagator
-	learned    atomic.Pointer[[]string] // nil or none: it must be asked
+	learned    atomic.Pointer[[]string] // if nil or empty, it must be called
 }
 
 // none reports whether the propagator would find nothing.
@@ -35,19 +34,19 @@ func (a *asks) none(headers redeliver.Headers) bool {
 	return len(*names) > 0
 }
 
-// learn shows the propagator a message without headers. It is done with the first message:
-// OpenTelemetry's global one may be set before that, and reads nothing until then.
+// learn calls the propagator with a message without headers. It does so at the first message, because OpenTelemetry's
+// global propagator may be set before that, and reads nothing until then.
 func (a *asks) learn() *[]string {
 	var names listener
 	if ctx := a.propagator.Extract(context.Background(), &names); ctx != context.Background() {
-		names = nil // it has something to say of any message
+		names = nil // it adds something to every message
 	}
 	all := []string(names)
 	a.learned.Store(&all)
 	return &all
 }
 
-// listener is a message without headers that notes what it is asked for.
+// listener is a message without headers that records which ones are requested.
 type listener []string
 
 // Get implements [propagation.TextMapCarrier].

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
-// counting is a propagator that counts how often it is asked about a message.
+// counting is a propagator that counts its calls for messages.
 type counting struct {
 	propagation.TextMapPropagator
 
@@ -27,7 +27,7 @@ func (c *counting) Extract(ctx context.Context, from propagation.TextMapCarrier)
 	return c.TextMapPropagator.Extract(ctx, from)
 }
 
-// stamping is a propagator that says something of each message, whatever its headers.
+// stamping is a propagator that extracts something from each message, whatever its headers.
 type stamping struct{ propagation.TraceContext }
 
 func (stamping) Extract(ctx context.Context, _ propagation.TextMapCarrier) context.Context {
@@ -36,15 +36,15 @@ func (stamping) Extract(ctx context.Context, _ propagation.TextMapCarrier) conte
 	return baggage.ContextWithBaggage(ctx, b)
 }
 
-// A propagator is asked about the messages that have one of the headers that it asks for,
-// and about all where it asks for none or speaks without.
+// A propagator is called for messages that have one of the headers that it requests. It is called for all messages if
+// it requests none or returns a value without headers.
 func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 	both := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	for _, c := range []struct {
 		name       string
 		propagator propagation.TextMapPropagator
 		header     string
-		asked      int // about three messages, and once to learn
+		asked      int // for three messages, and once to learn
 		baggage    string
 	}{
 		{"trace context, none", propagation.TraceContext{}, "tenant: acme", 1, ""},

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// batchOf are the spans of batch functions, and those of messages that had begun before
-// anybody knew that their handler gathers.
+// batchOf returns the spans of batch functions, and those of messages that had begun before it was known that their
+// handler gathers.
 func batchOf(all []span) (batches, gathered, others []span) {
 	for _, s := range all {
 		switch {
@@ -32,8 +32,8 @@ func batchOf(all []span) (batches, gathered, others []span) {
 	return batches, gathered, others
 }
 
-// A batch function has one span, with a link for each message to the span that published
-// it and one to the batch in which it failed before.
+// A batch function has one span. For each message it has a link to the span that published it and one to the batch in
+// which it failed before.
 func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -83,8 +83,8 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 	})
 }
 
-// A batch function that never returns has a span that ends when the function is stuck, and
-// what its messages do then is as for others.
+// The span of a batch function that never returns ends when the function is stuck. Its messages are then handled as
+// others.
 func TestAStuckBatchEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -98,7 +98,7 @@ func TestAStuckBatchEnds(t *testing.T) {
 			t.Fatal(got)
 		}
 		<-time.After(2 * time.Hour)
-		batches, _, others := batchOf(r.spans(3)) // with one that was gathered first
+		batches, _, others := batchOf(r.spans(3)) // including one that was gathered first
 		if len(batches) != 1 || len(others) != 1 {
 			t.Fatalf("%d batches, %d others", len(batches), len(others))
 		}
@@ -109,7 +109,7 @@ func TestAStuckBatchEnds(t *testing.T) {
 	})
 }
 
-// A batch panics as a whole, and is no error itself: its messages are retried.
+// A batch that panics is no error, because its messages are retried.
 func TestABatchThatPanicsIsRetried(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -125,7 +125,7 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 		if got := docs.Outcome("d-1"); !got.Committed {
 			t.Fatal(got)
 		}
-		batches, _, others := batchOf(r.spans(3)) // with one that was gathered first
+		batches, _, others := batchOf(r.spans(3)) // including one that was gathered first
 		if len(batches) != 2 || len(others) != 0 {
 			t.Fatalf("%d batches, %d others", len(batches), len(others))
 		}
@@ -134,7 +134,7 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 	})
 }
 
-// A message that is received has a span until it is acked, or its invisible time is over.
+// A received message has a span until it is acked, or its invisible time is over.
 func TestWhatIsReceivedHasASpan(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})

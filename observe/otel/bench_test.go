@@ -20,13 +20,14 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-// success handles and commits one message, with a handler behind Retry, for each call.
+// success returns a function that handles and commits one message, with a handler behind Retry.
 func success(tb testing.TB, o observer) func() {
 	tb.Helper()
 	q := enginetest.New(redeliver.Policy{Timeout: time.Minute})
 	q.Sub.Sink, q.Sub.Tracer = o.sink, o.tracer
 	if o.published {
-		q.Metadata = message.Metadata{"traceparent": strings.TrimSuffix(publisher, "1") + "0"} // its publisher's was not sampled either
+		// The publisher's span was not sampled either.
+		q.Metadata = message.Metadata{"traceparent": strings.TrimSuffix(publisher, "1") + "0"}
 	}
 	q.Start(tb)
 	h := middleware.Retry()(func(*message.Message) ([]*message.Message, error) { return nil, nil })
@@ -40,7 +41,7 @@ func success(tb testing.TB, o observer) func() {
 	}
 }
 
-// never makes a tracer of which no span is sampled.
+// never returns a tracer that samples no span.
 func never(tb testing.TB) tracing.Tracer {
 	tb.Helper()
 	tr, err := otel.NewTracer(otel.TracerConfig{
@@ -52,7 +53,7 @@ func never(tb testing.TB) tracing.Tracer {
 	return tr
 }
 
-// counted makes a sink that counts.
+// counted returns a sink that counts.
 func counted(tb testing.TB) redeliver.Sink {
 	tb.Helper()
 	s, err := otel.New(otel.Config{System: "kafka", MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))})
@@ -62,7 +63,7 @@ func counted(tb testing.TB) redeliver.Sink {
 	return s
 }
 
-// scraped makes a sink that counts for Prometheus.
+// scraped returns a sink that counts for Prometheus.
 func scraped(tb testing.TB) redeliver.Sink {
 	tb.Helper()
 	s, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
@@ -72,7 +73,7 @@ func scraped(tb testing.TB) redeliver.Sink {
 	return s
 }
 
-// Prometheus counts a success without an allocation: no event is made for it.
+// Prometheus counts a success without an allocation, because it needs no event.
 func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 	without := testing.AllocsPerRun(2000, success(t, observer{}))
 	for name, sink := range map[string]redeliver.Sink{
@@ -84,10 +85,11 @@ func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 	}
 }
 
-// observers are who may look on, and none.
+// observers returns the possible observers, including none.
 func observers(tb testing.TB) []observer {
 	tb.Helper()
-	prometheus := redeliver.Sinks(scraped(tb), redeliver.NewSlogSink(nil)) // beside the default sink, as in a service
+	// The default sink is present, too, as in a service.
+	prometheus := redeliver.Sinks(scraped(tb), redeliver.NewSlogSink(nil))
 	return []observer{
 		{name: "nothing"},
 		{name: "prometheus", sink: prometheus},
@@ -102,11 +104,11 @@ type observer struct {
 	name      string
 	sink      redeliver.Sink
 	tracer    tracing.Tracer
-	published bool // by somebody who has a tracer
+	published bool // by a program with a tracer
 }
 
-// BenchmarkObserved is what a success costs with each of them, in a goroutine of its own, as a Router has one for each
-// message: a stack that grows is dearer than what it holds.
+// BenchmarkObserved measures a success with each observer, in its own goroutine, because a Router has one for each
+// message. Growing the stack costs more than what it holds.
 func BenchmarkObserved(b *testing.B) {
 	for _, o := range observers(b) {
 		b.Run(o.name, func(b *testing.B) {

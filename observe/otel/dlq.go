@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// DLQConfig of [WatchDLQs]. System and Queues are required.
+// DLQConfig configures [WatchDLQs]. System and Queues are required.
 type DLQConfig struct {
 	// System is as in Config.
 	System string
@@ -26,8 +26,7 @@ type DLQConfig struct {
 	MeterProvider metric.MeterProvider
 	// Queues are the DLQs. They must stay open until the registration ends.
 	Queues []deadletter.Queue
-	// Timeout bounds what one collection asks of one DLQ; they are asked at the same
-	// time. Default 5 s.
+	// Timeout bounds the requests to one DLQ at a collection. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
 }
 
@@ -40,8 +39,8 @@ type DLQConfig struct {
 //	redeliver.dlq_open_tasks     replays and other tasks that run or can be resumed, by kind and status
 //	redeliver.dlq_task_messages  messages in the recorded tasks, by kind and outcome
 //
-// Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a lock that others
-// wait for. Age and retention are there where the adapter's queue reports them. Unregister ends it.
+// Tasks and the retention are read at most every half minute, because on RabbitMQ and SQS that takes a lock that others
+// wait for. Age and retention are absent if the adapter's queue does not report them. Unregister ends it.
 func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("otel: System (the broker) and Queues (its DLQs) are required")
@@ -79,7 +78,7 @@ type dlqs struct {
 	age, keeps                  metric.Float64ObservableGauge
 }
 
-// collect looks at all DLQs at once. A broker that does not answer hides no other.
+// collect reads all DLQs at the same time, so that a broker that does not answer does not delay the others.
 func (d *dlqs) collect(ctx context.Context, to metric.Observer) error {
 	looks, errs := make([]observed.Look, len(d.of)), make([]error, len(d.of))
 	var all sync.WaitGroup

@@ -12,13 +12,12 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// series is the attributes of a subscription: as options, for what every message counts
-// in, and alone, for the rest.
+// series has the attributes of a subscription: as options for frequent measurements, and alone for the others.
 type series struct {
-	attrs        []attribute.KeyValue // cut to its length: to append to it makes another
+	attrs        []attribute.KeyValue // without spare capacity, so that append copies it
 	plain        []metric.AddOption
 	operation    []metric.AddOption
-	first, retry []metric.RecordOption // of attempts that succeed
+	first, retry []metric.RecordOption // for attempts that succeed
 	late         []metric.RecordOption
 }
 
@@ -34,10 +33,10 @@ func (s *Sink) series(p place) *series {
 	}
 }
 
-// background is for instruments, which take from a context what an event does not have.
+// background is the context of measurements, because an event has none.
 var background = context.Background()
 
-// Counter implements [redeliver.CountingSink]: what succeeds at once is counted without an event.
+// Counter implements [redeliver.CountingSink]. Immediate successes are counted without an event.
 func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
@@ -45,7 +44,7 @@ func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Count
 	return &tally{s, s.places.of(place{origin, group})}, nil
 }
 
-// tally counts the messages of a subscription that succeed at once.
+// tally counts the messages of a subscription that succeed immediately.
 type tally struct {
 	sink *Sink
 	of   *series

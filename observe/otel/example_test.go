@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// t is what your test function gets: func TestTraces(t *testing.T).
+// t is the parameter of your test function: func TestTraces(t *testing.T).
 var t *testing.T
 
 // A handler that fails once: its second attempt is in a trace of its own, linked to the
@@ -46,7 +46,8 @@ func ExampleNewTracer() {
 		})
 
 		order := message.NewMessage("o-1", []byte("4711"))
-		order.Metadata.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") // by what publishes it
+		// Set by the publisher.
+		order.Metadata.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		b.Publish("orders", order)
 
 		orders.Outcome("o-1") // when everything has come to rest
@@ -60,7 +61,7 @@ func ExampleNewTracer() {
 	})
 }
 
-// The example has no output of its own, because it needs a test; here it has one.
+// Run the example here, because it needs a test and so has no output of its own.
 func TestExample(test *testing.T) {
 	t = test
 	ExampleNewTracer()

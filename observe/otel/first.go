@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// first begins the span of a message's first attempt. Most spans are not sampled, so what only those
-// need that are comes after it has begun.
+// first begins the span of a message's first attempt. Most spans are not sampled, so attributes that only sampled spans
+// need are added after the beginning.
 func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	if t.asks.none(m.Headers) {
@@ -30,7 +30,7 @@ func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Mes
 	} else {
 		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
 	}
-	if s.IsRecording() { // it has begun without these
+	if s.IsRecording() { // add the attributes that it began without
 		s.SetAttributes(attrMessageID.String(m.State.ID))
 		if t.cfg.System == "kafka" && source.Known {
 			s.SetAttributes(attrKafkaOff.Int64(source.Offset))
@@ -39,18 +39,18 @@ func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Mes
 	return ctx
 }
 
-// isRoot reports whether a span begins a trace there anyway.
+// isRoot reports whether a span that begins in ctx is a root in any case.
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // publishedFirst begins the span of a message that may name its publisher.
 func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
 	ctx, published := t.published(came, &s.headers)
 	switch {
-	case published.IsSampled(): // by which a sampler may decide, too
+	case published.IsSampled(): // a sampler may decide by it, too
 		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, trace.SpanContext{})...)
 		return ctx
 	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
-		ctx = came // which names no publisher: to be a root costs nothing there
+		ctx = came // it names no publisher, so a root costs nothing here
 	}
 	ctx = t.begin(ctx, p, s, m)
 	if s.IsRecording() && published.IsValid() && !t.cfg.Parent {
@@ -59,7 +59,7 @@ func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *t
 	return ctx
 }
 
-// start is how the span of a message from a partition begins.
+// start returns the options of the span of a message from a partition.
 func (p *consumer) start(known bool, partition int32) *start {
 	if !known {
 		return p.first.of(nowhere)

@@ -15,15 +15,15 @@ import (
 // The values of redeliver.link: the kinds of spans that a span is linked to.
 var (
 	linkPublished = []attribute.KeyValue{attrLink.String("published")} // the span that published the message
-	linkPrevious  = []attribute.KeyValue{attrLink.String("previous")}  // the attempt before
+	linkPrevious  = []attribute.KeyValue{attrLink.String("previous")}  // the previous attempt
 )
 
 func link(to trace.SpanContext, attrs []attribute.KeyValue) trace.Link {
 	return trace.Link{SpanContext: to, Attributes: attrs}
 }
 
-// published is the span that published a message, by the message's own headers; not valid
-// where they name none. The context has it, and whatever else the propagator finds (baggage).
+// published returns the span that published a message, according to the message's own headers, or an invalid one if
+// they name none. The context has it, and everything else that the propagator finds (baggage).
 func (t *Tracer) published(ctx context.Context, c *carrier) (context.Context, trace.SpanContext) {
 	if c.Headers == nil {
 		return ctx, trace.SpanContext{}
@@ -32,20 +32,19 @@ func (t *Tracer) published(ctx context.Context, c *carrier) (context.Context, tr
 	if sc := trace.SpanContextFromContext(ctx); sc.IsRemote() {
 		return ctx, sc
 	}
-	return ctx, trace.SpanContext{} // of this process: it is not from the headers
+	return ctx, trace.SpanContext{} // it is a span of this process and not from the headers
 }
 
-// carrier is a message's headers as a propagator reads them.
+// carrier gives a propagator a message's headers.
 type carrier struct{ redeliver.Headers }
 
-func (*carrier) Set(string, string) {} // what its producer wrote is the message's
+func (*carrier) Set(string, string) {} // redeliver does not change the producer's headers
 
 // Keys implements [propagation.TextMapCarrier]. Propagators ask for names that they know.
 func (*carrier) Keys() []string { return nil }
 
-// batchLinks are the links of a batch: one for each message, to the span that published
-// it, with what tells it from the others, and one to its attempt before. A message
-// of which neither is known has none.
+// batchLinks returns the links of a batch. For each message there is one to the span that published it, with attributes
+// that identify the message, and one to its previous attempt. A message without known spans has none.
 func (t *Tracer) batchLinks(ctx context.Context, run *tracing.Run) []trace.Link {
 	links := make([]trace.Link, 0, len(run.Messages))
 	none := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
@@ -70,7 +69,7 @@ func (t *Tracer) batchLinks(ctx context.Context, run *tracing.Run) []trace.Link 
 
 const traceparent = "traceparent"
 
-// parse is the span that State.Trace names; not valid where it names none.
+// parse returns the span that State.Trace names, or an invalid one if it names none.
 func parse(name string) trace.SpanContext {
 	if name == "" {
 		return trace.SpanContext{}

@@ -11,13 +11,12 @@ import (
 
 var _ redeliver.LoadSink = (*Sink)(nil)
 
-// Watch implements [redeliver.LoadSink]: what subscriptions have in hand is asked at each
-// collection.
+// Watch implements [redeliver.LoadSink]. The load of subscriptions is requested at each collection.
 func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	return s.loads.Watch(origin, group, load)
 }
 
-// loads are the instruments of what subscriptions have in hand. They add up over processes.
+// loads are the instruments of the load of subscriptions. Their values may be added up over processes.
 type loads struct {
 	observed.Loads
 

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// While two handlers stand, two are in flight, and what waits for its retry is held.
+// While two handlers block, two messages are in flight, and one that waits for its retry is held.
 func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -50,7 +50,7 @@ func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 	}
 }
 
-// has fails the test where a reader does not collect these lines, among others.
+// has fails the test if a reader does not collect at least these lines.
 func has(t *testing.T, r *sdk.ManualReader, want ...string) {
 	t.Helper()
 	got := told(t, r)

@@ -9,18 +9,16 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// Config of a [Sink]. System is required.
+// Config configures a [Sink]. System is required.
 type Config struct {
-	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
-	// the name of another.
+	// System is OpenTelemetry's name of the broker: kafka, rabbitmq, aws_sqs, or another one.
 	System string
-	// MeterProvider makes the instruments. Default: OpenTelemetry's global one.
+	// MeterProvider creates the instruments. Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
 }
 
-// Sink makes metrics of events. Give it to an adapter's Config.Sink, with others by
-// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients of one
-// broker.
+// Sink converts events to metrics. Give it to an adapter's Config.Sink, alone or combined with others by
+// redeliver.Sinks. It is safe for concurrent use, and one Sink may serve many clients of one broker.
 type Sink struct {
 	system string
 	places known[place, series]
@@ -33,8 +31,8 @@ type Sink struct {
 	loads                                                      loads
 }
 
-// New makes a sink. It returns an error for a Config without a System, and where the
-// MeterProvider refuses an instrument.
+// New returns a sink. It returns an error for a Config without a System, and if the MeterProvider refuses an
+// instrument.
 func New(cfg Config) (*Sink, error) {
 	if cfg.System == "" {
 		return nil, errors.New(`otel: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
@@ -74,7 +72,7 @@ func New(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// instruments makes instruments, and keeps what is wrong with them.
+// instruments creates instruments and collects the errors.
 type instruments struct {
 	meter metric.Meter
 	err   error

@@ -31,8 +31,8 @@ func sink(t *testing.T) (*otel.Sink, *sdk.ManualReader) {
 	return s, r
 }
 
-// told is what a reader collects: a line for each series, "name{attributes} value", sorted;
-// of a histogram how many and how much. The attributes that all series have are left out.
+// told returns the metrics that a reader collects: a line for each series, "name{attributes} value", sorted. The value
+// of a histogram is its count and sum. Attributes that all series share are omitted.
 func told(t *testing.T, r *sdk.ManualReader) []string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -79,7 +79,7 @@ func told(t *testing.T, r *sdk.ManualReader) []string {
 	return lines
 }
 
-// tells fails the test where a reader does not collect these lines and no others.
+// tells fails the test if a reader does not collect exactly these lines.
 func tells(t *testing.T, r *sdk.ManualReader, want string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(want), "\n")
@@ -91,7 +91,7 @@ func tells(t *testing.T, r *sdk.ManualReader, want string) {
 	}
 }
 
-// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never.
+// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never succeeds.
 func TestASubscriptionIsCounted(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
@@ -161,7 +161,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.subscription_impaired{us redeliver.trouble=intake paused} 1`)
 }
 
-// aged is a DLQ that knows its age and its retention.
+// aged is a DLQ that reports its age and its retention.
 type aged struct{ deadletter.Queue }
 
 func (aged) Oldest(context.Context) (time.Time, bool, error) {

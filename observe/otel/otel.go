@@ -1,14 +1,11 @@
-// Package otel exports traces and metrics through OpenTelemetry's API. A [Tracer] puts a span
-// around each run of a handler, and links it to the attempt before and to the publisher's
-// span. A [Sink] counts the events of a client. [WatchDLQs] has gauges of DLQs. Each works
-// without the others.
+// Package otel exports traces and metrics through OpenTelemetry's API. A [Tracer] puts a span around each run of a
+// handler, and links it to the previous attempt and to the publisher's span. A [Sink] counts the events of a client.
+// [WatchDLQs] has gauges of DLQs. Each works without the others.
 //
-// Names and attributes follow OpenTelemetry's semantic conventions for messaging, v1.44.0,
-// where they exist; the others begin with "redeliver.". In Prometheus the metrics have the
-// names of observe/prom.
+// Names and attributes follow OpenTelemetry's semantic conventions for messaging, v1.44.0, where they exist; the others
+// begin with "redeliver.". In Prometheus the metrics have the names of observe/prom.
 //
-// The service chooses SDK and exporter, with otel.SetTracerProvider and the like, or in the
-// configurations here.
+// The service chooses SDK and exporter, with otel.SetTracerProvider and the like, or in the configurations here.
 package otel
 
 import (
@@ -19,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope is the instrumentation's name.
+// scope is the name of the instrumentation.
 const scope = "github.com/redeliver/redeliver/observe/otel"
 
 // The attributes. Those of the semantic conventions are in the order of their pages.
@@ -65,8 +62,8 @@ const (
 // place is a subscription.
 type place struct{ origin, group string }
 
-// known is what is kept for each of a few: to make it for each message would be the larger
-// part of the cost.
+// known caches values by key. Creating them for each message would be most of the cost. The number of entries is
+// bounded.
 type known[K comparable, E any] struct {
 	make func(K) *E
 
@@ -92,12 +89,12 @@ func (k *known[K, E]) of(key K) *E {
 	return e
 }
 
-// subscription is the attributes that tell a subscription from others.
+// subscription returns the attributes that identify a subscription.
 func subscription(system string, p place) []attribute.KeyValue {
 	return []attribute.KeyValue{attrSystem.String(system), attrDest.String(p.origin), attrGroupName.String(p.group)}
 }
 
-// with is a set of attributes as an option, made once and used often.
+// with returns a set of attributes as an option that can be used repeatedly.
 func with(kvs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(kvs...))
 }

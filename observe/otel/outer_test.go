@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
-// louder is what a user makes of ours by embedding, with a method of its own.
+// louder is a user's sink that embeds ours and has its own method.
 type louder struct {
 	*otel.Sink
 
@@ -19,8 +19,7 @@ func (l *louder) Event(e redeliver.Event) {
 	l.Sink.Event(e)
 }
 
-// A sink that embedded ours inherited its Counter, and was no longer called for messages that
-// succeed at once.
+// A sink that embedded ours used to inherit its Counter, and was no longer called for messages that succeed at once.
 func TestWhoEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// span is a run.
+// span is the span of a run.
 type span struct {
 	trace.Span
-	headers          carrier // of its message; here it costs no allocation
+	headers          carrier // of its message; a field avoids an allocation
 	retriesAreErrors bool
 }
 
@@ -38,7 +38,7 @@ func (s *span) End(e tracing.End) {
 	s.Span.End()
 }
 
-// decided says what the policy made of a failure.
+// decided adds the policy's decision about a failure.
 func (s *span) decided(e *tracing.End, st *redeliver.State) {
 	switch {
 	case e.Outcome == tracing.DeadLettered || e.Outcome == tracing.Discarded:
@@ -51,7 +51,7 @@ func (s *span) decided(e *tracing.End, st *redeliver.State) {
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		fail(s.Span, st)
 	default:
-		// Not error.type, by which what reads spans knows a failed one.
+		// Not error.type, because readers of spans take its presence for a failure.
 		attrs := []attribute.KeyValue{attrErrType.String(st.ErrorType), attrError.String(st.Error)}
 		if !st.Due.IsZero() {
 			attrs = append(attrs, attrDue.String(st.Due.UTC().Format(time.RFC3339Nano)))
@@ -60,14 +60,13 @@ func (s *span) decided(e *tracing.End, st *redeliver.State) {
 	}
 }
 
-// fail gives a span the status Error. The text is the state's, which is short and has no
-// credentials of URLs in it.
+// fail sets the status Error. The text is the state's, which is short and contains no credentials of URLs.
 func fail(s trace.Span, st *redeliver.State) { s.SetStatus(codes.Error, st.Error) }
 
-// errorType is error.type of a span: the Go type of the failure.
+// errorType returns the value of error.type for a span: the Go type of the failure.
 func errorType(st *redeliver.State) string {
 	if st.ErrorType == "" {
-		return "_OTHER" // as the semantic conventions name what has none
+		return "_OTHER" // the value of the semantic conventions for an unknown type
 	}
 	return st.ErrorType
 }

@@ -28,14 +28,14 @@ const (
 	publisherID = "b7ad6b7169203331"
 )
 
-// traced is a message that a span has published.
+// traced returns a message that a span has published.
 func traced(id string) *message.Message {
 	msg := message.NewMessage(id, nil)
 	msg.Metadata.Set("traceparent", publisher)
 	return msg
 }
 
-// tracer makes a tracer and what it records.
+// tracer returns a tracer and a recorder of its spans.
 func tracer(t *testing.T, cfg otel.TracerConfig) (*otel.Tracer, *recorder) {
 	t.Helper()
 	r := &recorder{tracetest.NewSpanRecorder(), t}
@@ -48,14 +48,14 @@ func tracer(t *testing.T, cfg otel.TracerConfig) (*otel.Tracer, *recorder) {
 	return tr, r
 }
 
-// recorder is the spans of a test. In a test that has failed they can be read.
+// recorder has the spans of a test. They are printed if the test has failed.
 type recorder struct {
 	*tracetest.SpanRecorder
 	t *testing.T
 }
 
-// spans are those that have ended, in the order of their beginnings; none may not have.
-// A want of 0 is any number.
+// spans returns the ended spans, in the order of their beginnings. All must have ended. If want is 0, any number is
+// allowed.
 func (r *recorder) spans(want int) []span {
 	r.t.Helper()
 	var all []span
@@ -77,7 +77,7 @@ type span struct{ sdk.ReadOnlySpan }
 func (s span) id() string    { return s.SpanContext().SpanID().String() }
 func (s span) trace() string { return s.SpanContext().TraceID().String() }
 
-// says is an attribute as text.
+// says returns an attribute as text.
 func (s span) says(key string) string { return value(s.Attributes(), key) }
 
 func value(attrs []attribute.KeyValue, key string) string {
@@ -89,7 +89,7 @@ func value(attrs []attribute.KeyValue, key string) string {
 	return ""
 }
 
-// links are a span's as "what it is=span id", sorted.
+// links returns a span's links as "kind=span id", sorted.
 func (s span) links() string {
 	var all []string
 	for _, l := range s.Links() {
@@ -103,7 +103,7 @@ func (s span) String() string {
 	return s.Name() + " " + s.id() + " links " + s.links() + " " + s.says("redeliver.outcome") + " " + s.Status().Code.String() + " " + s.Status().Description
 }
 
-// is fails the test where a span is not as it should be.
+// is fails the test if a span differs from the expected one.
 func (r *recorder) is(s span, name, outcome, links string, status codes.Code) {
 	r.t.Helper()
 	if s.Name() != name || s.says("redeliver.outcome") != outcome || s.links() != links || s.Status().Code != status {
@@ -111,7 +111,7 @@ func (r *recorder) is(s span, name, outcome, links string, status codes.Code) {
 	}
 }
 
-// fails is a handler that fails so many times.
+// fails returns a handler that fails n times.
 func fails(n int) func(*message.Message) error {
 	return func(*message.Message) error {
 		if n--; n >= 0 {
@@ -121,7 +121,7 @@ func fails(n int) func(*message.Message) error {
 	}
 }
 
-// current is the span id of a handler's context.
+// current returns the span id in a handler's context.
 func current(ctx context.Context) string { return trace.SpanContextFromContext(ctx).SpanID().String() }
 
 const minute = time.Minute

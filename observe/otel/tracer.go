@@ -16,21 +16,19 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// TracerConfig of a [Tracer]. System is required.
+// TracerConfig configures a [Tracer]. System is required.
 type TracerConfig struct {
-	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
-	// the name of another.
+	// System is OpenTelemetry's name of the broker: kafka, rabbitmq, aws_sqs, or another one.
 	System string
-	// TracerProvider makes the spans. Default: OpenTelemetry's global one.
+	// TracerProvider creates the spans. Default: OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
-	// Propagator reads, from a message's own headers, the span that published it.
-	// Redeliver writes none of them. Default: OpenTelemetry's global one, which reads
-	// nothing until the service has set it.
+	// Propagator reads the span that published a message from the message's own headers. Redeliver does not write such
+	// headers. Default: OpenTelemetry's global one, which reads nothing until the service has set it.
 	Propagator propagation.TextMapPropagator
-	// Parent makes the span of a handler of single messages a child: of the span that
-	// published the message, or, where its headers name none, of the one in the
-	// context in which it came. All attempts of a message are then in one trace, however
-	// long it waited between. Default: each is the root of a trace of its own, with links.
+	// Parent makes the span of a handler of single messages a child. Its parent is the span that published the message
+	// or, if the message's headers name none, the span in the context in which it came. All attempts of a message are
+	// then in one trace, however long it waited in between. Default: each is the root of a trace of its own, with
+	// links.
 	Parent bool
 	// RetriesAreErrors gives the attempts that will be retried the status Error, too. Default: only
 	// dead-lettered messages have it.
@@ -48,21 +46,21 @@ type Tracer struct {
 
 var _ tracing.Tracer = (*Tracer)(nil)
 
-// consumer is what all spans of a subscription have.
+// consumer has the attributes that all spans of a subscription share.
 type consumer struct {
 	name  string
-	attrs []attribute.KeyValue // cut to its length: to append to it makes another
+	attrs []attribute.KeyValue // without spare capacity, so that append copies it
 	first known[int64, start]
 }
 
-// start is how the span of a first attempt begins, with the attributes by which samplers
-// may decide. Most messages have no other, and most spans are not sampled.
+// start has the options of the span of a first attempt, with the attributes by which samplers may decide. Most messages
+// have no other attempt, and most spans are not sampled.
 type start struct{ child, root []trace.SpanStartOption }
 
-// nowhere stands for the partition of a message that is in none.
+// nowhere is the partition of a message that has none.
 const nowhere = -1
 
-// NewTracer makes a tracer. It returns an error for a TracerConfig without a System.
+// NewTracer returns a tracer. It returns an error for a TracerConfig without a System.
 func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	if cfg.System == "" {
 		return nil, errors.New(`otel: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
@@ -107,7 +105,7 @@ func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, 
 	return ctx, s
 }
 
-// whole begins a span whose attributes are all passed to the sampler.
+// whole begins a span and passes all its attributes to the sampler.
 func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
 	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, st)...))
@@ -129,7 +127,7 @@ func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, pu
 	return o
 }
 
-// batch begins the span of a batch function, which is a root: it has many publishers.
+// batch begins the span of a batch function. It is a root, because it has many publishers.
 func (t *Tracer) batch(ctx context.Context, p *consumer, run *tracing.Run) (context.Context, tracing.Span) {
 	o := []trace.SpanStartOption{kinds.consumer, trace.WithNewRoot(), trace.WithAttributes(append(p.attrs, attrBatchCount.Int(len(run.Messages)))...)}
 	if links := t.batchLinks(ctx, run); len(links) > 0 {
@@ -139,10 +137,10 @@ func (t *Tracer) batch(ctx context.Context, p *consumer, run *tracing.Run) (cont
 	return ctx, &span{Span: s, retriesAreErrors: t.cfg.RetriesAreErrors}
 }
 
-// perMessage is how many attributes message adds at most.
+// perMessage is the maximum number of attributes that message adds.
 const perMessage = 5
 
-// message adds what tells a message from others.
+// message appends the attributes that identify a message.
 func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribute.KeyValue {
 	to = append(to, attrMessageID.String(st.ID), attrAttempt.Int(st.Attempt()))
 	if st.Source.Known {
@@ -157,8 +155,8 @@ func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribu
 	return to
 }
 
-// DeadLettered implements [tracing.Tracer]: a span of its own, with the status Error. It
-// is a child of the attempt that has failed, and began when that ended.
+// DeadLettered implements [tracing.Tracer]. It creates a span of its own, with the status Error. The span is a child of
+// the failed attempt, and begins when that ended.
 func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	st := &b.Message.State
 	attrs := []attribute.KeyValue{
@@ -172,7 +170,7 @@ func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	o := []trace.SpanStartOption{kinds.producer, trace.WithTimestamp(b.Began), trace.WithAttributes(attrs...)}
 	var links []trace.Link
 	before, ours := parse(st.Trace), trace.SpanContextFromContext(ctx)
-	if child := before.IsValid() && before.SpanID() == ours.SpanID(); !child { // no attempt has run here
+	if child := before.IsValid() && before.SpanID() == ours.SpanID(); !child { // no attempt ran here
 		o = append(o, trace.WithNewRoot())
 		if before.IsValid() {
 			links = append(links, link(before, linkPrevious))

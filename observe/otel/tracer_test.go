@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// Each attempt is the root of a trace of its own, linked to the one before and to the span that published the
-// message. An attempt that will be retried is no error, and a wait has no span.
+// Each attempt is the root of its own trace, linked to the previous attempt and to the span that published the message.
+// An attempt that will be retried is no error, and a wait has no span.
 func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -71,8 +71,8 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 	})
 }
 
-// Only a dead-lettered message is an error: of the attempt, and of the write to the DLQ, which is a child of it.
-// A replay is linked to the failed attempt.
+// Only a dead-lettered message is an error: of the attempt, and of the write to the DLQ, which is a child of it. A
+// replay is linked to the failed attempt.
 func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -85,7 +85,7 @@ func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		q := orders.DeadLetterQueue()
 		spans, published := r.spans(3), "published="+publisherID
 		last, buried := spans[1], spans[2]
-		if last.Name() != "process orders" { // they begin in the same moment
+		if last.Name() != "process orders" { // they begin at the same time
 			last, buried = buried, last
 		}
 		r.is(spans[0], "process orders", "retried", published, codes.Unset)
@@ -115,8 +115,7 @@ func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 	})
 }
 
-// A handler has one span whichever way it ends, and that ends when the message is out of
-// its hands.
+// A handler has one span whichever way it ends, and the span ends when the message is out of its hands.
 func TestHowARunEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy  redeliver.Policy
@@ -158,7 +157,7 @@ func TestHowARunEnds(t *testing.T) {
 				orders := client.Handle("orders", func(msg *message.Message) error { return c.handler(t, msg) })
 				b.Publish("orders", traced("o-1"))
 				orders.Outcome("o-1")
-				<-time.After(time.Hour) // what comes late is no end of a span
+				<-time.After(time.Hour) // a late result does not end a span
 				buried := strings.Count(c.want, "dead-lettered")
 				var got []string
 				var before span
@@ -183,10 +182,10 @@ func TestHowARunEnds(t *testing.T) {
 	}
 }
 
-// twice answers the first attempt of a message and the second.
+// twice returns a handler with the results of the first and the second attempt.
 func twice(first, second error) func(*testing.T, *message.Message) error {
 	return func(_ *testing.T, msg *message.Message) error {
-		// One that was put aside has no attempt behind it.
+		// A postponed message has no previous attempt.
 		if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() == 1 && st.PostponedSince.IsZero() {
 			return first
 		}
@@ -194,7 +193,7 @@ func twice(first, second error) func(*testing.T, *message.Message) error {
 	}
 }
 
-// An attempt that the end of its process cuts short is no error, and comes back.
+// An attempt that the end of its process interrupts is no error, and the message comes back.
 func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -215,7 +214,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 	})
 }
 
-// A message that must no longer run has no attempt, and its burial a trace of its own.
+// A message that must not run any more has no attempt, and its write to the DLQ is the root of a trace.
 func TestAMessageThatNeverRanIsBuriedInATraceOfItsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
@@ -240,7 +239,7 @@ func TestAMessageThatNeverRanIsBuriedInATraceOfItsOwn(t *testing.T) {
 	})
 }
 
-// With Parent all attempts are in the publisher's trace, and the chain stays.
+// With Parent all attempts are in the publisher's trace, and the links stay.
 func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{Parent: true, RetriesAreErrors: true})
@@ -292,8 +291,7 @@ func TestWithoutAProviderNothingTravels(t *testing.T) {
 	}
 }
 
-// A span that is not sampled is linked all the same where it is recorded, and is a root. Baggage goes on to the
-// handler.
+// A recorded span is linked to a publisher's span that was not sampled, and is a root. The handler gets the baggage.
 func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})

@@ -14,14 +14,13 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// DLQConfig of [NewDLQs]. System and Queues are required.
+// DLQConfig configures [NewDLQs]. System and Queues are required.
 type DLQConfig struct {
 	// System is as in Config.
 	System string
-	// Queues are the DLQs. They must stay open for as long as they are collected.
+	// Queues are the DLQs. They must stay open while they are collected.
 	Queues []deadletter.Queue
-	// Timeout bounds what one scrape asks of one DLQ; they are asked at the same time.
-	// Default 5 s.
+	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
 }
 
@@ -34,9 +33,8 @@ type DLQConfig struct {
 //	redeliver_dlq_open_tasks          replays and other tasks that run or can be resumed, by kind and status
 //	redeliver_dlq_task_messages       messages in the recorded tasks, by kind and outcome
 //
-// Tasks and the retention are read at most every half minute: on RabbitMQ and SQS that takes a
-// lock that others wait for. Where the broker does not report age or retention, only they are
-// missing.
+// Tasks and the retention are read at most every half minute, because on RabbitMQ and SQS that takes a lock that others
+// wait for. If the broker does not report age or retention, only those are missing.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("prom: System (the broker) and Queues (its DLQs) are required")

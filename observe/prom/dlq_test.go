@@ -16,10 +16,10 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// dated is a DLQ whose broker tells how old its oldest message is, and how long it keeps one.
+// dated is a DLQ whose broker reports the age of its oldest message, and its retention.
 type dated struct {
 	deadletter.Queue
-	age, keeps time.Duration // of 0: there is none
+	age, keeps time.Duration // 0 means none
 	refuses    error
 }
 
@@ -29,8 +29,8 @@ func (d dated) Oldest(context.Context) (time.Time, bool, error) {
 
 func (d dated) Retention(context.Context) (time.Duration, error) { return d.keeps, d.refuses }
 
-// How old the oldest is, and how long the broker keeps one, where it tells that; what it
-// does not tell hides nothing else.
+// The age of the oldest message and the retention are exported if the broker reports them. If it does not, the other
+// metrics are still there.
 func TestDLQsTellTheirAge(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
@@ -104,8 +104,7 @@ redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messagi
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="replayed"} 5
 `, "redeliver_dlq_messages", "redeliver_dlq_open_tasks", "redeliver_dlq_task_messages")
 
-		// One that does not answer hides neither the others nor other metrics, and is no
-		// endless scrape.
+		// A DLQ that does not answer affects neither the others nor other metrics, and the scrape ends.
 		away := orders.DeadLetterQueue()
 		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, observedtest.Silent{Queue: away, Name: "away"}}, Timeout: time.Second})
 		if err != nil {

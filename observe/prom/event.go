@@ -14,17 +14,17 @@ type place struct{ origin, group string }
 
 func placeOf(st *redeliver.State) place { return place{st.Origin, st.Group} }
 
-// series are what every message counts in: to look them up by their labels each time
-// would be the larger part of the cost.
+// series has the metrics that every message changes. Looking them up by their labels for each message would be most of
+// the cost.
 type series struct {
-	first, retry prometheus.Observer // of attempts that succeed
+	first, retry prometheus.Observer // for attempts that succeed
 	late         prometheus.Observer
 	committed    prometheus.Counter
-	well, back   prometheus.Counter // of replays
+	well, back   prometheus.Counter // for replays
 }
 
-// of returns the series of a subscription. The counters of alerts exist from the first event on: a counter that
-// begins with 1 shows no increase.
+// of returns the series of a subscription. The counters that alerts use exist from the first event on, because a
+// counter that begins with 1 shows no increase.
 func (s *Sink) of(p place) *series {
 	s.mu.RLock()
 	found := s.known[p]
@@ -48,7 +48,7 @@ func (s *Sink) of(p place) *series {
 	return found
 }
 
-// Counter implements [redeliver.CountingSink]: what succeeds at once is counted without an event.
+// Counter implements [redeliver.CountingSink]. Immediate successes are counted without an event.
 func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
@@ -138,9 +138,9 @@ func number(b bool) float64 {
 	return 0
 }
 
-// changed keeps what is wrong with a subscription now. Changes arrive in the order in which they happened.
+// changed records the present troubles of a subscription. Changes arrive in the order in which they happened.
 func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
-	s.of(place{e.Origin, e.Group}) // from when it begins there is something to count from
+	s.of(place{e.Origin, e.Group}) // so that its counters begin with 0
 	for _, t := range observed.Turns[e.Change] {
 		s.impaired.WithLabelValues(e.Origin, e.Group, t.Trouble).Set(number(t.Is))
 	}

@@ -2,8 +2,8 @@ package prom
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// gauge is a series that is asked for at a scrape. A label that is not UTF-8, as a group's
-// name may be, makes it an error of the scrape: a panic in a collector ends the process.
+// gauge returns a metric for one scrape. If a label is not UTF-8, as in the name of a group, the scrape has an error. A
+// panic in a collector would end the process.
 func gauge(desc *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	if err != nil {

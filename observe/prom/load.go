@@ -9,13 +9,12 @@ import (
 
 var _ redeliver.LoadSink = (*Sink)(nil)
 
-// Watch implements [redeliver.LoadSink]: what subscriptions have in hand is asked at each
-// scrape.
+// Watch implements [redeliver.LoadSink]. The load of subscriptions is requested at each scrape.
 func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	return s.loads.Watch(origin, group, load)
 }
 
-// loads is the collector of what subscriptions have in hand.
+// loads is the collector of the load of subscriptions.
 type loads struct {
 	observed.Loads
 

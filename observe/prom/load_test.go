@@ -25,8 +25,8 @@ redeliver_held_messages{group="billing",messaging_system="kafka",origin="orders"
 redeliver_in_flight_messages{group="billing",messaging_system="kafka",origin="orders"} %FLIGHT
 `
 
-// While three handlers stand, three are in flight; what waits for its retry is held. Two
-// members of a group are one series, which ends with the last of them.
+// While three handlers block, three messages are in flight, and one that waits for its retry is held. Two members of a
+// group are one series, which ends with the last of them.
 func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 	s, r := sink(t)
 	want := func(inFlight, held string) {
@@ -64,7 +64,7 @@ func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 	same(t, r, "", "redeliver_in_flight_messages", "redeliver_held_messages")
 }
 
-// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It was a panic, which
+// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It used to be a panic, which
 // ended the process.
 func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"

@@ -1,13 +1,11 @@
-// Package prom exports Prometheus metrics: attempts, retries by level and how late they run,
-// and dead letters by reason. A [Sink] counts the events of a client. [NewDLQs] and
-// [NewWaiting] ask the broker at a scrape for what no event reports: what is in DLQs, how old
-// it is, and what waits.
+// Package prom exports Prometheus metrics: attempts, retries by level with their lateness, and dead letters by reason.
+// A [Sink] counts the events of a client. [NewDLQs] and [NewWaiting] ask the broker at a scrape for values that no
+// event reports: the number and age of messages in DLQs, and the number that waits.
 //
-// Labels are the origin, the group, the level, the reason, and whether an attempt failed by
-// its timeout, a panic or an error. No label comes from a message. Names follow
-// OpenTelemetry's conventions for messaging where they exist; the others begin with
-// "redeliver_". docs/reference/metrics.md lists them, observe/alerts has rules, and
-// observe/grafana a dashboard.
+// Labels are the origin, the group, the level, the reason, and whether an attempt failed by its timeout, a panic or an
+// error. No label comes from a message. Names follow OpenTelemetry's conventions for messaging where they exist; the
+// others begin with "redeliver_". docs/reference/metrics.md lists them, observe/alerts has rules, and observe/grafana a
+// dashboard.
 package prom
 
 import (
@@ -19,23 +17,20 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// Config of a [Sink]. System is required.
+// Config configures a [Sink]. System is required.
 type Config struct {
-	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
-	// the name of another.
+	// System is OpenTelemetry's name of the broker: kafka, rabbitmq, aws_sqs, or another one.
 	System string
-	// Registerer takes the metrics. Default prometheus.DefaultRegisterer.
+	// Registerer registers the metrics. Default prometheus.DefaultRegisterer.
 	Registerer prometheus.Registerer
-	// Buckets of messaging_process_duration_seconds. Default: those that OpenTelemetry
-	// advises, 5 ms to 10 s.
+	// Buckets are those of messaging_process_duration_seconds. Default: the advice of OpenTelemetry, 5 ms to 10 s.
 	Buckets []float64
-	// LatenessBuckets of redeliver_retry_lateness_seconds. Default: 1 ms to 1 h.
+	// LatenessBuckets are those of redeliver_retry_lateness_seconds. Default: 1 ms to 1 h.
 	LatenessBuckets []float64
 }
 
-// Sink counts events. Give it to an adapter's Config.Sink, with others by
-// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients of
-// one broker.
+// Sink counts events. Give it to an adapter's Config.Sink, alone or combined with others by redeliver.Sinks. It is safe
+// for concurrent use, and one Sink may serve many clients of one broker.
 type Sink struct {
 	duration  *prometheus.HistogramVec
 	lateness  *prometheus.HistogramVec
@@ -61,8 +56,8 @@ type Sink struct {
 	known map[place]*series
 }
 
-// New makes a sink and registers its metrics. It returns an error for a Config
-// without a System, and if the Registerer refuses a metric.
+// New returns a sink and registers its metrics. It returns an error for a Config without a System, and if the
+// Registerer refuses a metric.
 func New(cfg Config) (*Sink, error) {
 	if cfg.System == "" {
 		return nil, errors.New(`prom: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)

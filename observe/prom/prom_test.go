@@ -36,7 +36,7 @@ func same(t *testing.T, r *prometheus.Registry, want string, names ...string) {
 	}
 }
 
-// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never.
+// A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never succeeds.
 func TestASubscriptionIsCounted(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
@@ -68,7 +68,7 @@ redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="o
 	for _, c := range []struct {
 		metric, labels string
 		want           uint64
-		most           float64 // of the sum
+		most           float64 // the maximum of the sum
 	}{
 		{"messaging_process_duration_seconds", "retry=false error_type=", 1, 0},
 		{"messaging_process_duration_seconds", "retry=false error_type=error", 2, 0},
@@ -83,7 +83,7 @@ redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="o
 	}
 }
 
-// histogram is what a series has seen; labels are "name=value name=value".
+// histogram returns the count and the sum of a series. labels are "name=value name=value".
 func histogram(t *testing.T, r *prometheus.Registry, metric, labels string) (n uint64, sum float64) {
 	t.Helper()
 	all, err := r.Gather()
@@ -169,8 +169,8 @@ redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin=
 		"redeliver_subscription_impaired")
 }
 
-// A message that was replayed is counted by what became of it then, and what alerts count
-// from is there before: the first of a counter that is born by it is no increase.
+// A replayed message is counted by its outcome. The counter that alerts use exists before, because a counter that
+// begins with 1 shows no increase.
 func TestReplaysAreCounted(t *testing.T) {
 	s, r := sink(t)
 	replays := func(committed, back string) {
@@ -196,7 +196,7 @@ redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin
 	again.Replays = 2
 	s.Event(redeliver.Committed{State: observedtest.State(1)})
 	s.Event(redeliver.DeadLettered{State: observedtest.State(1)})
-	s.Event(redeliver.RetryScheduled{State: again}) // it is not over
+	s.Event(redeliver.RetryScheduled{State: again}) // the replay has not ended
 	replays("0", "0")
 	s.Event(redeliver.Committed{State: again})
 	s.Event(redeliver.DeadLettered{State: again})
@@ -204,7 +204,7 @@ redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin
 	replays("1", "2")
 }
 
-// Each trouble that begins ends, and an outage goes on while it is probed.
+// Each trouble that begins ends, and an outage continues while it is probed.
 func TestTroublesBeginAndEnd(t *testing.T) {
 	for _, c := range []struct {
 		changes []string
@@ -269,7 +269,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// The path of every message allocates nothing once its subscription is known.
+// The path of every message allocates nothing after the first message of its subscription.
 func TestASuccessAllocatesNothing(t *testing.T) {
 	s, _ := sink(t)
 	var attempted, committed redeliver.Event = redeliver.Attempted{State: observedtest.State(0), Took: time.Millisecond}, redeliver.Committed{State: observedtest.State(0)}

@@ -16,15 +16,14 @@ import (
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
-// WaitingConfig of [NewWaiting]. System and Subscriptions are required.
+// WaitingConfig configures [NewWaiting]. System and Subscriptions are required.
 type WaitingConfig struct {
 	// System is as in Config.
 	System string
 	// Subscriptions are the subscriptions to examine. Keep the clients of their functions open for as long as they are
 	// collected.
 	Subscriptions []Waiting
-	// Timeout bounds what is asked about one subscription; they are asked at the same
-	// time. Default 5 s.
+	// Timeout bounds the requests about one subscription. All subscriptions are examined at the same time. Default 5 s.
 	Timeout time.Duration
 	// Every is how long an answer is valid: an earlier scrape does not ask the broker again. Default 30 s.
 	Every time.Duration
@@ -33,8 +32,7 @@ type WaitingConfig struct {
 // Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It also
 // sees a subscription that no process consumes.
 type Waiting struct {
-	// Origin and Group are its labels. Origin is required; on brokers without groups both
-	// are the queue.
+	// Origin and Group are its labels. Origin is required. On brokers without groups both are the queue.
 	Origin, Group string
 	// Levels returns the waiting messages: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue.
 	// Optional.
@@ -95,25 +93,25 @@ type waits struct {
 	up, messages, overdue, findings *prometheus.Desc
 }
 
-// wait is a subscription, and what was said of it.
+// wait is a subscription with the latest answers about it.
 type wait struct {
 	Waiting
 
-	mu    sync.Mutex // scrapes may come at the same time
+	mu    sync.Mutex // because scrapes may overlap
 	asked time.Time
 	up    bool
 	rungs map[string]*rung
-	// tells is whether its broker has ever told when a message is due: then nothing that
-	// waits is nothing that is late.
+	// tells reports whether the broker has ever reported a due time. Only then does a level without waiting messages
+	// count as not overdue.
 	tells    bool
-	findings map[doctor.SymptomKind]int // nil where the doctor was not asked, or has no answer
+	findings map[doctor.SymptomKind]int // nil if the doctor was not asked, or has no answer
 }
 
-// rung is a level.
+// rung is the state of one level.
 type rung struct {
 	n     int64
 	exact bool
-	due   time.Time // of the first
+	due   time.Time // of the first message
 }
 
 // Describe implements [prometheus.Collector].
@@ -152,7 +150,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	for level, r := range w.rungs {
 		tell(all.messages, float64(r.n), level, boolean(r.exact))
 		switch {
-		case !r.due.IsZero(): // then, not by now: it may have gone on since
+		case !r.due.IsZero(): // as of that time, because the message may have left since
 			tell(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
 		case r.n == 0 && w.tells:
 			tell(all.overdue, 0, level)
@@ -165,7 +163,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	}
 }
 
-// kinds are all that a doctor may find.
+// kinds are all kinds of symptoms that a doctor may find.
 var kinds = []doctor.SymptomKind{
 	doctor.SymptomMissing, doctor.SymptomSettings, doctor.SymptomRetention, doctor.SymptomOrphan,
 	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer,
@@ -197,15 +195,15 @@ func (w *wait) ask(ctx context.Context) {
 	}
 }
 
-// climb adds up the places of each level, of which there are several where it is sharded.
+// climb adds up the places of each level. A sharded level has several.
 func (w *wait) climb(levels []deadletter.WaitingLevel) {
 	w.rungs = make(map[string]*rung)
 	for i := range levels {
 		l := &levels[i]
 		if l.Depth < 0 {
-			continue // nobody knows
+			continue // unknown
 		}
-		name := observed.Level(l.Place) // "hold" on the way back, "" where it is the queue itself
+		name := observed.Level(l.Place) // "hold" for the way back, "" for the queue itself
 		if l.Level > 0 {
 			name = delayqueue.LevelName(l.Level)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-// watch collects one subscription whose broker answers so.
+// watch registers a collector of one subscription with these answers.
 func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
 	t.Helper()
 	all, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Subscriptions: []prom.Waiting{w}, Every: time.Minute})
@@ -25,8 +25,8 @@ func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
 	return r
 }
 
-// Waiting messages are counted by level, its shards together, and overdue ones by the first of them. The broker
-// is asked once in a while, and the last answer is reported.
+// Waiting messages are counted by level, with the shards added up, and overdue ones by the first of them. The broker is
+// asked at an interval, and the last answer is reported.
 func TestWhatWaitsAndIsDueIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -41,7 +41,7 @@ func TestWhatWaitsAndIsDueIsCollected(t *testing.T) {
 				{Level: 10 * time.Second, Place: "orders.billing.retry.10s", Depth: 3, Exact: true, Due: began.Add(-5 * time.Second)},
 				{Level: 10 * time.Second, Place: "orders.billing.retry.10s.1", Depth: 4, Due: began.Add(-7 * time.Second)},
 				{Level: time.Minute, Place: "orders.billing.retry.1m", Depth: 2, Exact: true, Due: began.Add(time.Second)},
-				{Level: time.Hour, Place: "orders.billing.retry.1h", Depth: 6}, // when it is due is not known
+				{Level: time.Hour, Place: "orders.billing.retry.1h", Depth: 6}, // its due time is unknown
 				{Level: 2 * time.Hour, Place: "orders.billing.retry.2h", Depth: -1},
 			}, nil
 		}})
@@ -64,7 +64,7 @@ redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
 		names := []string{"redeliver_waiting_messages", "redeliver_waiting_overdue_seconds", "redeliver_waiting_up", "redeliver_doctor_findings"}
 		same(t, r, want, names...)
 		<-time.After(59 * time.Second)
-		same(t, r, want, names...) // what was due then may have gone on
+		same(t, r, want, names...) // the overdue message may have left
 		if asked != 1 {
 			t.Errorf("the broker was asked %d times within Every", asked)
 		}
@@ -81,8 +81,8 @@ redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="
 	})
 }
 
-// Findings of a doctor are counted by kind, and a kind without findings is 0; a broker that does not answer in
-// time is reported as that, and hides nothing else.
+// Findings of a doctor are counted by kind, and a kind without findings is 0. A broker that does not answer in time is
+// reported as such, and hides nothing else.
 func TestFindingsAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := false

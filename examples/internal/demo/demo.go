@@ -1,5 +1,4 @@
-// Package demo is what the demonstrations are about: orders, and a bank that has
-// a bad day.
+// Package demo has the orders of the demonstrations, and a bank that often fails.
 package demo
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Order is what is in a message.
+// Order is the content of a message.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -24,7 +23,7 @@ func (o Order) String() string {
 	return fmt.Sprintf("%3d.%02d EUR from %-8s %s", o.Cents/100, o.Cents%100, o.Customer, o.Card)
 }
 
-// The cards say how the bank behaves.
+// The cards determine how the bank behaves.
 const (
 	goodCard    = "good card"
 	flakyCard   = "flaky line to the bank"
@@ -41,15 +40,15 @@ var (
 	errNoAnswer = errors.New("no answer from the bank")
 )
 
-// BusyError is the bank's wish to be left alone for a while.
+// BusyError is the bank's answer when it has too many requests.
 type BusyError struct{ RetryAfter time.Duration }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("bank is busy, come back in %s", e.RetryAfter)
 }
 
-// Charge is the bank's answer to an order. A real bank knows nothing of attempts.
-// This one asks, so that the show goes on in the same way after a kill -9.
+// Charge returns the bank's answer to an order. A real bank does not see attempts. This one reads the attempt from ctx,
+// so that the demonstration continues in the same way after a kill -9.
 func Charge(ctx context.Context, o Order) error {
 	state, _ := redeliver.FromContext(ctx)
 	switch {
@@ -66,9 +65,9 @@ func Charge(ctx context.Context, o Order) error {
 	}
 }
 
-// NewOrders are the orders of a run that begins now; their ids are its own.
+// NewOrders returns the orders of a run that begins now. Their ids are unique to the run.
 func NewOrders(now time.Time) []Order {
-	const span = 36 * 36 * 36 * 36 * 36 // five digits, a new one each tenth of a second for 70 days
+	const span = 36 * 36 * 36 * 36 * 36 // five digits, which change every tenth of a second and repeat after 70 days
 	run := fmt.Sprintf("%05s", strconv.FormatInt(now.UnixMilli()/100%span, 36))
 	customers := []string{"Ada", "Edsger", "Grace", "Barbara", "Donald", "Leslie"}
 	cards := []string{goodCard, goodCard, flakyCard, goodCard, unknownCard, busyCard, goodCard, deadCard, goodCard, goodCard}

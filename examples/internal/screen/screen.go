@@ -1,5 +1,4 @@
-// Package screen writes what happens to messages for people, a line for each
-// event. The demonstrations share it.
+// Package screen prints events of messages for people, one line for each event. The demonstrations share it.
 package screen
 
 import (
@@ -18,17 +17,17 @@ type Screen struct {
 	out    io.Writer
 	colour bool
 	began  time.Time
-	prefix string // of our topics or queues, not repeated in each line
+	prefix string // of the service's topics or queues; omitted from the lines
 
 	mu    sync.Mutex
-	late  map[string]time.Duration // of the attempt that ran last, by id
-	again map[string]bool          // ids that the bank knew already
-	ready chan struct{}            // closed when messages are read
+	late  map[string]time.Duration // of the latest attempt, by id
+	again map[string]bool          // ids that the bank had charged before
+	ready chan struct{}            // closed when the service reads messages
 	once  sync.Once
 }
 
-// New returns a screen for a process that has begun then. The names of the topics
-// or queues on which messages wait begin with prefix.
+// New returns a screen for a process that began at that time. The names of the topics or queues on which messages wait
+// begin with prefix.
 func New(out *os.File, began time.Time, prefix string) *Screen {
 	info, err := out.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -38,7 +37,7 @@ func New(out *os.File, began time.Time, prefix string) *Screen {
 	}
 }
 
-// Colours, as ANSI has them.
+// Colours are ANSI escape codes.
 const (
 	faint  = "2"
 	red    = "31"
@@ -46,7 +45,7 @@ const (
 	yellow = "33"
 )
 
-// linef writes one event: when, which order, what, and more about it.
+// linef prints one event: time, order, event and details.
 func (s *Screen) linef(colour, id, what, format string, args ...any) {
 	text := fmt.Sprintf("%-12s %s", what, fmt.Sprintf(format, args...))
 	if s.colour {
@@ -57,13 +56,13 @@ func (s *Screen) linef(colour, id, what, format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.2fs  %-8s  %s\n", time.Since(s.began).Seconds(), id, text)
 }
 
-// Placed tells that a message was sent.
+// Placed prints that a message was sent.
 func (s *Screen) Placed(id, what string) { s.linef(faint, id, "placed", "%s", what) }
 
-// Elapsed is how long the process has run.
+// Elapsed returns how long the process has run.
 func (s *Screen) Elapsed() time.Duration { return time.Since(s.began) }
 
-// Sayf writes text that is no event.
+// Sayf prints text that is not about an event.
 func (s *Screen) Sayf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *Screen) Event(e redeliver.Event) {
 	}
 }
 
-// Reading reports whether messages are read.
+// Reading reports whether the service reads messages.
 func (s *Screen) Reading() (bool, error) {
 	select {
 	case <-s.ready:
@@ -111,7 +110,7 @@ func (s *Screen) Reading() (bool, error) {
 	}
 }
 
-// Repeat notes that the bank was asked to charge an order twice.
+// Repeat records that the bank was asked to charge an order twice.
 func (s *Screen) Repeat(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +125,10 @@ func (s *Screen) isRepeat(id string) bool {
 	return was
 }
 
-// worthwhile is a lateness that is printed also where the line is full.
+// worthwhile is the lateness that is printed even in a line with other details.
 const worthwhile = 50 * time.Millisecond
 
-// lateness tells how long after its due time an attempt began, if it was so long
-// at least.
+// lateness describes how long after its due time an attempt began. It returns "" if that is less than least.
 func (s *Screen) lateness(id string, least time.Duration) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,14 +142,14 @@ func (s *Screen) lateness(id string, least time.Duration) string {
 	return fmt.Sprintf(", begun %.1f ms after it was due", late.Seconds()*1000)
 }
 
-// short is a duration in few characters.
+// short formats a duration in few characters.
 func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// tail is what is particular in the name of a topic or queue.
+// tail returns the name of a topic or queue without the common prefix.
 func (s *Screen) tail(name string) string {
-	if name == s.prefix { // SQS: what waits is in the queue itself
+	if name == s.prefix { // SQS, where messages wait in the queue itself
 		return name
 	}
 	return strings.TrimPrefix(name, s.prefix)

@@ -32,9 +32,9 @@ func (r *run) play(ctx context.Context) error {
 	after := context.WithoutCancel(ctx)
 	queues, err := shop.Describe(ctx)
 	if err != nil {
-		return err // and no Close: it waits half a minute for the handlers of a router that has never run
+		return err // without Close, which would wait half a minute for the handlers of a router that has never run
 	}
-	defer func() { _ = shop.Close(after) }() // where something went wrong before
+	defer func() { _ = shop.Close(after) }() // in case of an earlier error
 	r.screen.Sayf("%s\n", queues)
 
 	served := make(chan error, 1)
@@ -48,7 +48,7 @@ func (r *run) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The shop ends before the count: it acks what it has done.
+	// End the shop before the count, so that it acks what it has done.
 	if err := shop.Close(after); err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (r *run) play(ctx context.Context) error {
 	return nil
 }
 
-// act places orders, the last of them poison, and waits for their ends, or for
-// the end of ctx. It returns how many were placed.
+// act places orders, the last of them poison, and waits until all are done or ctx ends. It returns the number of orders
+// that were placed.
 func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed int, err error) {
 	orders := demo.NewOrders(time.Now())
 	width := 0

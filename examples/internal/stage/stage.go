@@ -1,5 +1,5 @@
-// Package stage is the show around a shop: it places orders, waits until each has
-// found its end, and counts them. The demonstrations of brokers share it.
+// Package stage runs a demonstration of a shop: it places orders, waits until each is done or dead, and counts them.
+// The demonstrations of brokers share it.
 package stage
 
 import (
@@ -25,19 +25,18 @@ import (
 
 // Show is one demonstration.
 type Show struct {
-	// Program is the directory in examples/, and the name of what is built.
+	// Program is the directory in examples/, and the name of the binary.
 	Program string
-	// On is the broker's name for people.
+	// On is the name of the broker for people.
 	On string
-	// Broker is what a URL must be of, Local the one that is taken where none is
-	// given, and Usage says what one looks like.
+	// Broker is the required kind of broker, Local the default URL, and Usage an example of a URL.
 	Broker       brokerurl.Broker
 	Local, Usage string
-	// Missing says how to get a broker, where none answers.
+	// Missing describes how to start a broker if none answers.
 	Missing string
-	// Look says how to see the queues afterwards.
+	// Look describes how to see the queues afterwards.
 	Look string
-	// Queue is what the shop reads.
+	// Queue is the queue that the shop reads.
 	Queue string
 	// Kinds are the kinds of orders that are placed, in turn.
 	Kinds []string
@@ -45,21 +44,21 @@ type Show struct {
 	Open func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*Shop, error)
 }
 
-// Shop is the service that the show is about.
+// Shop is the service of the demonstration.
 type Shop struct {
 	Router *message.Router
 	// Place sends an order of a kind.
 	Place func(kind, id string, body []byte) error
-	// Close ends the shop in order. It may be called twice.
+	// Close ends the shop gracefully. It may be called twice.
 	Close func(context.Context) error
-	// Describe says which queues there are, before the first order.
+	// Describe lists the queues, before the first order.
 	Describe func(context.Context) (string, error)
-	// DeadLetters reads what is in the DLQ with any client, of Most at least some.
-	// The title says of what it is a part.
+	// DeadLetters reads the DLQ with any client. It may return only some of the dead letters, at least Most of them.
+	// title describes them.
 	DeadLetters func(context.Context) (title string, letters []Letter, err error)
 }
 
-// Letter is a dead letter: what redeliver says of it, in headers or as JSON.
+// Letter is a dead letter with redeliver's description, from headers or JSON.
 type Letter struct {
 	ID      string `json:"id"`
 	Reason  string `json:"reason"`
@@ -67,7 +66,7 @@ type Letter struct {
 	Error   string `json:"error"`
 }
 
-// Most is how many dead letters are shown.
+// Most is the number of dead letters that are shown.
 const Most = 8
 
 // run is one run of a show.
@@ -78,7 +77,7 @@ type run struct {
 	ends   *ends
 }
 
-// Main runs a program that is a show, and ends it.
+// Main runs a demonstration and exits.
 func (s Show) Main() {
 	began := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

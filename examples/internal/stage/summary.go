@@ -8,13 +8,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// ends notes what became of the orders. It is a [redeliver.Sink].
+// ends records how the orders ended. It is a [redeliver.Sink].
 type ends struct {
 	mu      sync.Mutex
-	open    map[string]bool // of this run
+	open    map[string]bool // unfinished orders of this run
 	charged map[int]int     // by attempt
 	dead    map[string]int  // by reason
-	none    chan struct{}   // closed when the last of open has ended; nil as long as nobody asks
+	none    chan struct{}   // closed when open becomes empty; nil until all is called
 }
 
 func newEnds() *ends {
@@ -27,7 +27,7 @@ func (e *ends) expect(id string) {
 	e.open[id] = true
 }
 
-// all is closed when all that were expected have ended.
+// all returns a channel that is closed when all expected orders have ended.
 func (e *ends) all() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +58,7 @@ func (e *ends) Event(event redeliver.Event) {
 	e.look()
 }
 
-// summary counts, and shows some of what is in the DLQ.
+// summary prints the counts, and some of the messages in the DLQ.
 func (r *run) summary(placed int, title string, letters []Letter, interrupted bool) {
 	r.ends.mu.Lock()
 	defer r.ends.mu.Unlock()

@@ -1,5 +1,5 @@
-// Command after is the service of before with retries and a dead-letter queue. Its
-// client and its handler have stayed; the group and its loop are one call.
+// Command after is the service of command before with retries and a dead-letter queue. Its client and its handler are
+// unchanged. One call replaces the group and its loop.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command before charges orders from a Kafka, as many a service does: with its own consumer group, and without
-// retries. A failed order is logged, and lost.
+// Command before charges orders from Kafka, as many services do: with its own consumer group, and without retries. A
+// failed order is logged and lost.
 package main
 
 import (

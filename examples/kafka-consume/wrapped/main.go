@@ -1,5 +1,5 @@
-// Command wrapped is the service of before with retries and a dead-letter queue,
-// where the consumer group is to stay the service's own: its handler is wrapped.
+// Command wrapped is the service of command before with retries and a dead-letter queue. It keeps its own consumer
+// group and wraps the group's handler.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command after is the service of command before with redeliver: what fails waits
-// and comes again, three times, and ends in the DLQ with the reason. The handler
-// is the same; the loop, and what it did about connections, is gone.
+// Command after is the service of command before with redeliver. A failed message is retried three times with delays,
+// and then goes to the DLQ with the reason. The handler is unchanged. One call replaces the loop and its handling of
+// connections.
 package main
 
 import (

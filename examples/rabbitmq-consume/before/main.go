@@ -1,6 +1,5 @@
-// Command before is a service on RabbitMQ with a consume loop of its own: what
-// fails is handed back at once, and comes again at once, forever. Command after,
-// beside it, is the same service with redeliver.
+// Command before is a service on RabbitMQ with its own consume loop. A failed message is requeued at once and delivered
+// again at once, forever. Command after is the same service with redeliver.
 package main
 
 import (

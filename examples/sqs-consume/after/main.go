@@ -1,6 +1,6 @@
-// Command after is the service of before with retries and a dead-letter queue: what
-// fails waits and comes again, three times, and ends in the DLQ with the reason. Its
-// handler has stayed; the loop, which handled one message at a time, is one call.
+// Command after is the service of command before with retries and a dead-letter queue. A failed message is retried
+// three times with delays, and then goes to the DLQ with the reason. Its handler is unchanged. One call replaces the
+// loop, which handled one message at a time.
 package main
 
 import (

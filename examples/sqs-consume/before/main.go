@@ -1,6 +1,5 @@
-// Command before charges orders from a queue of SQS, as many a service does: with a loop of its own. A failed
-// message comes back when its visibility timeout is over, forever. Command after, beside it, is the same
-// service with redeliver.
+// Command before charges orders from a queue of SQS, as many services do: with its own loop. A failed message comes
+// back when its visibility timeout is over, forever. Command after is the same service with redeliver.
 package main
 
 import (

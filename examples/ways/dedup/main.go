@@ -1,5 +1,5 @@
-// Command dedup charges an order once that its shop has sent twice, on a Kafka in
-// this process. One that failed is no duplicate of itself.
+// Command dedup charges an order once that its shop has sent twice, on a Kafka in this process. One that failed is no
+// duplicate of itself. For many processes, middleware/redisdedup has a store.
 package main
 
 import (
@@ -41,8 +41,7 @@ func main() {
 	}
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
-	skipped := func(msg *message.Message) { fmt.Println(msg.UUID, "was charged before") }
-	dedup, err := middleware.Dedup(middleware.DedupConfig{Skipped: skipped}) // middleware/redisdedup is for many processes
+	dedup, err := middleware.Dedup(middleware.DedupConfig{Skipped: func(msg *message.Message) { fmt.Println(msg.UUID, "was charged before") }})
 	check(err)
 	router.AddMiddleware(middleware.Retry(), dedup)
 	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)

@@ -1,4 +1,5 @@
-// Command order shows what waits for what: Ann's first order takes its time, her second fails once, and the fourth is Bob's.
+// Command order shows which messages wait for others: Ann's first order takes time, her second fails once, and the
+// fourth is Bob's.
 package main
 
 import (

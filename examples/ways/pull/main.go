@@ -1,5 +1,5 @@
-// Command pull asks for orders when it has time for some, on a Kafka in this
-// process: no handler, no Router.
+// Command pull requests orders when it has time for them, with a Kafka in this process. It has no handler and no
+// Router.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	orders, err := middleware.NewReceiver(ctx, billing.Subscriber(), "orders")
 	check(err)
 	for left := 3; left > 0; {
-		received, err := orders.Receive(ctx, 16, time.Second) // nobody else gets them for a second
+		received, err := orders.Receive(ctx, 16, time.Second) // hidden from other consumers for a second
 		check(err)
 		for _, m := range received {
 			id := m.Message.UUID
@@ -37,7 +37,7 @@ func main() {
 			case id == "o-2" && state.Attempt() == 1:
 				fmt.Println("o-2 is left alone: it comes again when its second is over")
 			case id == "o-3" && state.Attempt() == 1:
-				check(m.ChangeInvisible(0)) // it comes again now
+				check(m.ChangeInvisible(0)) // make it visible now
 			default:
 				check(m.Ack())
 				fmt.Printf("%s is charged, attempt %d\n", id, state.Attempt())

@@ -1,5 +1,5 @@
-// Command resequence handles the versions of a document in the order of their
-// numbers, however they come, on a Kafka in this process.
+// Command resequence handles the versions of a document in the order of their numbers, in whatever order they arrive,
+// with a Kafka in this process.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// version is the number that the document's author gave it, from 1.
+// version returns the number that the document's author gave it, from 1.
 func version(msg *message.Message) (document string, number uint64, ok bool) {
 	number, err := strconv.ParseUint(msg.Metadata["version"], 10, 64)
 	return msg.Metadata["document"], number, err == nil
@@ -29,7 +29,7 @@ func main() {
 	defer cluster.Close()
 	search, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "search", Sink: redeliver.Sinks()})
 	check(err)
-	for _, number := range []string{"4", "2", "3", "1"} { // without a key: they run beside each other
+	for _, number := range []string{"4", "2", "3", "1"} { // without a key, so they run in parallel
 		msg := message.NewMessage("d-17 v"+number, nil)
 		msg.Metadata["document"], msg.Metadata["version"] = "d-17", number
 		check(search.Publisher().Publish("documents", msg))

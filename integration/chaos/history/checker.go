@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Verdict is what a history says.
+// Verdict is the result of checking a history.
 type Verdict struct {
 	Violations []Violation
 
 	Messages    int // confirmed to their writer
 	Runs        int
-	Again       int // runs of an attempt that had begun before, all explained by faults
-	EndsAgain   int // commits and dead letters of a message beyond its first, likewise
+	Again       int // repeated runs of an attempt, all explained by faults
+	EndsAgain   int // repeated commits and dead letters of a message, all explained by faults
 	Committed   int
 	Dead        int
 	Unconfirmed int             // writes without an answer that were found on the broker
-	Faults      map[string]int  // by what they are
-	Late        []time.Duration // of every retry, ascending, by the clock of the process that ran it
+	Faults      map[string]int  // by kind
+	Late        []time.Duration // lateness of every retry, ascending, by the clock of the process that ran it
 }
 
-// Violation is a promise that was broken.
+// Violation is a broken promise.
 type Violation struct {
 	Kind   string // one of the kinds below
 	ID     string
@@ -36,22 +36,22 @@ func (v Violation) String() string { return strings.TrimSpace(v.Kind + " " + v.I
 
 // The kinds of violations.
 const (
-	Lost      = "lost"      // confirmed to its writer, and it ended nowhere
+	Lost      = "lost"      // confirmed to its writer, but has no end
 	TwoEnds   = "two ends"  // committed and dead-lettered
-	WrongEnd  = "wrong end" // committed although it always fails, dead-lettered although it does not, another reason
-	Early     = "early"     // it ran before its wait was over
-	Skipped   = "skipped"   // an attempt without the one before it having failed
-	TooMany   = "too many"  // an attempt that the rule does not give
-	Again     = "again"     // an attempt ran again, or a message ended again, and neither a fault nor a move explains it
-	Renamed   = "renamed"   // redeliver's id is not the same in all its attempts
+	WrongEnd  = "wrong end" // committed although it always fails, dead-lettered although it does not, or another reason
+	Early     = "early"     // ran before its wait was over
+	Skipped   = "skipped"   // an attempt whose previous attempt has not failed
+	TooMany   = "too many"  // more attempts than the rule asks for
+	Again     = "again"     // an attempt or an end was repeated, and neither a fault nor a move explains it
+	Renamed   = "renamed"   // redeliver's id differs between its attempts
 	Altered   = "altered"   // the handler or the DLQ got other bytes than were written
 	Unknown   = "unknown"   // nobody wrote it
-	OutOfLine = "order"     // a message ran before one of its key that precedes it
-	Strange   = "strange"   // redeliver told of something that must not be
-	Unsettled = "unsettled" // all was healed, and the broker still has something unsettled
+	OutOfLine = "order"     // a message ran before an earlier one of its key
+	Strange   = "strange"   // redeliver reported something that must not happen
+	Unsettled = "unsettled" // all was healed, and the broker still has unsettled messages
 )
 
-// Check holds a history against the promises. An error means that it is none.
+// Check compares a history with the promises. It returns an error if the lines are no history.
 func Check(lines []Line) (*Verdict, error) {
 	lines = slices.Clone(lines)
 	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
@@ -129,24 +129,24 @@ type checker struct {
 	verdict  *Verdict
 }
 
-// try is a write that failed for who made it, and may have been taken all the same.
+// try is a failed write of a message that may have been accepted all the same.
 type try struct {
 	name    string
 	attempt int
 }
 
-// interval is a fault's time; to is 0 while it lasts.
+// interval is the duration of a fault; to is 0 while it lasts.
 type interval struct {
 	what, target string
 	from, to     int64
 }
 
-// message is what became of one.
+// message is what a history says about one message.
 type message struct {
 	Line
 	confirmed bool
 	lines     []Line
-	doubted   []Line // its due time was not believed
+	doubted   []Line // lines that report an implausible due time
 }
 
 func (c *checker) violatef(kind, id, format string, args ...any) {
@@ -167,10 +167,10 @@ func (c *checker) fault(l Line) {
 	}
 }
 
-// explained reports whether a fault lasted, or had just ended, at any time from one moment to another.
+// explained reports whether a fault lasted at any time between two moments, or had just ended.
 func (c *checker) explained(from, to int64) bool { return c.faulty(from-int64(c.run.Linger), to) }
 
-// faulty reports whether a fault lasted at any time from one moment to another.
+// faulty reports whether a fault lasted at any time between two moments.
 func (c *checker) faulty(from, to int64) bool {
 	return slices.ContainsFunc(c.faults, func(f interval) bool { return f.from <= to && (f.to == 0 || f.to >= from) })
 }
@@ -185,7 +185,7 @@ func (c *checker) stepped(at int64) bool {
 	return false
 }
 
-// judge holds one message against all but the order of its key.
+// judge checks everything about one message except the order of its key.
 func (c *checker) judge(m *message) {
 	load, ok := c.loads[m.Load]
 	if !ok {
@@ -201,13 +201,13 @@ func (c *checker) judge(m *message) {
 			l.end(line)
 		case Dead:
 			l.dead(line)
-		default: // Written was seen before
+		default: // Written was handled before
 		}
 	}
 	l.close()
 }
 
-// String sums up what happened.
+// String summarises the verdict.
 func (v *Verdict) String() string {
 	faults := 0
 	for _, n := range v.Faults {
@@ -218,7 +218,7 @@ func (v *Verdict) String() string {
 		quantile(v.Late, 0.5), quantile(v.Late, 0.99), quantile(v.Late, 1))
 }
 
-// quantile of an ascending list.
+// quantile returns a quantile of an ascending list.
 func quantile(list []time.Duration, q float64) time.Duration {
 	if len(list) == 0 {
 		return 0

@@ -11,13 +11,13 @@ import (
 
 const second = int64(time.Second)
 
-// story is a history with an entry for each second.
+// story builds a history with an entry for each second.
 type story struct {
 	lines []Line
 	now   int64
 }
 
-// at sets the clock to so many seconds.
+// at sets the clock, in seconds.
 func (s *story) at(seconds float64) *story {
 	s.now = 1_700_000_000*second + int64(seconds*float64(second))
 	return s
@@ -32,7 +32,7 @@ func (s *story) add(l Line) *story {
 	return s
 }
 
-// write writes a message to the load and confirms it; its offset is its number.
+// write writes a message to the load and confirms it. Its offset is its number.
 func (s *story) write(load string, n int, key string, r Rule) *story {
 	id := fmt.Sprintf("%s-%d", load, n)
 	s.add(Line{Kind: Write, ID: id, Load: load, Key: key, Rule: r, Sum: 7})
@@ -55,8 +55,8 @@ func (s *story) bury(id string) *story {
 	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
 }
 
-// faultless: in the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always; in "lines" (PerKey) 1 fails once, and 2 of
-// the same key waits for it. Waits are of one and two seconds.
+// faultless returns a history without violations. In the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always. In
+// "lines" (PerKey) 1 fails once, and 2 of the same key waits for it. Waits are one and two seconds.
 func faultless() *story {
 	s := (&story{}).at(0)
 	steps := []time.Duration{time.Second, 2 * time.Second}
@@ -78,7 +78,7 @@ func faultless() *story {
 	return s.at(30).bury("keys-3").add(Line{Kind: Settled})
 }
 
-// without leaves out what a function finds.
+// without removes the lines that find accepts.
 func (s *story) without(find func(Line) bool) *story {
 	s.lines = slices.DeleteFunc(s.lines, find)
 	return s
@@ -94,7 +94,7 @@ func (s *story) change(id string, attempt int, change func(*Line)) *story {
 	return s
 }
 
-// fault is one that lasts from one second to another.
+// fault adds a fault between two times, in seconds.
 func (s *story) fault(from, to float64) *story {
 	s.at(from).add(Line{Kind: Fault, What: "partition", Target: "node 1"})
 	return s.at(to).add(Line{Kind: Healed, What: "partition", Target: "node 1"})
@@ -104,27 +104,27 @@ func (s *story) clock(at, offset float64) *story {
 	return s.at(at).add(Line{Kind: Clock, Offset: int64(offset * float64(second))})
 }
 
-// earlier has a retry run so much earlier than its wait.
+// earlier makes a retry run that much before the end of its wait.
 func earlier(s *story, seconds float64) *story {
 	return s.change("keys-2", 2, func(l *Line) { l.At -= int64(seconds * float64(second)) })
 }
 
-// copied has an attempt run again, and a write after one made again.
+// copied repeats the run of an attempt, and also the write after an attempt.
 func copied(s *story, after int) *story {
 	s.at(1.4).add(Line{Kind: Tried, Name: "name of keys-2", Attempt: after})
 	return s.at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
 }
 
-// takenTooSoon has a retry run half a second before its wait, which a process took from its level whose clock was so much
-// ahead then, and for a moment more.
+// takenTooSoon makes a retry run half a second before the end of its wait, because a process whose clock was ahead,
+// then and a moment longer, took it from its level.
 func takenTooSoon(s *story, at, offset float64) *story {
 	earlier(s, 0.5).at(1.7).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime})
 	s.at(at).add(Line{Kind: Clock, Process: "another", Offset: int64(offset * float64(second))})
 	return s.at(at + 0.3).add(Line{Kind: Clock, Process: "another"})
 }
 
-// The checker is what all rests on: each of its findings has a history that must have it, and the same history with what
-// excuses it, where anything does.
+// The whole suite depends on the checker. Each of its findings has a history that must have it, and, if something
+// excuses it, the same history with the excuse.
 func TestCheckerFinds(t *testing.T) {
 	again := func(s *story) *story { return s.at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK) }
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"nothing in a run without a fault", func(s *story) *story { return s }, ""},
 		{"a commit that is missing", func(s *story) *story {
 			return s.without(func(l Line) bool { return l.ID == "keys-1" && l.Kind == End })
-		}, "lost, order"}, // what comes after it in its key ran all the same
+		}, "lost, order"}, // a later message of its key ran all the same
 		{"a dead letter that is missing", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Dead }) }, "lost"},
 		{"a message that nobody ran", func(s *story) *story { return s.at(1).write("keys", 9, "", Never) }, "lost"},
 		{"no loss of what was not confirmed", func(s *story) *story {
@@ -283,7 +283,7 @@ func TestCheckerCounts(t *testing.T) {
 	}
 }
 
-// A history is read while it grows, and one whose first line is missing is none.
+// A history is read while it grows, and is invalid if its first line is missing.
 func TestHistoryIsReadWhileItGrows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")
 	log, err := Open(path, "one")

@@ -1,9 +1,9 @@
-// Package history is what is known of a chaos run, and the checker that holds it against the promises. It knows
-// nothing of redeliver's code.
+// Package history records a chaos run, and has the checker that compares the record with the promises. It uses none of
+// redeliver's code.
 //
-// A history is a file of lines of JSON. The writer, the consumers and the injector of faults append to the same file,
-// each line with one write(2), so a SIGKILL leaves a line whole or not at all. All of them run on one machine and stamp
-// by its clock; a consumer whose own clock was stepped says what that showed, too.
+// A history is a file of JSON lines. The writer, the consumers and the injector of faults append to the same file, each
+// line with one write(2), so a SIGKILL leaves a line complete or absent. All of them run on one machine and use its
+// clock for timestamps. A consumer whose own clock was stepped also records the time of that clock.
 package history
 
 import (
@@ -16,35 +16,35 @@ import (
 	"time"
 )
 
-// Kind says what a line tells.
+// Kind is the kind of a line.
 type Kind string
 
 // The kinds of lines.
 const (
-	Began   Kind = "began"   // the run: Run is what it promises
+	Began   Kind = "began"   // the run begins; Run has its promises
 	Write   Kind = "write"   // a message is about to be written
 	Written Kind = "written" // the broker has confirmed it; Partition and Offset are its place, if it has one
 	Begin   Kind = "begin"   // a handler was entered
-	End     Kind = "end"     // it is about to return; Outcome says what
+	End     Kind = "end"     // the handler is about to return Outcome
 	Dead    Kind = "dead"    // a message is in the DLQ, as an independent client read it
-	Odd     Kind = "odd"     // redeliver told of something that must not be, such as headers that it disbelieves
-	Tried   Kind = "tried"   // redeliver told that a write of the message (its Name) after Attempt failed, and makes it again
+	Odd     Kind = "odd"     // redeliver reported something that must not happen, such as implausible headers
+	Tried   Kind = "tried"   // redeliver reported that a write of the message Name after Attempt failed and is repeated
 	Fault   Kind = "fault"   // a fault begins; What and Target name it
-	Healed  Kind = "healed"  // it is over
-	Moved   Kind = "moved"   // the process's connection or partitions came or went: what it had in hand may be run again
-	Clock   Kind = "clock"   // the process's clock was stepped; Offset is by how much it is wrong from now on, in nanoseconds
-	Said    Kind = "said"    // for people: the checker does not read it
+	Healed  Kind = "healed"  // the fault is over
+	Moved   Kind = "moved"   // the process's connection or partitions came or went: its messages in hand may run again
+	Clock   Kind = "clock"   // the process's clock was stepped; Offset is its error from now on, in nanoseconds
+	Said    Kind = "said"    // for people; the checker ignores it
 	Settled Kind = "settled" // all is healed, and the broker says that nothing is unsettled
 )
 
 // The outcomes of a handler.
 const (
 	OK     = "ok"     // the message is settled: its commit
-	Failed = "failed" // an error that is an attempt
+	Failed = "failed" // an error that counts as an attempt
 	Cut    = "cut"    // its context had ended: the attempt does not count
 )
 
-// DueTime is the reason of an Odd line that tells of due times only, which a clock writes that is wrong.
+// DueTime is the reason of an Odd line that is only about due times, which a wrong clock writes.
 const DueTime = "due time"
 
 // Line is one line of a history. Times are in nanoseconds since 1970.
@@ -53,17 +53,17 @@ type Line struct {
 	Process string `json:"process,omitempty"`
 	Kind    Kind   `json:"kind"`
 
-	ID      string `json:"id,omitempty"`      // the message's, as its writer named it
-	Name    string `json:"name,omitempty"`    // the same message's, as redeliver names it
-	Load    string `json:"load,omitempty"`    // which of the run's loads it belongs to
-	Key     string `json:"key,omitempty"`     // messages of one key have an order where the load says so
-	Rule    Rule   `json:"rule,omitempty"`    // what its handler answers
+	ID      string `json:"id,omitempty"`      // the writer's id of the message
+	Name    string `json:"name,omitempty"`    // redeliver's id of the same message
+	Load    string `json:"load,omitempty"`    // the load to which it belongs
+	Key     string `json:"key,omitempty"`     // messages of one key have an order if the load says so
+	Rule    Rule   `json:"rule,omitempty"`    // the result of its handler
 	Attempt int    `json:"attempt,omitempty"` // from 1
 	Due     int64  `json:"due,omitempty"`     // as the handler saw it
-	Local   int64  `json:"local,omitempty"`   // what the process's own clock shows
+	Local   int64  `json:"local,omitempty"`   // time of the process's own clock
 	Sum     uint32 `json:"sum,omitempty"`     // of the body
 	Outcome string `json:"outcome,omitempty"`
-	Reason  string `json:"reason,omitempty"` // of a dead letter, or of what is odd
+	Reason  string `json:"reason,omitempty"` // of a dead letter, or of an Odd line
 
 	Partition int32 `json:"partition,omitempty"`
 	Offset    int64 `json:"offset,omitempty"`
@@ -73,34 +73,35 @@ type Line struct {
 	Run    *Run   `json:"run,omitempty"`
 }
 
-// Rule says what a message's handler answers.
+// Rule determines the results of a message's handler.
 type Rule string
 
 // The rules.
 const (
-	Never  Rule = "never"  // it succeeds at once
+	Never  Rule = "never"  // every attempt succeeds
 	Once   Rule = "once"   // the first attempt fails
 	Always Rule = "always" // every attempt fails: it must end in the DLQ
 )
 
-// Run is what a run has promised before it begins.
+// Run has the promises of a run.
 type Run struct {
 	Broker string `json:"broker"`
 	Seed   uint64 `json:"seed"`
 	Loads  []Load `json:"loads"`
-	// Linger is how long after its end a fault may still be why something was run again: a group that rebalances, a
-	// client that finds its leader.
+	// Linger is how long after its end a fault may still explain a repeated run, for example while a group rebalances
+	// or a client finds its leader.
 	Linger time.Duration `json:"linger"`
 }
 
 // Load is a stream of messages with a policy.
 type Load struct {
 	Name  string          `json:"name"`
-	Steps []time.Duration `json:"steps"` // the wait after each failure: len(Steps)+1 attempts at most
-	// Order is "" where messages have none, KeyOrder where first attempts of a key run one after another, PerKey where a
-	// message runs when those of its key before it have ended.
+	Steps []time.Duration `json:"steps"` // the wait after each failure: at most len(Steps)+1 attempts
+	// Order is "" for messages without an order, KeyOrder if first attempts of a key run one after another, and PerKey
+	// if a message runs only after the earlier ones of its key have ended.
 	Order string `json:"order,omitempty"`
-	// Suspects: the adapter sets messages aside that may have killed their process. Their first attempt has a due time.
+	// Suspects means that the adapter sets messages aside that may have killed their process. Their first attempt has a
+	// due time.
 	Suspects bool `json:"suspects,omitempty"`
 }
 
@@ -110,7 +111,7 @@ const (
 	PerKey   = "PerKey"
 )
 
-// attempts is how many the rule asks for.
+// attempts returns the number of attempts that the rule asks for.
 func (l Load) attempts(r Rule) int {
 	switch r {
 	case Once:
@@ -122,13 +123,13 @@ func (l Load) attempts(r Rule) int {
 	}
 }
 
-// Log appends to a history. It may be used by several goroutines, and by several processes with the same file.
+// Log appends to a history. Several goroutines may use it, and several processes may use the same file.
 type Log struct {
 	file    *os.File
 	process string
 }
 
-// Open opens a history to append to it in the name of a process.
+// Open opens a history to append lines of a process.
 func Open(path, process string) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -137,10 +138,10 @@ func Open(path, process string) (*Log, error) {
 	return &Log{f, process}, nil
 }
 
-// Close closes the file. Everything that was written is there in any case.
+// Close closes the file. Lines that were added are in the file in any case.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Add writes a line. A consumer that cannot prove what it did must not go on: an error ends the process.
+// Add writes a line. An error ends the process, because a consumer that cannot prove what it did must not continue.
 func (l *Log) Add(line Line) {
 	if line.At == 0 {
 		line.At = time.Now().UnixNano()
@@ -164,10 +165,10 @@ type Reader struct {
 	at   int64
 }
 
-// NewReader reads from the beginning.
+// NewReader returns a reader that begins at the first line.
 func NewReader(path string) *Reader { return &Reader{path: path} }
 
-// More returns the whole lines that came since the last call.
+// More returns the complete lines that were added since the last call.
 func (r *Reader) More() ([]Line, error) {
 	f, err := os.Open(r.path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// life is a message as it is gone through, line by line.
+// life is a message while its lines are checked in order.
 type life struct {
 	*checker
 	*message
@@ -30,7 +30,8 @@ func (l *life) begin(line Line) {
 	if before := l.began[line.Attempt]; len(before) > 0 {
 		v.Again++
 		last := before[len(before)-1]
-		// Each failure of the attempt before was written on: where that ran twice, this one does, whenever that was.
+		// Each failure of the previous attempt led to a write. If that attempt ran twice, this one may run twice, too,
+		// at any time.
 		if len(before) >= len(l.failed[line.Attempt-1]) && !l.explained(last.At, line.At) && !l.doubtful(line.Attempt-1) {
 			l.violatef(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-last.At), l.signs())
 		}
@@ -39,21 +40,21 @@ func (l *life) begin(line Line) {
 	l.timing(line)
 }
 
-// doubtful reports whether an attempt failed in a fault, or little before one, or its write did, on a machine that stood
-// still: it may have been made twice then, and both copies may lie behind others for minutes before they run.
+// doubtful reports whether an attempt or its write failed during a fault, or shortly before one, or while the machine
+// was paused. The write may then have been made twice, and both copies may wait behind other messages for minutes.
 func (l *life) doubtful(attempt int) bool {
-	const takes = 5 * time.Second // to write, at most
+	const takes = 5 * time.Second // maximum duration of a write
 	return l.tried[try{l.name, attempt}] || slices.ContainsFunc(l.failed[attempt], func(f Line) bool { return l.faulty(f.At, f.At+int64(takes)) })
 }
 
-// timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
-// who runs the message goes by its own clock, which may have been stepped since. A due time that a clock wrote which was
-// ahead, or that who reads it is behind of, need not be met where it is later than any can be: it is not believed then, and
-// the wait itself is kept, by the reader's clock, which may be set right before it is over. Nor is it believed where a
-// third one, whose clock was ahead, took the message from its level too soon.
+// timing compares a run with the failure before it. The due time is by the clock of the process that failed. The
+// process that runs the message uses its own clock, which may have been stepped since. An implausibly late due time
+// need not be met. It arises if the writer's clock was ahead, or the reader's clock is behind. The reader then keeps
+// the wait itself, by its own clock, which may be corrected before the wait is over. A due time need not be met either
+// if a third process, whose clock was ahead, took the message from its level too soon.
 func (l *life) timing(line Line) {
 	if line.Attempt == 1 {
-		// The due time of a message that waits behind another of its key says nothing, nor does a suspect's.
+		// The due time of a message that waits behind another of its key means nothing, nor does that of a suspect.
 		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
 			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.signs())
 		}
@@ -87,18 +88,19 @@ func (l *life) timing(line Line) {
 	l.verdict.Late = append(l.verdict.Late, time.Duration(line.Local-line.Due))
 }
 
-// behind is by how much a process's clock was wrong, at least, when redeliver looked at it after a handler's end.
+// behind returns the minimum error of a process's clock when redeliver read it after the end of a handler.
 func (c *checker) behind(process string, at int64) int64 {
-	// The step and the line that tells of it are not one moment, nor are the handler's end and redeliver's look.
+	// The step and the line that reports it are not simultaneous, nor are the end of the handler and redeliver's
+	// reading.
 	return slices.Min(c.offsets(process, at-int64(100*time.Millisecond), at+int64(time.Second)))
 }
 
-// ahead is by how much a process's clock was ahead at most, until then: what it took to be due then is run now.
+// ahead returns the maximum by which a process's clock was ahead until then: messages that were due by it are run now.
 func (c *checker) ahead(process string, at int64) int64 {
 	return slices.Max(c.offsets(process, math.MinInt64, at))
 }
 
-// anyAhead is by how much any process's clock was ahead at most, from one moment to another.
+// anyAhead returns the maximum by which any process's clock was ahead between two moments.
 func (c *checker) anyAhead(from, to int64) int64 {
 	most := int64(0)
 	for process := range c.clocks {
@@ -107,7 +109,7 @@ func (c *checker) anyAhead(from, to int64) int64 {
 	return most
 }
 
-// offsets are by how much a process's clock was wrong at a moment, and what it was set to from then until another.
+// offsets returns the error of a process's clock at a moment, and its errors from then until another moment.
 func (c *checker) offsets(process string, from, to int64) []int64 {
 	all := []int64{0}
 	for _, l := range c.clocks[process] {
@@ -135,7 +137,7 @@ func (l *life) dead(line Line) {
 	l.buried = append(l.buried, line)
 }
 
-// same wants the bytes and the name that the message has had before.
+// same checks that the message has the same bytes and name as before.
 func (l *life) same(line Line) {
 	if line.Sum != l.Sum {
 		l.violatef(Altered, l.ID, "%s by %s: the body's sum is %08x, %08x was written", line.Kind, line.Process, line.Sum, l.Sum)
@@ -148,7 +150,7 @@ func (l *life) same(line Line) {
 	}
 }
 
-// close looks at the message's ends.
+// close checks the message's ends.
 func (l *life) close() {
 	v := l.verdict
 	if l.confirmed {
@@ -177,8 +179,8 @@ func (l *life) close() {
 			l.violatef(WrongEnd, l.ID, "in the DLQ it is %s after %d attempts, want exhausted after %d", d.Reason, d.Attempt, most)
 		}
 	}
-	// A commit again is a run again, which was looked at. A dead letter is one of a last failure, or written twice; when,
-	// nobody knows, so anything from the message's first run on may explain it.
+	// A repeated commit follows a repeated run, which was checked. A repeated dead letter follows a repeated last
+	// failure, or was written twice. Its time is unknown, so anything since the message's first run may explain it.
 	v.EndsAgain += max(0, len(l.commit)-1) + max(0, len(l.buried)-1)
 	last := l.load.attempts(Always)
 	if n := len(l.buried); n > max(1, len(l.failed[last])) && !l.explained(l.began[1][0].At, l.buried[n-1].At) && !l.tried[try{l.name, last}] {
@@ -193,7 +195,7 @@ func (l *life) close() {
 	}
 }
 
-// signs are the message's signs of life, for people.
+// signs lists the lines about the message, for people.
 func (m *message) signs() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s key %s at %d/%d", m.Load, m.Rule, m.Key, m.Partition, m.Offset)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// sequence is where messages have an order: a key in a partition.
+// sequence is the scope of an order: a key in a partition.
 type sequence struct {
 	load, key string
 	partition int32
 }
 
-// judgeOrder wants each message of a key to run for the first time after those before it have got so far as the load's
-// order says. A message that was settled before a fault may run again after later ones, so only the first run counts,
-// and no fault excuses it.
+// judgeOrder checks that the first run of each message of a key comes after the earlier messages have got as far as the
+// load's order requires. A message that was settled before a fault may run again after later ones, so only the first
+// run counts, and no fault excuses it.
 func (c *checker) judgeOrder() {
 	lines := make(map[sequence][]*message)
 	for _, m := range c.messages {
-		// A write without an answer has no place in the order.
+		// A write without an answer has no position in the order.
 		if load := c.loads[m.Load]; load.Order != "" && m.Key != "" && m.confirmed {
 			k := sequence{m.Load, m.Key, m.Partition}
 			lines[k] = append(lines[k], m)
@@ -37,13 +37,14 @@ func (c *checker) judgeOrder() {
 	}
 }
 
-// judgePair wants b's first run after a has gone so far. Being so for each two neighbours it is so for all of the key.
+// judgePair checks that b's first run comes after a has got far enough. If that holds for all consecutive pairs, it
+// holds for the key.
 func (c *checker) judgePair(load Load, a, b *message) {
 	first, through := firstRun(b), int64(math.MaxInt64)
 	for _, l := range a.lines {
 		switch {
 		case l.Kind != End || l.Outcome == Cut:
-		case load.Order == PerKey && l.Outcome == Failed && l.Attempt < load.attempts(Always): // it holds its place
+		case load.Order == PerKey && l.Outcome == Failed && l.Attempt < load.attempts(Always): // it keeps its position
 		default:
 			through = min(through, l.At)
 		}
@@ -57,7 +58,7 @@ func (c *checker) judgePair(load Load, a, b *message) {
 	}
 }
 
-// firstRun is when a message was first run; what never ran, runs never.
+// firstRun returns when a message first ran. The result for a message that never ran is later than any time.
 func firstRun(m *message) int64 {
 	for _, l := range m.lines {
 		if l.Kind == Begin {

@@ -1,8 +1,8 @@
-// Command checkhistory holds the history of a chaos run against the promises once more; see docs/evidence/chaos.md.
+// Command checkhistory checks the history of a chaos run again; see docs/evidence/chaos.md.
 //
 //	go run ./integration/cmd/checkhistory FILE
 //
-// It exits with 0 when there is nothing to find, with 3 when there is, and with 1 when FILE is no history.
+// Its exit status is 0 if it finds no violation, 3 if it finds one, and 1 if FILE is no history.
 package main
 
 import (

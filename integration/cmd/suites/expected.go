@@ -62,7 +62,7 @@ func (s *suite) expectFailures() {
 	}
 }
 
-// printExpected prints the known faults, and what differs from the list.
+// printExpected prints the known faults, and the differences from the list.
 func (s *suite) printExpected(out io.Writer) {
 	if len(s.failing) == 0 {
 		return

@@ -1,4 +1,4 @@
-// Command suites runs one tier of the tests and reports how it went: the output of go test, then a table with the
+// Command suites runs one tier of the tests and reports the result: the output of go test, then a table with the
 // seconds, the CPU seconds and the verdict of each package.
 //
 //		suites [-run REGEXP] [-timeout D] unit|race|test|prove|soak
@@ -8,12 +8,12 @@
 //	  - race: unit with the race detector, which takes five times the CPU seconds.
 //	  - test: unit; with the race detector the packages of shared; then integration/ without the files that need the
 //	    build tag prove.
-//	  - prove: all tests with the race detector, those with the tag too.
+//	  - prove: all tests with the race detector, including those with the tag.
 //	  - soak: integration/ again with REDELIVER_SOAK=1, which lengthens some tests to hours.
 //
-// All but unit and race run beside the brokers that withbrokers starts; see the Makefile. The program is started in the
-// repository's root. It fails when a test fails, when no test ran, and when a test is skipped that is not listed in
-// skips.go.
+// All tiers except unit and race use the brokers that withbrokers starts; see the Makefile. The program must be started
+// in the repository's root. It fails when a test fails, when no test ran, and when a test is skipped that is not listed
+// in skips.go.
 //
 // A failed test runs once more, alone. If it passes then, it is reported as FLAKY and the run passes; a run accepts at
 // most two of them.
@@ -68,7 +68,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 
-	// The first signal ends the suite that runs, which got the signal, too. The table is still printed.
+	// The first signal ends the running suite, which has received it, too. The table is still printed.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
@@ -99,30 +99,32 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// watermillTag has Watermill's test suite wait five times as long for its messages as the 15 s and 45 s it does by
-// default. On a machine with other work ElasticMQ took 55 s for 5,000 messages to fifty consumers. No other package that
-// is linked has a file for the tag.
+// watermillTag makes Watermill's test suite wait five times as long for its messages as the default 15 s and 45 s. On a
+// machine with other work ElasticMQ took 55 s for 5,000 messages to fifty consumers. No other linked package has a file
+// with the tag.
 const watermillTag = "stress"
 
 // onKafka matches the tests of adapters/kafka that use the Kafka that REDELIVER_TEST_KAFKA names.
 const onKafka = "^TestOnKafka"
 
-// packagesAtOnce is the same on every machine: with three at once, brokers on two cores stand still for seconds.
+// packagesAtOnce is the same on every machine. With three packages at once, brokers on two cores stall for seconds.
 const packagesAtOnce = "-p=2"
 
-// atOnceInUnit overrides packagesAtOnce and how many parallel tests of one package run at once. The tests of unit wait most
-// of their time, and no broker runs beside them.
+// atOnceInUnit overrides packagesAtOnce and the number of parallel tests of one package. The tests of unit wait most of
+// their time, and no broker runs beside them.
 var atOnceInUnit = []string{"-p=3", "-parallel=8"}
 
-// shared are the packages whose goroutines share most: the engine, what decides, and the conformance kit on both.
+// shared are the packages whose goroutines share the most data: the engine, the decisions, and the conformance kit on
+// both.
 var shared = []string{
 	"./internal/engine", "./redelivertest", ".", "./middleware", "./deadletter", "./delayqueue", "./simulate", "./observe/...",
 }
 
-// longestUnit are the packages of unit that take longest. Named first, they do not run alone at the end.
+// longestUnit are the packages of unit that take longest. They are named first, so that none of them runs alone at the
+// end.
 var longestUnit = []string{"./adapters/kafka", "./cmd/redeliver/internal/cli", "./adapters/sqs", "./adapters/pubsub"}
 
-// suites returns what the tier runs, in order.
+// suites returns the suites of the tier, in order.
 func (o options) suites() ([]*suite, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -138,7 +140,7 @@ func (o options) suites() ([]*suite, error) {
 	if o.tier == "prove" || o.tier == "soak" {
 		tags += ",prove"
 	}
-	// make lint vets.
+	// make lint runs vet.
 	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-vet=off", "-tags=" + tags, "-timeout=" + o.timeout.String(), packagesAtOnce}
 	if o.run != "" {
 		argv = append(argv, "-run", o.run)
@@ -182,17 +184,17 @@ func (o options) suites() ([]*suite, error) {
 	}
 }
 
-// breaking are the packages that kill processes and brokers and compare what is left. In prove they have the machine to
-// themselves, because others beside them miss their deadlines; test has the short form of the first one.
+// breaking are the packages that kill processes and brokers and check the result. In prove they run alone, because they
+// would miss their deadlines beside other packages. test has the short form of the first one.
 var breaking = []string{"./integration/loss", "./integration/chaos"}
 
-// longest are the packages of integration/ that take longest, no two in a row at the same broker. go test runs packages
-// in the order in which they are named: one of these alone at the end leaves a core with nothing to do.
+// longest are the packages of integration/ that take longest, with no two consecutive ones at the same broker. go test
+// runs packages in the order in which they are named. If one of these ran alone at the end, a core would be idle.
 var longest = []string{
 	"./integration/amqp", "./integration/kafka", "./integration/sqs", "./integration/examples", "./integration/command",
 }
 
-// integration lists the packages of integration/ that the tags leave tests in, but breaking, the longest first.
+// integration lists the packages of integration/ that have tests with the tags, except breaking, the longest first.
 func integration(tags string) ([]string, error) {
 	out, err := exec.CommandContext(context.Background(), "go", "list", "-tags="+tags, "./integration/...").Output()
 	if err != nil {
@@ -208,7 +210,7 @@ func integration(tags string) ([]string, error) {
 	return packages, nil
 }
 
-// execute runs the suite, shows its output in go test's normal form and counts.
+// execute runs the suite, prints its output in go test's normal form and counts the results.
 func (s *suite) execute(ctx context.Context) {
 	fmt.Fprintf(s.out, "=== %s\n", s.name)
 	began := time.Now()
@@ -216,7 +218,7 @@ func (s *suite) execute(ctx context.Context) {
 
 	argv := append(slices.Clone(s.argv), s.names...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// The suite's own signal handling takes a while; only then is it killed.
+	// The suite handles the signal itself, which takes a while. Only then is it killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = s.errOut
@@ -239,8 +241,8 @@ func (s *suite) execute(ctx context.Context) {
 	}
 }
 
-// withoutSymbols adds to GOFLAGS that programs are linked without what a debugger needs. Tests build some thirty of
-// them, and each link takes twice as long with it; go test does the same for its own.
+// withoutSymbols adds to GOFLAGS that programs are linked without debug information. Tests build about thirty programs,
+// and each link takes twice as long with it. go test does the same for its own.
 func withoutSymbols(flags string) string {
 	if strings.Contains(flags, "-ldflags") {
 		return flags
@@ -248,8 +250,8 @@ func withoutSymbols(flags string) string {
 	return strings.TrimSpace(flags + " -ldflags=-s")
 }
 
-// withoutSleep adds to GORACE that a program with the race detector ends when it ends. By default it sleeps for a second
-// first, for races of goroutines that are left: each of forty packages, and each process that a test starts.
+// withoutSleep adds to GORACE that a program with the race detector exits at once. By default it sleeps for a second
+// first, to find races of remaining goroutines, in each of forty packages and in each process that a test starts.
 func withoutSleep(options string) string {
 	if strings.Contains(options, "atexit_sleep_ms") {
 		return options

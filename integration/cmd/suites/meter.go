@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// meterVerb is the first argument of this program where go test starts it in place of a test binary (go test -exec).
+// meterVerb is the first argument of this program if go test starts it instead of a test binary (go test -exec).
 const meterVerb = "meter"
 
-// meterMark begins the line in which the meter reports how much CPU time a package's tests took.
+// meterMark begins the line in which the meter reports the CPU time of a package's tests.
 const meterMark = "suites: CPU "
 
-// meter runs a test binary and adds a line to its output: how much CPU time it took, with all that it started and waited
-// for, such as brokers of its own. go test itself reports only how long it took.
+// meter runs a test binary and adds a line to its output: its CPU time, including that of all processes that it started
+// and waited for, such as its own brokers. go test itself reports only the elapsed time.
 //
-// The meter survives signals, to report that. A signal that ends a run goes to the whole process group, so the tests get
-// it, too, and the meter does not pass it on. Only SIGQUIT comes to the meter alone: go test sends it to the process that
-// it started, for a stack trace, when that has run for too long.
+// The meter survives signals, so that it can report. A signal that ends a run goes to the whole process group. The
+// tests receive it, too, so the meter does not forward it. Only SIGQUIT goes to the meter alone: go test sends it to
+// the process that it started, for a stack trace, when that has run for too long.
 func meter(argv []string) int {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // Signals end it, not a context.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Caught, because the tests would inherit that they are ignored.
+	// Not ignored, because the tests would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	overdue := make(chan os.Signal, 1)
 	signal.Notify(overdue, syscall.SIGQUIT)

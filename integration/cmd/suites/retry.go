@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxFlaky is how many failures a run accepts if they pass alone.
+// maxFlaky is the number of failures that a run accepts if they pass alone.
 const maxFlaky = 2
 
-// dataRace is what package testing writes below a test that was running when the race detector found a race.
+// dataRace is the message of package testing below a test that was running when the race detector found a race.
 const dataRace = "race detected during execution of test"
 
-// retry runs each failed test once more, alone, if there are at most maxFlaky. A package whose process ended before its
-// tests runs again as a whole.
+// retry runs each failed test once more, alone, if there are at most maxFlaky. A package whose process ended early runs
+// again as a whole.
 func (t *table) retry(ctx context.Context, out io.Writer) {
 	type failed struct {
 		in *suite
@@ -60,9 +60,9 @@ func (t *table) retry(ctx context.Context, out io.Writer) {
 	}
 }
 
-// failuresOf returns the failures of a package that have to pass: of a test and its subtests the innermost. A package
-// whose process ended early is one failure without a test's name; so is one with a data race, which fails every test
-// that ran meanwhile.
+// failuresOf returns the failures of a package that must pass. Of a test and its subtests it returns the innermost. A
+// package whose process ended early is one failure without a test's name. So is a package with a data race, which fails
+// every test that ran meanwhile.
 func (s *suite) failuresOf(p *pkg) []failure {
 	if p.verdict != "FAIL" {
 		return nil
@@ -85,7 +85,7 @@ func (s *suite) failuresOf(p *pkg) []failure {
 	return all
 }
 
-// accept takes a package's failures back. The suite's error was that tests failed.
+// accept removes a package's failures. The suite's only error was that tests failed.
 func (s *suite) accept(name string) {
 	s.pkg(name).verdict = "FLAKY"
 	if !slices.ContainsFunc(s.packages, func(p *pkg) bool { return p.verdict == "FAIL" }) {

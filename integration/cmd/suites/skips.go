@@ -2,14 +2,14 @@ package main
 
 import "regexp"
 
-// skip is a test that is expected to be skipped, and why nothing is lost by that.
+// skip is a test that is expected to be skipped, with the reason why the skip loses nothing.
 type skip struct {
-	test *regexp.Regexp // of package and test, as in "./integration/kafka TestName/sub"
+	test *regexp.Regexp // matches package and test, as in "./integration/kafka TestName/sub"
 	why  string
 }
 
-// expectedSkips are all skips that a run may have. Any other fails it, whatever its reason: a feature that is turned off
-// by mistake in a suite's options skips its tests with a good reason.
+// expectedSkips are all skips that a run may have. Any other skip fails the run, whatever its reason: a feature that is
+// turned off by mistake in a suite's options skips its tests with a good reason.
 var expectedSkips = []skip{
 	{
 		regexp.MustCompile(`^\./integration/\w+ TestWatermillSuite/.*/TestReconnect/`),

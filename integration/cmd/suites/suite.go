@@ -24,19 +24,19 @@ type event struct {
 type pkg struct {
 	name       string
 	verdict    string // ok, FLAKY, FAIL
-	shuffle    string // the seed of its order, as go test prints it
+	shuffle    string // the seed of the test order, as go test prints it
 	seconds    float64
-	cpu        time.Duration // of its tests and of all that they started and waited for
+	cpu        time.Duration // of its tests and of all processes that they started and waited for
 	passed     int
 	failed     int
 	completed  bool     // all its tests ran
-	inRace     bool     // its output is a report of the race detector
-	skipped    []string // why, one line each
+	inRace     bool     // the current output is a report of the race detector
+	skipped    []string // the reasons, one line each
 	silent     []string // names of tests skipped without a reason
-	unexpected []string // skipped for a reason, but not listed in skips.go
+	unexpected []string // skipped with a reason, but not listed in skips.go
 }
 
-// failure is a test that failed, or that had not ended when its process did, with its output.
+// failure is a test that failed, or that was running when its process ended, with its output.
 type failure struct {
 	pkg, test string
 	output    []string
@@ -48,35 +48,35 @@ func (f failure) topLevel() string {
 	return name
 }
 
-// suite is one run of go test, and collects its events. Like go test without -v it shows the output of a test only when
-// the test fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or
-// how many processes were killed.
+// suite is one run of go test, and collects its events. Like go test without -v it prints the output of a test only
+// when the test fails. In addition it always prints a logged line that contains "report: ", such as a seed, or the
+// number of killed processes.
 type suite struct {
 	name   string
 	argv   []string // go test and its flags
 	names  []string // the packages
 	out    io.Writer
 	errOut io.Writer
-	beside *suite // runs at the same time, and is shown after this one; nil for none
+	beside *suite // runs at the same time and is printed after this one; nil for none
 
 	took time.Duration
 	cpu  time.Duration // of the tests and the compiler
 	err  error         // how the command ended
 
 	expected []skip
-	failing  []expectedFailure // not empty: these tests have to fail, and no others
-	wrong    []string          // what differs from failing
+	failing  []expectedFailure // if not empty, exactly these tests must fail
+	wrong    []string          // the differences from failing
 
 	packages []*pkg
 	failures []failure
-	output   map[string][]string // of tests that have not ended yet, by package and test
+	output   map[string][]string // of running tests, by package and test
 }
 
 func newSuite(name string, argv, packages []string) *suite {
 	return &suite{name: name, argv: argv, names: packages, expected: expectedSkips, output: map[string][]string{}}
 }
 
-// reportMark marks a logged line that is shown also when its test passes.
+// reportMark marks a logged line that is printed even if its test passes.
 const reportMark = "report: "
 
 // read reads the whole output of go test -json.
@@ -99,7 +99,7 @@ func (s *suite) read(r io.Reader) {
 func (s *suite) readLine(line string) {
 	var e event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		fmt.Fprint(s.out, line) // a program wrote it past go test
+		fmt.Fprint(s.out, line) // a program wrote it directly, without go test
 		return
 	}
 	switch e.Action {
@@ -118,7 +118,7 @@ func (s *suite) readLine(line string) {
 
 func (s *suite) addOutput(e event) {
 	if e.Test == "" {
-		// A package's own lines: "ok ...", "FAIL ...", a panic. The seed matters after a failure.
+		// The package's own lines: "ok ...", "FAIL ...", a panic. The seed matters after a failure.
 		cpu, isMeter := cpuOf(e.Output)
 		switch {
 		case isMeter:
@@ -145,7 +145,7 @@ func (s *suite) addOutput(e event) {
 	s.output[key] = append(s.output[key], e.Output)
 }
 
-// showRace shows the race detector's report at once: go test gives it to the test that wrote last, which may pass.
+// showRace prints the race detector's report at once. go test adds it to the test that wrote last, which may pass.
 func (s *suite) showRace(e event) {
 	p := s.pkg(e.Package)
 	switch {
@@ -182,20 +182,20 @@ func (s *suite) endTest(e event) {
 	}
 }
 
-// failed shows the test's output at once, and keeps it for the end.
+// failed prints the test's output at once, and keeps it for the end.
 func (s *suite) failed(f failure) {
 	fmt.Fprint(s.out, strings.Join(f.output, ""))
 	s.failures = append(s.failures, f)
 }
 
-// reason returns what a skipped test logged.
+// reason returns the message that a skipped test logged.
 func reason(output []string) string {
 	var lines []string
 	for _, l := range output {
 		if l = strings.TrimSpace(l); l == "" || strings.HasPrefix(l, "--- SKIP") {
 			continue
 		}
-		// "file_test.go:12: why", and T.Skip without arguments leaves nothing behind the colon.
+		// "file_test.go:12: why". T.Skip without arguments prints nothing after the colon.
 		if at, why, ok := strings.Cut(l, ": "); ok && strings.Contains(at, ".go:") {
 			l = why
 		} else if strings.Contains(l, ".go:") {
@@ -239,7 +239,7 @@ func (s *suite) pkg(name string) *pkg {
 			return p
 		}
 	}
-	p := &pkg{name: name, verdict: "FAIL"} // until go test says otherwise
+	p := &pkg{name: name, verdict: "FAIL"} // until go test reports otherwise
 	s.packages = append(s.packages, p)
 	return p
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 2 && os.Args[1] == meterVerb: // as go test starts this program in TestCPUOfAPackage
+	case len(os.Args) > 2 && os.Args[1] == meterVerb: // go test starts this program so in TestCPUOfAPackage
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	case len(os.Args) == 2 && os.Args[1] == heardVerb:
 		hear()
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The verdict keeps a broken change out of the main branch, so it is tried on a real go test: of a
-// module that is written here, one test file a case.
+// The verdict keeps a broken change out of the main branch, so it is tested with a real go test, on a module that is
+// written here with one test file for each case.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -37,7 +37,7 @@ func TestVerdict(t *testing.T) {
 		ok    bool
 		shows string // in the output or the table
 		hides string
-		again string // in what comes after the table
+		again string // after the table
 	}{
 		{"passes", `func TestA(t *testing.T) { t.Log("quiet") }`, true, "ok", "quiet", ""},
 		{"fails", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }`, false, "wrong", "", "a_test.go:4: wrong"},
@@ -173,7 +173,7 @@ func sample(t *testing.T, tests string, out *bytes.Buffer) *suite {
 	return s
 }
 
-// Processes that a package's tests start count as theirs, and the meter's own output is not shown.
+// The CPU time of a package includes the processes that its tests start, and the meter's own output is not printed.
 func TestCPUOfAPackage(t *testing.T) {
 	var out bytes.Buffer
 	s := sample(t, `func TestA(t *testing.T) {
@@ -199,7 +199,7 @@ func TestCPUOfAPackage(t *testing.T) {
 	}
 }
 
-// heardVerb has this program say what signals it gets, until its input ends.
+// heardVerb makes this program print the signals that it receives, until its input ends.
 const heardVerb = "heard"
 
 func hear() {
@@ -221,8 +221,8 @@ func hear() {
 	}
 }
 
-// A signal to the process group reaches the tests once. The meter passed it on to them, who had got it before. SIGQUIT it
-// does pass on: go test knows only the meter.
+// A signal to the process group reaches the tests once. The meter used to forward it to the tests, which had already
+// received it. It does forward SIGQUIT, because go test knows only the meter.
 func TestTheMeterPassesOnWhatComesToItAlone(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -257,7 +257,7 @@ func TestTheMeterPassesOnWhatComesToItAlone(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		send(s)
 	}
-	for range 2 { // what was passed on with the first is heard before the second
+	for range 2 { // the first of two forwarded signals is printed before the second
 		send(syscall.SIGQUIT)
 		hears("quit")
 	}
@@ -301,7 +301,7 @@ func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
 		for _, file := range files {
 			if p := "./" + filepath.Dir(file); runs[p] == 0 {
 				t.Errorf("%s is not run", p)
-				runs[p] = 1 // told
+				runs[p] = 1 // report it once
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
 	}
 }
 
-// If Watermill renamed the tag, its suite would have the short deadlines again and nobody would notice.
+// If Watermill renamed the tag, its suite would silently have the short deadlines again.
 func TestWatermillKnowsTheTag(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags="+watermillTag, "-f", "{{.GoFiles}}", "github.com/ThreeDotsLabs/watermill/pubsub/tests").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "test_pubsub_stress.go") {
@@ -320,7 +320,7 @@ func TestWatermillKnowsTheTag(t *testing.T) {
 	}
 }
 
-// A module that unit does not name is tested by nobody.
+// A module that unit does not name is not tested.
 func TestUnitHasTheCommand(t *testing.T) {
 	suites, err := options{tier: "unit"}.suites()
 	if err != nil {
@@ -339,7 +339,7 @@ func TestUnitHasTheCommand(t *testing.T) {
 	}
 }
 
-// One failure that passes alone does not fail the run; one that fails again does, and so do three.
+// One failure that passes alone does not fail the run. A test that fails again does, and so do three failures.
 func TestRetry(t *testing.T) {
 	once := func(name string) string {
 		return "func Test" + name + `(t *testing.T) { t.Run("sub", func(t *testing.T) {

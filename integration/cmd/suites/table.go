@@ -52,7 +52,7 @@ func (t *table) print(out io.Writer) {
 		fmt.Fprintf(w, "%s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", s.name, s.took.Seconds(), s.cpu.Seconds(), passed, failed, skipped, verdict(s.ok()))
 		for _, p := range s.packages {
 			if p.verdict == "ok" && p.passed+len(p.skipped) == 0 {
-				continue // no tests in it
+				continue // it has no tests
 			}
 			fmt.Fprintf(w, "  %s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.cpu.Seconds(), p.passed, p.failed,
 				len(p.skipped)+len(p.silent)+len(p.unexpected), p.verdict)
@@ -68,7 +68,7 @@ func (t *table) print(out io.Writer) {
 	}
 }
 
-// printReasons prints what the table cannot show: why a verdict is FAIL, and what was skipped and why.
+// printReasons prints what does not fit into the table: why a verdict is FAIL, and which tests were skipped and why.
 func (t *table) printReasons(out io.Writer) {
 	for _, s := range t.suites {
 		if s.err != nil {
@@ -90,7 +90,7 @@ func (t *table) printReasons(out io.Writer) {
 	}
 }
 
-// printFailures prints again why tests failed: the first time may be a thousand lines above.
+// printFailures prints the output of failed tests again, because the first time may be a thousand lines above.
 func (t *table) printFailures(out io.Writer) {
 	for _, s := range t.suites {
 		if s.ok() {
@@ -116,7 +116,7 @@ func (t *table) printFlaky(out io.Writer) {
 	}
 }
 
-// byASubtest reports whether the output has no reason of the test's own.
+// byASubtest reports whether the output only says that a subtest failed.
 func (f failure) byASubtest() bool {
 	return len(f.output) == 1 && strings.HasPrefix(strings.TrimSpace(f.output[0]), "--- FAIL")
 }
@@ -131,7 +131,7 @@ func (f failure) lastLines() string {
 	return strings.Join(lines, "\n")
 }
 
-// short cuts the module's path, which all packages share.
+// short removes the module's path, which all packages share.
 func short(name string) string {
 	const module = "github.com/redeliver/redeliver"
 	if rest, ok := strings.CutPrefix(name, module); ok {

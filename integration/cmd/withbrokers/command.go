@@ -12,13 +12,14 @@ import (
 // grace is how long the command may take to end after a signal, before it is killed.
 const grace = 20 * time.Second
 
-// command runs argv with our input and output and returns its exit status. Signals that come meanwhile go to it.
+// command runs argv with this process's input and output and returns its exit status. It forwards signals to the
+// command.
 func command(argv, env []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // Signals end it, not a context.
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// A command like "go test" does not pass SIGTERM on to the tests it runs, so the signal goes to a process group.
-	// At a terminal the command stays in ours: it may want to read, and Ctrl-C reaches all of it anyway.
+	// A command like "go test" does not forward SIGTERM to its tests, so the signal goes to a process group. At a
+	// terminal the command stays in this process's group: it may read, and Ctrl-C reaches the whole group anyway.
 	group := !terminal(os.Stdin)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
 	if err := cmd.Start(); err != nil {
@@ -52,7 +53,7 @@ func command(argv, env []string, signals <-chan os.Signal) (int, error) {
 	}
 }
 
-// status turns what Wait returned into an exit status, as a shell does.
+// status converts the result of Wait into an exit status, as a shell does.
 func status(err error) (int, error) {
 	var exit *exec.ExitError
 	switch {

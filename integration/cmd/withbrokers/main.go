@@ -2,11 +2,12 @@
 //
 //	go run ./integration/cmd/withbrokers --kafka --rabbitmq -- go test ./integration/...
 //
-// It starts the brokers that are asked for (or takes those that the environment gives), tells their addresses to the
-// command in the environment, passes its input and output through, stops the brokers when it has ended, and exits as
-// it did: with its status, or 128 and the signal's number. Its own failures are exit status 1, a wrong call 2.
+// It starts the requested brokers (or uses those from the environment), passes their addresses to the command in the
+// environment, and forwards input and output. When the command has ended, it stops the brokers and exits with the
+// command's status, or with 128 and the number of the signal. The exit status of its own failures is 1, and of wrong
+// arguments 2.
 //
-// "go run" reports every failure as 1 and does not pass SIGTERM on; scripts build the program first, as make does.
+// "go run" reports every failure as 1 and does not forward SIGTERM. Scripts build the program first, as make does.
 package main
 
 import (
@@ -42,13 +43,13 @@ func run(args []string, stderr io.Writer) int {
 		return exitUsage
 	}
 
-	// From here on a signal ends things in order. While the brokers start it cancels that; later it goes to the
-	// command, whose end stops them.
+	// From here on a signal ends everything gracefully. While the brokers start, it cancels the start. Later it goes to
+	// the command, and the brokers are stopped after the command's end.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	ctx, cancel := context.WithCancelCause(context.Background()) // the brokers' life
+	ctx, cancel := context.WithCancelCause(context.Background()) // ends the brokers
 	defer cancel(nil)
 	started, err := start(ctx, cancel, signals, r)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvSQS, brokers.RequireSQS(t))
 	t.Setenv(brokers.EnvMoto, brokers.RequireSQS(t))
 	t.Setenv(brokers.EnvRedis, brokers.RequireRedis(t))
-	t.Setenv(brokers.EnvRocketMQ, "127.0.0.1:1") // nobody asks there
+	t.Setenv(brokers.EnvRocketMQ, "127.0.0.1:1") // nothing listens there
 	for _, c := range []struct {
 		name string
 		args []string

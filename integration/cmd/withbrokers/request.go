@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// request is what the command line asks for.
+// request has the options of the command line.
 type request struct {
 	kafka        bool
 	kafkaOptions brokers.KafkaOptions
@@ -30,9 +30,9 @@ type request struct {
 	command []string
 }
 
-// neverFenced is longer than any pause of a busy machine. Nobody kills this Kafka and waits for it, which is what shorter
-// sessions are for: a node that missed its own heartbeats took all partitions from itself, gave them back, and had more
-// to do than before.
+// neverFenced is longer than any pause of a busy machine. Shorter sessions are for tests that kill Kafka and wait for
+// it, which nobody does with this one. A node that missed its own heartbeats took all partitions from itself, gave them
+// back, and was even busier than before.
 const neverFenced = time.Minute
 
 func parse(args []string, stderr io.Writer) (request, error) {
@@ -84,7 +84,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	return r, nil
 }
 
-// into takes a flag's name=value into settings.
+// into returns a function that parses a flag's name=value into settings.
 func into(settings map[string]string) func(string) error {
 	return func(s string) error {
 		name, value, ok := strings.Cut(s, "=")

@@ -12,13 +12,13 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// running is a broker that was started, and the variables that tell the command where it is.
+// running is a broker that was started, with the variables that give its address to the command.
 type running struct {
 	*brokers.Broker
 	env []string
 }
 
-// starts returns one function for each broker that is asked for.
+// starts returns one function for each requested broker.
 func (r request) starts(ctx context.Context) []func() (running, error) {
 	var starts []func() (running, error)
 	if r.kafka {
@@ -80,8 +80,8 @@ func (r request) starts(ctx context.Context) []func() (running, error) {
 	return starts
 }
 
-// start starts all brokers at the same time. It returns all of them or none: when one cannot be started, or at a
-// signal, the others are stopped again.
+// start starts all brokers at the same time. It returns all of them or none: if one cannot be started, or at a signal,
+// it stops the others.
 func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan os.Signal, r request) ([]running, error) {
 	type result struct {
 		running
@@ -103,7 +103,7 @@ func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan o
 		case one := <-results:
 			waiting--
 			if one.err != nil {
-				cancel(one.err) // the first cause counts; what the others say then is its consequence
+				cancel(one.err) // the first cause counts; later errors are its consequences
 			} else {
 				started = append(started, one.running)
 			}
@@ -116,7 +116,7 @@ func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan o
 	return started, nil
 }
 
-// stop stops all at the same time, and tells what they cost: of all that a suite takes, it is what is hard to see.
+// stop stops all brokers at the same time, and reports their CPU time, which is hard to see otherwise.
 func stop(started []running) error {
 	errs := make([]error, len(started))
 	var all sync.WaitGroup

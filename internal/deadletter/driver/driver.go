@@ -92,13 +92,13 @@ type DLQ interface {
 	// [State.Put] decides whether a lease entry counts. The error is [ErrFull] if the broker has no
 	// room for them; then nothing is written.
 	Append(ctx context.Context, entries ...Entry) error
-	// Held returns who has a lock; ok is false if nobody has.
+	// Held returns the holder of a lock; ok is false if there is none.
 	Held(ctx context.Context, lock string) (h Holder, ok bool, err error)
 	// Close closes the DLQ and its sessions, whose locks end as if their process had died.
 	Close() error
 }
 
-// Locks. A driver whose Look is [FreeLook] is not asked for LookLock.
+// The locks. A driver whose Look is [FreeLook] is not asked for LookLock.
 const (
 	ClaimLock = "claim" // held by the runner that writes
 	LookLock  = "look"  // held by the reader, where reading hides
@@ -138,25 +138,25 @@ type Reader interface {
 	Close(ctx context.Context) error
 }
 
-// Arriver is a [Reader] that can tell what has come without reading it.
+// Arriver is a [Reader] that can count new messages without reading them.
 type Arriver interface {
-	// Arrived is how many messages have come to the DLQ since the reader was opened.
+	// Arrived returns how many messages have come to the DLQ since the reader was opened.
 	Arrived(ctx context.Context) (int, error)
 }
 
-// Holding is a [Reader] whose broker takes back what is in hand for too long.
+// Holding is a [Reader] whose broker takes back messages that are in hand for too long.
 type Holding interface {
-	// HoldsFor is how long the broker lets a message be in hand; 0 for as long as one likes.
+	// HoldsFor returns how long a message may be in hand, or 0 if there is no bound.
 	HoldsFor() time.Duration
 }
 
 // From is where a reader begins.
 type From uint8
 
-// The beginnings. A driver whose looking hides is not asked for End.
+// The beginnings. A driver whose looks hide messages is not asked for End.
 const (
 	Start From = iota // at the oldest message
-	End               // after the last message of now: only later ones are seen
+	End               // after the present last message: only later ones are seen
 )
 
 // Place is a destination of a message.
@@ -165,5 +165,5 @@ type Place uint8
 // The places.
 const (
 	Back Place = iota // the way back to the group that failed it, with the state of a replay
-	Dead              // the DLQ itself, as the message says
+	Dead              // the DLQ itself, with the headers that the message has
 )

@@ -13,7 +13,7 @@ import (
 // lease is the value of a lock's key.
 type lease struct {
 	Epoch    int64     `json:"epoch"`
-	Token    string    `json:"token"` // of one session
+	Token    string    `json:"token"` // identifies the session
 	Who      string    `json:"who"`
 	Task     string    `json:"task"`
 	Since    time.Time `json:"since"`
@@ -43,12 +43,12 @@ func supersedes(was, is []byte) bool {
 
 func (s State) lease(lock string) (l lease) {
 	if raw := s[lockPrefix+lock]; raw != nil {
-		_ = json.Unmarshal(raw, &l) // what is no lease is nobody's
+		_ = json.Unmarshal(raw, &l) // an unreadable value has no owner
 	}
 	return l
 }
 
-// HeldIn says who has a lease by a state.
+// HeldIn returns the holder of a lease in a state.
 func HeldIn(s State, lock string, now time.Time) (h Holder, ok bool) {
 	l := s.lease(lock)
 	if !l.held(now) {
@@ -57,9 +57,9 @@ func HeldIn(s State, lock string, now time.Time) (h Holder, ok bool) {
 	return l.holder(), true
 }
 
-// Leases are the locks of one session, on a broker that has none of its own: entries in the
-// state, which somebody else may replace when they have run out. They are renewed in the
-// background. Of two sessions that take one at once the one whose entry comes first has it.
+// Leases are the locks of one session, on a broker that has no locks of its own. They are entries in the state, which
+// another session may replace when they have expired. They are renewed in the background. If two sessions take a lock
+// at once, the one whose entry comes first has it.
 type Leases struct {
 	dlq   DLQ
 	lasts time.Duration
@@ -69,21 +69,21 @@ type Leases struct {
 
 	mu   sync.Mutex
 	mine map[string]lease
-	good time.Time // when the latest renewal that holds was begun
+	good time.Time // when the latest successful renewal began
 	lost error
 }
 
-// LeaseOptions are what a driver may need beside.
+// LeaseOptions are optional settings of [Leases].
 type LeaseOptions struct {
-	// Every is how often leases are renewed. Default: three times while they last.
+	// Every is the interval of renewals. Default: a third of their duration.
 	Every time.Duration
-	// Least is asked how long they must last at least, because of what is in hand.
+	// Least returns the minimum duration of a lease for the messages in hand.
 	Least func() time.Duration
 	// Renewed is called after each renewal.
 	Renewed func(context.Context)
 }
 
-// NewLeases returns the leases of a session of d. They last for that long.
+// NewLeases returns the leases of a session of d. Each one is valid for the duration lasts.
 func NewLeases(d DLQ, lasts time.Duration, o LeaseOptions) *Leases {
 	if o.Every == 0 {
 		o.Every = max(1, lasts/3)
@@ -142,7 +142,7 @@ func (l *lease) entry(lock string, until time.Time) (Entry, error) {
 	return Entry{lockPrefix + lock, value}, nil
 }
 
-// lasting is how long a lease lasts that is written now.
+// lasting returns the duration of a lease that is written now.
 func (l *Leases) lasting() time.Duration {
 	if l.opts.Least == nil {
 		return l.lasts
@@ -150,7 +150,7 @@ func (l *Leases) lasting() time.Duration {
 	return max(l.lasts, l.opts.Least())
 }
 
-// entries are the leases as they are to be written now.
+// entries returns the leases to write now.
 func (l *Leases) entries(now time.Time, released bool) (entries []Entry, err error) {
 	until := now.Add(l.lasting())
 	l.mu.Lock()
@@ -166,7 +166,7 @@ func (l *Leases) entries(now time.Time, released bool) (entries []Entry, err err
 	return entries, nil
 }
 
-// renew writes the leases anew, and looks whether they are still ours.
+// renew writes the leases again and checks that this session still owns them.
 func (l *Leases) renew(ctx context.Context) error {
 	began := time.Now()
 	entries, err := l.entries(began, false)
@@ -188,15 +188,14 @@ func (l *Leases) renew(ctx context.Context) error {
 			return l.lost
 		}
 	}
-	if err := l.checkLocked(); err != nil { // it had run out by now: another runner may be taking it
+	if err := l.checkLocked(); err != nil { // it has expired, so another runner may be taking it
 		return err
 	}
 	l.good = began
 	return nil
 }
 
-// keep renews until ctx ends. An error that is not the loss is the broker's; Check says so when
-// it has lasted too long.
+// keep renews until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
 func (l *Leases) keep(ctx context.Context) {
 	tick := time.NewTicker(l.opts.Every)
 	defer tick.Stop()
@@ -216,7 +215,7 @@ func (l *Leases) keep(ctx context.Context) {
 	}
 }
 
-// Check is the error of locks that are lost, or may be.
+// Check returns an error if a lock is lost, or may be.
 func (l *Leases) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +229,7 @@ func (l *Leases) checkLocked() error {
 	return l.lost
 }
 
-// Release gives the locks back. Those that are lost, or may be, are somebody else's.
+// Release gives the locks back. It leaves a lock that is lost, or may be, to its new owner.
 func (l *Leases) Release(ctx context.Context) error {
 	l.End()
 	if errors.Is(l.Check(), ErrLost) {
@@ -243,5 +242,5 @@ func (l *Leases) Release(ctx context.Context) error {
 	return l.dlq.Append(ctx, entries...)
 }
 
-// End ends the renewals. The locks run out.
+// End ends the renewals, so that the locks expire.
 func (l *Leases) End() { l.stop() }

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// slowState is the state of a DLQ whose writes may take their time. Only what leases need of driver.DLQ is there.
+// slowState is the state of a DLQ with slow writes. It has only the parts of driver.DLQ that leases need.
 type slowState struct {
 	driver.DLQ
 
@@ -45,7 +45,8 @@ func (s *slowState) Append(_ context.Context, entries ...driver.Entry) error {
 	return nil
 }
 
-// A lease that had run out when its renewal came is lost: another runner may have seen that, and be taking it.
+// A lease that had expired when its renewal was written is lost, because another runner may have noticed that and be
+// taking it.
 func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowState{state: make(driver.State), begun: time.Now()}

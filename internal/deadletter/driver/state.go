@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// State is what is remembered of a DLQ beside its messages: values by key.
+// State is the data that is kept with a DLQ beside its messages: values by key.
 type State map[string][]byte
 
-// Entry is a change of the state. A nil Value takes the key away.
+// Entry is a change of the state. A nil Value deletes the key.
 type Entry struct {
 	Key   string
 	Value []byte
@@ -21,9 +21,9 @@ type Entry struct {
 // lockPrefix begins the keys of leases.
 const lockPrefix = "lock/"
 
-// Put applies an entry, and reports whether it counts. Of a key the latest entry counts; but a
-// lease is only replaced by one of a higher epoch, or by its owner's. So everybody who reads
-// the same entries in the same order finds the same owner.
+// Put applies an entry, and reports whether it counts. The latest entry of a key counts, but a lease is only replaced
+// by one of a higher epoch or of the same owner. So all readers of the same entries in the same order find the same
+// owner.
 func (s State) Put(e Entry) bool {
 	if strings.HasPrefix(e.Key, lockPrefix) && !supersedes(s[e.Key], e.Value) {
 		return false
@@ -36,22 +36,22 @@ func (s State) Put(e Entry) bool {
 	return true
 }
 
-// Snapshot is a state that is kept as one message, for brokers without a compacted log. An
-// adapter reads the message, applies entries, writes it anew and removes the old one, under a
-// lock of the broker's. A process that dies in between leaves two messages. A lock that ran out
-// leaves two of the same version. The next one to read makes one of them, see Merge.
+// Snapshot is a state that is kept as one message, for brokers without a compacted log. An adapter reads the message,
+// applies entries, writes a new one and removes the old one, under a lock of the broker's. A process that dies in
+// between leaves two messages. A lock that expired leaves two of the same version. The next reader merges them, see
+// Merge.
 type Snapshot struct {
 	Version int64              `json:"version"`
 	Values  map[string]Version `json:"values,omitempty"`
 }
 
-// Version is a value, and the version of the snapshot that it came with.
+// Version is a value with the version of the snapshot that set it.
 type Version struct {
 	Of    int64           `json:"of"`
 	Value json.RawMessage `json:"value"`
 }
 
-// ReadSnapshot reads what [Snapshot.Bytes] wrote.
+// ReadSnapshot parses the result of [Snapshot.Bytes].
 func ReadSnapshot(body []byte) (s Snapshot, err error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, fmt.Errorf("it holds something else than the state of a DLQ: %w", err)
@@ -62,7 +62,7 @@ func ReadSnapshot(body []byte) (s Snapshot, err error) {
 	return s, nil
 }
 
-// Bytes is the snapshot as JSON, in plain ASCII.
+// Bytes returns the snapshot as JSON, in plain ASCII.
 func (s *Snapshot) Bytes() ([]byte, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Snapshot) Bytes() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// State is what the snapshot says.
+// State returns the state in the snapshot.
 func (s *Snapshot) State() State {
 	state := make(State, len(s.Values))
 	for key, v := range s.Values {
@@ -113,8 +113,8 @@ func (s *Snapshot) Apply(entries []Entry) (changed bool) {
 	return changed
 }
 
-// Merge adds what another snapshot knows. Of each key the later value counts. A key that only
-// one of them has was taken away by the other if that could have seen it.
+// Merge adds the entries of another snapshot. The later value of a key counts. A key that only one of them has was
+// deleted by the other if that one is recent enough to have seen it.
 func (s *Snapshot) Merge(o Snapshot) {
 	merged := make(map[string]Version, len(s.Values))
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.Values)), slices.Collect(maps.Keys(o.Values))) {
@@ -135,6 +135,6 @@ func (s *Snapshot) Merge(o Snapshot) {
 	s.Version, s.Values = max(s.Version, o.Version), merged
 }
 
-// MarkPrefix begins the keys of marks. The position of the message follows. A driver may take a
-// mark away when its message is gone.
+// MarkPrefix begins the keys of marks. The position of the message follows. A driver may delete a mark when its message
+// has gone.
 const MarkPrefix = "mark/"

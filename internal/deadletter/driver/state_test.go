@@ -17,8 +17,8 @@ func leaseEntry(t testing.TB, l lease) Entry {
 	return Entry{lockPrefix + ClaimLock, value}
 }
 
-// Two that found the DLQ free wrote their claims: the first has it, whatever the
-// other writes, until its own lease is over and somebody begins the next epoch.
+// If two sessions find the DLQ free and write their claims, the first one has it. Entries of the other have no effect
+// until the first lease has expired and a session begins the next epoch.
 func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 	state := make(State)
 	until := time.Now().Add(time.Hour)
@@ -30,7 +30,7 @@ func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 		{lease{Epoch: 1, Token: "b", Until: until}, "a"},
 		{lease{Epoch: 1, Token: "a", Who: "renewed", Until: until}, "a"},
 		{lease{Epoch: 2, Token: "c", Until: until}, "c"},
-		{lease{Epoch: 1, Token: "a", Until: until}, "c"}, // it was stopped, and wakes up
+		{lease{Epoch: 1, Token: "a", Until: until}, "c"}, // it was paused and continues
 		{lease{Epoch: 2, Token: "b", Until: until}, "c"},
 	} {
 		state.Put(leaseEntry(t, step.claim))
@@ -48,8 +48,8 @@ func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 
 func value(v string) []byte { return fmt.Appendf(nil, "%q", v) }
 
-// A writer that dies between the write of the state and the removal of the old one leaves two.
-// Two that write at once, because the lock of one ran out, leave two of the same version.
+// A writer that dies between the write of the state and the removal of the old one leaves two. Two writers at once,
+// because the lock of one expired, leave two of the same version.
 func TestTwoSnapshotsBecomeOne(t *testing.T) {
 	var base Snapshot
 	base.Apply([]Entry{{"task/1", value("old")}, {"mark/a", value("x")}, {"mark/b", value("x")}})
@@ -115,7 +115,8 @@ func TestASnapshotIsPlainASCII(t *testing.T) {
 	}
 }
 
-// FuzzSnapshot takes two states as JSON. Merging one twice is merging it once, and what is merged can be written.
+// FuzzSnapshot takes two states as JSON. Merging one twice has the same result as merging it once, and the result can
+// be written.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte(`{"version":3,"values":{"task/1":{"of":2,"value":1},"lock/claim":{"of":3,"value":{"epoch":3,"token":"a"}}}}`), []byte(`{"version":3,"values":{"lock/claim":{"of":1,"value":{"epoch":3,"token":"b"}}}}`))
 	f.Add([]byte(`{"version":1}`), []byte(`{"version":9,"values":{"":{"of":-1,"value":null}}}`))

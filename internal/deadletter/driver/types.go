@@ -33,8 +33,8 @@ type Message struct {
 	// Headers are the user's, in order, repeated ones included. State has those of redeliver, and
 	// Foreign those of other programs that fill the DLQ.
 	Headers []Header
-	// Properties are what the broker keeps in addition to the headers, under the adapter's names:
-	// on RabbitMQ "content-type" and so on. An export has them.
+	// Properties are values that the broker keeps in addition to the headers, under the adapter's names: on RabbitMQ
+	// "content-type" and so on. An export has them.
 	Properties []Header
 	// State says why it is in the DLQ: reason, error, attempts, times, replays.
 	State redeliver.State
@@ -104,7 +104,7 @@ type Info struct {
 	Own    string // redeliver's own DLQ, if another program fills DLQ; otherwise empty
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
-	Back   string // where a replay is written, and only that group reads
+	Back   string // where a replay is written; only that group reads it
 	ReadBy string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
 	Look   string // the cost of a look: FreeLook, or a description of its effect
 }
@@ -112,12 +112,12 @@ type Info struct {
 // FreeLook is the Look of an Info if a look has no effect and needs no confirmation.
 const FreeLook = "nothing"
 
-// Holder is who has a DLQ, and for which task.
+// Holder is the user who has a DLQ, and the task.
 type Holder struct {
 	Who   string    // a person and a host, as they call themselves
 	Task  string    // the id of the task
 	Since time.Time // when it was taken
-	Until time.Time // when it ends if it is not renewed; zero where the connection holds it
+	Until time.Time // when it ends if it is not renewed; zero if a connection holds the lock
 }
 
 // Sentinels for errors.Is.
@@ -138,7 +138,7 @@ var (
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )
 
-// HeldError reports who has the DLQ.
+// HeldError names the holder of the DLQ.
 type HeldError struct {
 	DLQ    string
 	Holder Holder

@@ -1,5 +1,4 @@
-// Package observedtest has what the tests of the exporters of metrics share: what
-// happens, and a DLQ that is not told of.
+// Package observedtest has what the tests of the exporters of metrics share: events, and a DLQ that does not answer.
 package observedtest
 
 import (
@@ -13,19 +12,19 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// State is that of a message after so many attempts.
+// State returns the state of a message after that many attempts.
 func State(attempts int) redeliver.State {
 	return redeliver.State{Origin: "orders", Group: "billing", Attempts: attempts}
 }
 
-// Dead is the state of a message that was dead-lettered.
+// Dead returns the state of a message that was dead-lettered.
 func Dead() redeliver.State {
 	dead := State(3)
 	dead.Reason = redeliver.ReasonExhausted
 	return dead
 }
 
-// Events has each kind of event at least once.
+// Events returns at least one event of each kind.
 func Events() []redeliver.Event {
 	state, dead := State, Dead()
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -34,7 +33,7 @@ func Events() []redeliver.Event {
 	return []redeliver.Event{
 		redeliver.Attempted{State: state(0), Start: began, Took: 20 * time.Millisecond},
 		redeliver.Attempted{State: due, Start: began, Took: 20 * time.Millisecond},
-		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // tried again at once: it was not due
+		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // an immediate retry, which was not due
 		redeliver.Attempted{State: state(2), Start: began, Err: &redeliver.TimeoutError{After: time.Second}, Took: time.Second},
 		redeliver.Attempted{State: state(0), Start: began, Err: &redeliver.PanicError{}, Took: time.Second},
 		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},

@@ -19,7 +19,7 @@ const (
 	withManagement = "yes: with `--management-url`"
 )
 
-// abilityTable are the verbs that differ by broker. A verb that is not here is the same on each.
+// abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
 var abilityTable = []ability{
 	{"doctor", "yes", "yes: mostly with `--management-url`", "yes: partly"},
 	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
@@ -55,7 +55,7 @@ func (a *ability) on(kind brokerurl.Broker) string {
 	}
 }
 
-// supported is the error of a verb that the broker cannot serve, with what to do instead.
+// supported returns the error of a verb that the broker does not support, with the alternative, or nil.
 func supported(kind brokerurl.Broker, verb string) error {
 	for i := range abilityTable {
 		if why, no := strings.CutPrefix(abilityTable[i].on(kind), "no: "); no && abilityTable[i].verb == verb {
@@ -65,7 +65,7 @@ func supported(kind brokerurl.Broker, verb string) error {
 	return nil
 }
 
-// supported is the function of that name for the broker that the flags name.
+// supported calls the function supported for the broker that the flags name.
 func (a *app) supported(verb string) error {
 	u, err := a.conn.url(a.Env)
 	if err != nil {

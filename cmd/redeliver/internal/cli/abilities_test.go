@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
 )
 
-// The table of verbs that differ by broker is what the command says and does.
+// The documented table of verbs that differ by broker matches what the command says and does.
 func TestTheTableOfBrokersIsTrue(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../../docs/reference/command.md")

@@ -13,22 +13,22 @@ import (
 // broker has the functions of a broker that verbs need. A nil function is not supported.
 type broker struct {
 	kind brokerurl.Broker
-	// queues lists the DLQs of all groups; nil where the broker cannot be asked.
+	// queues lists the DLQs of all groups. It is nil if the broker cannot list them.
 	queues func(ctx context.Context) ([]deadletter.Info, error)
-	// whose reads the topic and the group from the name of a DLQ.
+	// whose derives the topic and the group from the name of a DLQ.
 	whose func(ctx context.Context, dlq string) (topic, group string, err error)
-	// dlq opens one.
+	// dlq opens a DLQ.
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
-	// plan describes how a subscription of the topic would wait.
+	// plan describes how a subscription of the topic would retry.
 	plan func(ctx context.Context, topic string) (*planned, error)
 	// doctor inspects a subscription from outside.
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
-	// old finds the levels of older policies; nil where the broker has no levels.
+	// old finds the levels of older policies. It is nil if the broker has no levels.
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
-	from    connection // how it was reached
-	plain   []string   // warnings of passwords that are sent as they are
+	from    connection // how the broker was reached
+	plain   []string   // warnings of passwords that are sent unencrypted
 	// close closes the connections.
 	close func(ctx context.Context) error
 }
@@ -36,12 +36,12 @@ type broker struct {
 // subject names a DLQ.
 type subject struct {
 	dlq          string // its name, if given
-	topic, group string // on RabbitMQ and SQS topic is the queue, and there is no group
-	back, readBy string // Kafka, where another framework fills the DLQ
+	topic, group string // on RabbitMQ and SQS topic is the queue, and group is empty
+	back, readBy string // Kafka, if another framework fills the DLQ
 	lease        time.Duration
 }
 
-// reader names the reader of the topic, for people.
+// reader returns the name of the topic's reader for display.
 func (s *subject) reader() string {
 	if s.group == "" {
 		return "queue " + s.topic
@@ -49,12 +49,12 @@ func (s *subject) reader() string {
 	return "group " + s.group + " of " + s.topic
 }
 
-// setup is the purpose for which a broker is opened.
+// setup configures how a broker is opened.
 type setup struct {
-	group     string           // empty where it does not matter
-	api       string           // the management API of RabbitMQ; empty for none
-	policy    redeliver.Policy // of plan
-	elsewhere bool             // of plan: an administrator creates the queues, without redeliver
+	group     string           // empty if irrelevant
+	api       string           // URL of RabbitMQ's management API; empty for none
+	policy    redeliver.Policy // only plan: the policy
+	elsewhere bool             // only plan: an administrator creates the queues without redeliver
 }
 
 // open connects to the broker that the flags name.
@@ -82,7 +82,7 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	return b, nil
 }
 
-// with runs a verb on the broker, and closes it.
+// with calls do with the broker that the flags name, and closes the broker.
 func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err error) {
 	b, err := a.open(ctx, s)
 	if err != nil {
@@ -98,15 +98,15 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 	return do(b)
 }
 
-// notThere is the error of a verb that a broker cannot serve.
+// notThere returns the error of a verb that a broker does not support.
 func (b *broker) notThere(verb string) error {
 	return failed(codeFailed, "%s is not supported on %s", verb, called(b.kind))
 }
 
-// errUnlisted is the error of a broker that cannot list its queues.
+// errUnlisted reports that a broker cannot list its queues.
 var errUnlisted = usagef("AMQP cannot list queues: give --management-url http://host:15672, or name a DLQ")
 
-// called is a broker's name for people.
+// called returns a broker's display name.
 func called(kind brokerurl.Broker) string {
 	switch kind {
 	case brokerurl.RabbitMQ:
@@ -118,5 +118,5 @@ func called(kind brokerurl.Broker) string {
 	}
 }
 
-// silence takes the events of subscriptions: the verbs have none.
+// silence discards the events of subscriptions. The verbs do not need them.
 var silence = redeliver.SinkFunc(func(redeliver.Event) {})

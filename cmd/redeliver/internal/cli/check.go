@@ -16,17 +16,17 @@ import (
 // checkRow is a DLQ with its problems.
 type checkRow struct {
 	queueRow
-	Findings []findingRow `json:"findings"` // empty where there is no problem
+	Findings []findingRow `json:"findings"` // empty if there is no problem
 }
 
 // findingRow is one problem.
 type findingRow struct {
-	// Kind is messages, old, task, unknown.
+	// Kind is messages, old, task, or unknown.
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 }
 
-// checks are the bounds of dlq check.
+// checks are the limits of dlq check.
 type checks struct {
 	most   int64
 	oldest time.Duration
@@ -95,7 +95,7 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 	return cmd
 }
 
-// of checks one DLQ. q is nil where its name contains no topic and group.
+// of checks one DLQ. q is nil if its name contains no topic and group.
 func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
 	queue, err := a.queueRowOf(ctx, info, q)
 	row := checkRow{queue, []findingRow{}}

@@ -1,9 +1,8 @@
-// Package cli is the command redeliver: its verbs, what they print, and how they
-// end. It is a package so that tests run it in their own process.
+// Package cli is the command redeliver: its verbs, their output and their exit codes. It is a package so that tests run
+// it in their own process.
 //
-// Read cli.go and help.go for the frame, connect.go for how a broker is found,
-// broker.go for what the verbs need of one, and output.go for what they print.
-// Every other file is one verb, or the flags that several verbs share.
+// Start with cli.go and help.go for the framework, connect.go for how a broker is found, broker.go for what the verbs
+// need of a broker, and output.go for the output. Every other file is one verb, or flags that several verbs share.
 package cli
 
 import (
@@ -22,15 +21,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Streams is the environment of the command. Data goes to Out and all else to Err.
+// Streams is the environment of the command. Data goes to Out, and everything else to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Env reads an environment variable.
+	// Env returns an environment variable.
 	Env func(string) string
-	// The streams that are terminals.
+	// These report whether the streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
-	// Screen is the terminal of In and Out; nil where they are no terminal.
+	// Screen is the terminal of In and Out. It is nil if they are not terminals.
 	Screen Screen
 	// MaxClose is how long a command waits for its broker and its handlers at the end. Default: 5 s.
 	MaxClose time.Duration
@@ -38,11 +37,11 @@ type Streams struct {
 
 func (s *Streams) maxClose() time.Duration { return cmp.Or(s.MaxClose, 5*time.Second) }
 
-// Screen is a terminal that a program draws on.
+// Screen is a terminal on which a program draws.
 type Screen interface {
-	// Size returns the columns and the rows.
+	// Size returns the numbers of columns and rows.
 	Size() (width, height int)
-	// Raw passes each key to the program as it is pressed, until restore is called.
+	// Raw passes each key to the program immediately, until restore is called.
 	Raw() (restore func(), err error)
 }
 
@@ -51,19 +50,19 @@ type app struct {
 	printer
 
 	conn  connection
-	began bool // the arguments are understood, and the verb runs
+	began bool // the arguments are valid, and the verb runs
 }
 
 // Run runs the command and returns its exit code. Ctrl-C ends ctx.
 func Run(ctx context.Context, args []string, s Streams) int {
 	a := &app{printer: printer{Streams: s}}
 	root := rootCommand(a)
-	root.SetArgs(append([]string{}, args...)) // nil would be os.Args
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	called, err := root.ExecuteContextC(ctx)
 	return a.exit(ctx, called.CommandPath(), err)
 }
 
-// keepOrder has cobra list commands in the order in which a reader needs them.
+// keepOrder makes cobra list commands in the order of their definition.
 var keepOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
 
 func rootCommand(a *app) *cobra.Command {
@@ -112,7 +111,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 		})
 		oneOf(cmd, "output", formatTable, formatJSON, formatJSONL, formatYAML)
 		completeNoFiles(cmd)
-		cmd.Flags().SortFlags = false // the help has them in the order of their definition
+		cmd.Flags().SortFlags = false // the help lists flags in the order of their definition
 	}
 	root.AddCommand(append(connected, local...)...)
 	root.InitDefaultCompletionCmd()
@@ -123,7 +122,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	return root
 }
 
-// exactly refuses all but these arguments, and names them.
+// exactly requires exactly these arguments and names them in its error.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -137,7 +136,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// exit reports what went wrong, and returns the exit code.
+// exit reports an error and returns the exit code.
 func (a *app) exit(ctx context.Context, called string, err error) int {
 	if err == nil {
 		return codeDone
@@ -153,8 +152,7 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
-	// An error may repeat a mistyped flag, and with it a URL and its password; and the names on a broker may be
-	// anybody's.
+	// An error may quote a mistyped flag and so a URL with its password. Names on a broker are untrusted.
 	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
 		fmt.Fprintf(a.Err, "Run \"%s --help\" for usage.\n", called)

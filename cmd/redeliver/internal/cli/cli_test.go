@@ -28,7 +28,7 @@ type call struct {
 	ctx      context.Context
 }
 
-// ending is how it ended.
+// ending is the result of a call.
 type ending struct {
 	code     int
 	out, err string
@@ -59,7 +59,7 @@ func (c call) run(t *testing.T, args ...string) ending {
 	return ending{code, out.String(), errs.String()}
 }
 
-// buffer may be written to by a progress bar's goroutine.
+// buffer is safe for concurrent use, because a progress bar's goroutine may write to it.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -77,7 +77,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// want fails the test when the command did not end so, or did not say that.
+// want fails the test unless the command has this exit code and these outputs.
 func (e ending) want(t *testing.T, code int, says ...string) ending {
 	t.Helper()
 	if e.code != code {
@@ -110,7 +110,7 @@ func (e ending) golden(t *testing.T, name string) {
 	}
 }
 
-// object reads stdout as one JSON object.
+// object decodes stdout as one JSON object.
 func (e ending) object(t *testing.T) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -120,7 +120,7 @@ func (e ending) object(t *testing.T) map[string]any {
 	return v
 }
 
-// objects reads stdout as an array of them.
+// objects decodes stdout as an array of JSON objects.
 func (e ending) objects(t *testing.T) []map[string]any {
 	t.Helper()
 	var v []map[string]any
@@ -186,7 +186,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A broker that does not answer is a failure, not a wrong call; nothing is on stdout.
+// A broker that does not answer is a failure, not wrong usage, and stdout is empty.
 func TestNoBrokerEndsWith1(t *testing.T) {
 	t.Parallel()
 	got := call{}.run(t, "dlq", "list", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
@@ -195,7 +195,7 @@ func TestNoBrokerEndsWith1(t *testing.T) {
 	}
 }
 
-// For each broker, the command reports what it does not support, and reaches what it supports.
+// For each broker, the command reports what it does not support, and connects for what it supports.
 func TestOtherBrokers(t *testing.T) {
 	t.Parallel()
 	const sqs = "sqs+http://127.0.0.1:1"
@@ -210,8 +210,8 @@ func TestOtherBrokers(t *testing.T) {
 	call{}.run(t, "dlq", "groups", "orders.dlq", "--broker", "amqp://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 }
 
-// A flag that a broker has no use for is refused before anything is asked of it, and
-// says why; a profile's group is for the brokers that have some.
+// A flag without effect on a broker is refused before any request, with the reason. A profile's group is used only for
+// brokers with groups.
 func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
 	t.Parallel()
 	const sqs, rabbit, kafka = "sqs+http://127.0.0.1:1", "amqp://127.0.0.1:1", "kafka://127.0.0.1:1"

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// yesFlag is the --yes of the verbs that change something.
+// yesFlag adds the flag --yes of commands that change something.
 func yesFlag(flags *pflag.FlagSet, yes *bool) {
 	flags.BoolVarP(yes, "yes", "y", false, "Do not ask for confirmation. Required when stdin or stderr is not a terminal")
 }
 
-// unasked refuses, before anything is read, what can neither be asked nor has been
-// answered.
+// unasked returns an error if a command needs a confirmation but can neither ask for it nor has --yes. It is called
+// before anything is read.
 func (a *app) unasked(cmd *cobra.Command, yes bool) error {
 	if yes || a.InTerminal && a.ErrTerminal {
 		return nil
@@ -30,11 +30,11 @@ func (a *app) unasked(cmd *cobra.Command, yes bool) error {
 	return usagef("%s asks for confirmation, and there is no terminal: give --yes%s", cmd.CommandPath(), preview)
 }
 
-// confirm asks, and wants exactly this answer. No answer is a no.
+// confirm asks a question and requires exactly the answer want. No answer means no.
 func (a *app) confirm(ctx context.Context, want, question string) error {
 	fmt.Fprintf(a.Err, "%s [%s] ", visibleLines(question), visible(want))
 	answers := make(chan string, 1)
-	go func() { // a read from a terminal cannot be ended
+	go func() { // a read from a terminal cannot be interrupted
 		line, err := bufio.NewReader(a.In).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			line = ""

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// The environment variables. A flag overrides them, and they override a profile.
+// The environment variables. They override a profile, and flags override them.
 const (
 	envProfile  = "REDELIVER_PROFILE"
 	envConfig   = "REDELIVER_CONFIG"
@@ -26,7 +26,7 @@ const (
 
 var brokers = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS}
 
-// connection is how the broker is reached.
+// connection configures how the broker is reached.
 type connection struct {
 	broker       string
 	profile      string
@@ -35,9 +35,9 @@ type connection struct {
 	management   string
 	stateKeyFile string
 
-	from    string  // where url found the broker, for errors: --broker kafka://host:9092
+	from    string  // source of the broker for errors, such as --broker kafka://host:9092
 	read    profile // the profile that url chose
-	readAPI string  // its management API, where the broker is its own, too
+	readAPI string  // its management API, if its broker is used
 }
 
 func (c *connection) flags(flags *pflag.FlagSet) {
@@ -68,7 +68,7 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 	if c.from = "--broker"; c.broker == "" {
 		c.from = "$" + brokerurl.Env
 	}
-	// --profile overrides a variable of the environment, and --broker overrides both.
+	// --profile overrides an environment variable, and --broker overrides both.
 	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
 		raw, file, c.readAPI = c.read.Broker, cmp.Or(file, c.read.PasswordFile), c.read.Management
 		c.from = "the broker of profile " + name
@@ -109,7 +109,7 @@ func secret(env func(string) string, file string) (string, error) {
 	}
 }
 
-// stateKeys reads the keys of a file, one on each line.
+// stateKeys reads the keys of a file, one per line.
 func stateKeys(file string) (keys [][]byte, err error) {
 	if file == "" {
 		return nil, nil
@@ -153,7 +153,7 @@ func (c *connection) find(env func(string) string, name string) (profile, error)
 	return p, nil
 }
 
-// names lists the profiles, for the shell.
+// names returns the names of the profiles for shell completion.
 func (c *connection) names(env func(string) string) (names []string) {
 	all, _, err := c.profiles(env)
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// consoleRow is what console prints when it listens.
+// consoleRow is what console prints once it listens.
 type consoleRow struct {
 	URL    string `json:"url"`
-	Queues int    `json:"queues"` // how many DLQs it shows
+	Queues int    `json:"queues"` // number of DLQs that it shows
 }
 
-// discoverEvery is how often new DLQs are looked for, in refreshes.
+// discoverEvery is the number of refreshes between two searches for new DLQs.
 const discoverEvery = 3
 
-// consoleFlags say what the console shows, where, and to whom.
+// consoleFlags configure what the console shows, where, and to which users.
 type consoleFlags struct {
 	sources  sourceFlags
 	access   accessFlags
@@ -131,7 +131,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	return cmp.Or(err, wrong)
 }
 
-// openAudit opens the record: a file that is only ever added to, or stderr.
+// openAudit opens the audit record: an append-only file, or stderr.
 func (a *app) openAudit(path string) (io.WriteCloser, error) {
 	if path == "" {
 		return auditRecord{&harmlessLines{w: a.Err}, func() error { return nil }}, nil
@@ -143,7 +143,7 @@ func (a *app) openAudit(path string) (io.WriteCloser, error) {
 	return auditRecord{&harmlessLines{w: f}, f.Close}, nil
 }
 
-// auditRecord is the audit record: a writer, and how it is closed.
+// auditRecord is the writer of the audit record, and the function that closes it.
 type auditRecord struct {
 	io.Writer
 	end func() error

@@ -29,7 +29,7 @@ type served struct {
 	errs *buffer
 }
 
-// serve runs redeliver console until the test ends, or stop.
+// serve runs redeliver console until the test ends or stop is called.
 func serve(t *testing.T, env map[string]string, args ...string) *served {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -61,7 +61,7 @@ func serve(t *testing.T, env map[string]string, args ...string) *served {
 	return s
 }
 
-// end tells it to end, and wants it to end in order.
+// end stops the console and requires exit code 0.
 func (s *served) end() {
 	s.t.Helper()
 	s.stop()
@@ -75,7 +75,7 @@ func (s *served) end() {
 	}
 }
 
-// ask sends a request, a form where there is one, and returns where that led.
+// ask sends a request, with a form if there is one, and follows redirects.
 func (s *served) ask(form url.Values, to string, header ...string) (status int, at, page string) {
 	s.t.Helper()
 	method, body := http.MethodGet, io.Reader(http.NoBody)
@@ -104,7 +104,7 @@ func (s *served) ask(form url.Values, to string, header ...string) (status int, 
 	return answer.StatusCode, answer.Request.URL.RequestURI()[1:], string(text)
 }
 
-// until asks for a page until it says something.
+// until requests a page until it contains says.
 func (s *served) until(to, says string, header ...string) {
 	s.t.Helper()
 	page := ""
@@ -120,7 +120,7 @@ func (s *served) until(to, says string, header ...string) {
 	}
 }
 
-// replay replays no message and waits for the end of that: the next may begin then.
+// replay replays no message and waits for the end of the task, so that another one can start.
 func (s *served) replay(header ...string) (status int) {
 	s.t.Helper()
 	status, at, _ := s.ask(url.Values{"dlq": {dlq}, "why": {"x"}, "id": {"none"}}, "replay", header...)
@@ -139,12 +139,12 @@ func write(t *testing.T, text string) (path string) {
 	return path
 }
 
-// The console shows what is on the broker, replays it, and adds to its record.
+// The console shows the messages of the broker, replays them, and writes its record.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()
-	// Two messages wait: on a level of 1 h, due in a while, and on the way back, due since yesterday.
+	// Two messages wait: one on the level 1h, which is not due yet, and one in the retry topic, due since yesterday.
 	k.topics("orders.billing.retry.1h")
 	for topic, due := range map[string]time.Time{"orders.billing.retry.1h": time.Now().Add(time.Hour), "orders.billing.retry": time.Now().Add(-24 * time.Hour)} {
 		st := redeliver.State{ID: "o-1", Origin: "orders", Group: "billing", Attempts: 1, Due: due}
@@ -274,7 +274,7 @@ func TestConsoleBehindAProxy(t *testing.T) {
 	s.end()
 }
 
-// Several brokers: each with a name, each with its DLQs.
+// Of several brokers, each has a name and its own DLQs.
 func TestConsoleOfSeveralBrokers(t *testing.T) {
 	t.Parallel()
 	one, two := newStand(t), newStand(t)
@@ -321,7 +321,7 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "for RabbitMQ")
 }
 
-// Where there is no DLQ yet it says so, and serves.
+// If there is no DLQ yet, the console says so and serves.
 func TestConsoleWithoutADLQ(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
@@ -332,7 +332,7 @@ func TestConsoleWithoutADLQ(t *testing.T) {
 	if status, _, page := s.ask(nil, ""); status != http.StatusOK || !strings.Contains(page, "there are no DLQs yet") || !strings.Contains(page, "No dead-letter queues") {
 		t.Errorf("it is %d: %s", status, page)
 	}
-	// One that is made later once needed a console that was started anew.
+	// A DLQ that was created later used to require a restart.
 	k.topics("mails.sender.dlq", "mails", "mails.sender.retry")
 	s.until("", "mails → sender")
 	if _, _, page := s.ask(nil, ""); strings.Contains(page, "there are no DLQs yet") {
@@ -357,7 +357,7 @@ func TestConsoleWithABadCertificate(t *testing.T) {
 	}
 }
 
-// Unsafe settings are refused, and no password is repeated.
+// Unsafe settings are refused, and no password is quoted.
 func TestConsoleRefuses(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)

@@ -14,10 +14,10 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// envUsers has the users of the console, as the file of --basic-auth has them.
+// envUsers contains the users of the console, in the format of the file of --basic-auth.
 const envUsers = "REDELIVER_CONSOLE_USERS"
 
-// accessFlags are the users of the console and their rights.
+// accessFlags configure the users of the console and their rights.
 type accessFlags struct {
 	basic  string
 	proxy  []string
@@ -36,7 +36,7 @@ func (f *accessFlags) flags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.grants, "grant", nil, "Give the role in `ROLE[@DLQS]=WHO,...` to users, to @GROUPS, or to * for everybody whom the proxy admits. DLQS is a pattern such as orders.*. The highest role counts. Repeatable")
 }
 
-// auth is the users' rights. The zero one serves this machine alone.
+// auth returns the authentication of the flags. The zero Auth serves only this machine.
 func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	lines, from := env(envUsers), envUsers
 	if f.basic != "" {
@@ -73,8 +73,8 @@ func (f *accessFlags) open(env func(string) string) bool {
 	return f.basic == "" && env(envUsers) == "" && len(f.proxy) == 0
 }
 
-// readUsers reads NAME:ROLE:PASSWORD lines. Its errors repeat none: where a colon is
-// missing anything may be the password.
+// readUsers parses NAME:ROLE:PASSWORD lines. Its errors quote no line, because without a colon any part may be the
+// password.
 func readUsers(lines, from string) (users []console.User, err error) {
 	n := 0
 	for line := range strings.Lines(lines) {
@@ -156,7 +156,7 @@ func readPrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// readRight reads ROLE or ROLE@DLQS. DLQs is empty for all.
+// readRight parses ROLE or ROLE@DLQS. An empty DLQs means all.
 func readRight(text string) (r console.Right, err error) {
 	name, pattern, some := strings.Cut(text, "@")
 	if r.Role, err = console.ParseRole(name); err != nil {
@@ -169,7 +169,7 @@ func readRight(text string) (r console.Right, err error) {
 	return r, nil
 }
 
-// grant is a right and its owner.
+// grant is a right and its owners.
 type grant struct {
 	right console.Right
 	who   []string
@@ -177,7 +177,7 @@ type grant struct {
 
 type grants []grant
 
-// rights are those of somebody.
+// rights returns the rights of a user.
 func (g grants) rights(user string, groups []string) (rights []console.Right) {
 	for _, one := range g {
 		has := func(who string) bool {
@@ -191,7 +191,7 @@ func (g grants) rights(user string, groups []string) (rights []console.Right) {
 	return rights
 }
 
-// warnings are about files that work, and are unsafe.
+// warnings returns warnings about files that work but are unsafe.
 func (f *accessFlags) warnings() (all []string) {
 	for _, file := range []string{f.basic, f.secret} {
 		if at, err := os.Stat(file); file != "" && err == nil && at.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {

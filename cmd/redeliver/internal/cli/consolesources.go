@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// sourceFlags say which DLQs the console shows: those of which brokers.
+// sourceFlags select the brokers and DLQs that the console shows.
 type sourceFlags struct {
 	brokers  []string
 	profiles []string
@@ -23,32 +23,32 @@ type sourceFlags struct {
 }
 
 func (f *sourceFlags) flags(flags *pflag.FlagSet) {
-	// These two stand for the flags of all verbs, of which there is one broker.
+	// These two replace the flags of other verbs, which name only one broker.
 	flags.StringArrayVar(&f.brokers, "broker", nil, "Show the DLQs of this broker, `[NAME=]URL` (default $REDELIVER_BROKER, or the profile's). Repeatable")
 	flags.StringArrayVar(&f.profiles, "profile", nil, "Show the DLQs of the broker in the profile with this `name` (default $REDELIVER_PROFILE). Repeatable")
 	flags.StringArrayVar(&f.dlqs, "dlq", nil, "Show this DLQ, `[NAME/]DLQ[,topic=T[,group=G]]`, and of its broker only the named ones. NAME is the broker's if there are several (default all DLQs that the broker lists). Repeatable")
 }
 
-// sources are the brokers of a console, with the DLQs that it shows.
+// sources are the brokers of a console and the DLQs that it shows.
 type sources struct {
 	brokers []*source
 	queues  []console.Queue
-	silent  []string // those of which it is not known what waits, and why
+	silent  []string // the DLQs without counts of waiting messages, and why
 }
 
-// source is one broker with a name of its own.
+// source is one broker with a unique name.
 type source struct {
 	name string
 	b    *broker
-	dlqs []subject // that were named
+	dlqs []subject // given with --dlq
 
-	opened  map[string]bool // DLQs
-	strange []string        // DLQs whose names do not say whose they are
-	shut    []string        // those that were listed and could not be opened, and why
+	opened  map[string]bool // names of open DLQs
+	strange []string        // DLQs whose names contain no topic and group
+	shut    []string        // DLQs that were listed but could not be opened, and why
 	mute    string          // why the DLQs were not listed the last time
 }
 
-// openSources connects to all brokers and opens the DLQs. Close the result beside an error, too.
+// openSources connects to all brokers and opens the DLQs. The caller must close the result even if there is an error.
 func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error) {
 	s := &sources{}
 	type named struct {
@@ -81,7 +81,7 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 			one.Env = without(one.Env, envManagement)
 		}
 		if len(all) > 1 && !needsPassword(n.conn.broker) {
-			// A password beside the URLs belongs to those that lack one.
+			// A separate password is for the URLs that have none.
 			one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
 		}
 		b, err := one.open(ctx, setup{})
@@ -105,7 +105,7 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	return s, nil
 }
 
-// warnings are about connections that work, and are unsafe.
+// warnings returns warnings about connections that work but are unsafe.
 func (s *sources) warnings() (all []string) {
 	for _, one := range s.brokers {
 		all = append(all, one.b.plain...)
@@ -113,7 +113,7 @@ func (s *sources) warnings() (all []string) {
 	return all
 }
 
-// notes name the DLQs that are not shown, and why.
+// notes names the DLQs that are not shown, and why.
 func (s *sources) notes() (notes []string) {
 	for _, one := range s.brokers {
 		for _, name := range one.strange {
@@ -132,7 +132,7 @@ func (s *sources) notes() (notes []string) {
 	return notes
 }
 
-// needsPassword reports whether a URL names a user and no password.
+// needsPassword reports whether a URL has a user but no password.
 func needsPassword(url string) bool {
 	_, rest, _ := strings.Cut(url, "://")
 	rest, _, _ = strings.Cut(rest, "/")
@@ -140,7 +140,7 @@ func needsPassword(url string) bool {
 	return ok && !strings.Contains(user, ":")
 }
 
-// without is an environment that lacks one variable.
+// without returns an environment without one variable.
 func without(env func(string) string, name string) func(string) string {
 	return func(asked string) string {
 		if asked == name {
@@ -150,10 +150,10 @@ func without(env func(string) string, name string) func(string) string {
 	}
 }
 
-// add takes a broker along, under a name of its own.
+// add adds a broker under a unique name.
 func (s *sources) add(name string, b *broker) error {
 	one := &source{name: name, b: b}
-	s.brokers = append(s.brokers, one) // closed with the others, whatever its name
+	s.brokers = append(s.brokers, one) // first, so that it is closed even if the name is refused
 	taken := func(name string) bool {
 		return slices.ContainsFunc(s.brokers, func(o *source) bool { return o != one && o.name == name })
 	}
@@ -170,7 +170,7 @@ func (s *sources) add(name string, b *broker) error {
 	return nil
 }
 
-// name reads one --dlq.
+// name parses one --dlq.
 func (s *sources) name(text string) error {
 	dlq, group, _ := strings.Cut(text, ",group=")
 	dlq, topic, _ := strings.Cut(dlq, ",topic=")
@@ -193,7 +193,7 @@ func (s *sources) name(text string) error {
 	return nil
 }
 
-// open opens the DLQs of a broker: those that were named, or else all that it lists.
+// open opens the DLQs of a broker: the named ones, or otherwise all that it lists.
 func (s *sources) open(ctx context.Context, one *source) error {
 	if one.b.dlq == nil {
 		return one.b.notThere("the console")
@@ -241,11 +241,11 @@ func (s *sources) find(ctx context.Context, one *source) error {
 			one.strange = append(one.strange, one.name+"/"+info.DLQ)
 			continue
 		}
-		q, err := one.b.dlq(ctx, subject{topic: info.Origin, group: info.Group}) // it is its origin's own
+		q, err := one.b.dlq(ctx, subject{topic: info.Origin, group: info.Group}) // topic and group determine the DLQ
 		if ctx.Err() != nil && err != nil {
 			return err
 		}
-		if err != nil { // one that is half made, or may not be read, is not the others'
+		if err != nil { // a missing right or a half-created DLQ must not affect the others
 			one.shut = append(one.shut, fmt.Sprintf("%s/%s: %v", one.name, info.DLQ, redeliver.Redact(inFlags(err))))
 			continue
 		}
@@ -255,7 +255,7 @@ func (s *sources) find(ctx context.Context, one *source) error {
 	return nil
 }
 
-// show adds a DLQ that was opened. It is closed with the others.
+// show adds a DLQ that was opened. sources.close closes it.
 func (s *sources) show(ctx context.Context, one *source, q deadletter.Queue) {
 	with, err := one.b.withLevels(ctx, q)
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *sources) show(ctx context.Context, one *source, q deadletter.Queue) {
 	s.queues = append(s.queues, console.Queue{Queue: with, Cluster: one.name})
 }
 
-// watch finds the DLQs that are made while the console runs, and shows them, until ctx ends.
+// watch finds DLQs that are created while the console runs, and shows them, until ctx ends.
 func (s *sources) watch(ctx context.Context, c *console.Console, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -287,13 +287,13 @@ func (s *sources) watch(ctx context.Context, c *console.Console, every time.Dura
 			cancel()
 		}
 		for _, q := range s.queues[had:] {
-			_ = c.Add(q) // a console that closes takes none
+			_ = c.Add(q) // fails only if the console is closing
 		}
 		c.SetNotes(s.notes()...)
 	}
 }
 
-// close closes the DLQs, and the brokers behind them.
+// close closes the DLQs and their brokers.
 func (s *sources) close(ctx context.Context, timeout time.Duration) error {
 	var errs []error
 	for _, q := range s.queues {

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// named is a DLQ that has a name and nothing else.
+// named is a DLQ that has only a name.
 type named struct {
 	deadletter.Queue
 	info deadletter.Info
@@ -20,7 +20,7 @@ type named struct {
 func (n named) Info() deadletter.Info { return n.info }
 func (n named) Close() error          { return nil }
 
-// listing is a broker whose DLQs are listed; those of a topic "shut" cannot be opened.
+// listing returns a broker that lists its DLQs. Those of a topic "shut" cannot be opened.
 func listing(names ...string) *source {
 	b := &broker{kind: brokerurl.Kafka, close: func(context.Context) error { return nil }}
 	b.queues = func(context.Context) (all []deadletter.Info, err error) {
@@ -41,7 +41,7 @@ func listing(names ...string) *source {
 	return &source{name: "eu", b: b}
 }
 
-// One DLQ that does not open used to keep all others from being shown.
+// A DLQ that could not be opened used to hide all others.
 func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	eu := listing("orders", "shut", "mails")
@@ -69,7 +69,7 @@ func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	}
 }
 
-// The levels of our own default policy were shown as what waits.
+// Only the levels of our own default policy used to be counted.
 func TestWhatWaitsOnRabbitMQIsNotToldWithoutItsManagementAPI(t *testing.T) {
 	t.Parallel()
 	asked := 0

@@ -23,14 +23,14 @@ func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter
 	if b.waiting == nil {
 		return q, nil
 	}
-	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // the levels of our default policy would say that nothing waits
+	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // only our default policy's levels would be counted
 		return q, errors.New("its delay queues cannot be listed without --management-url")
 	}
 	w, err := b.waiting(ctx, subject{topic: q.Info().Origin, group: q.Info().Group})
 	if err != nil {
 		return q, err
 	}
-	if _, err := w.levels(ctx); err != nil { // a right that is missing, and not each time anew
+	if _, err := w.levels(ctx); err != nil { // report a missing right now, and not at each refresh
 		return q, errors.Join(err, w.end())
 	}
 	l := &levelled{q, w}
@@ -52,7 +52,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 	levels := make([]console.Level, 0, len(all))
 	for _, one := range all {
 		if one.Depth < 0 {
-			continue // not known
+			continue // unknown
 		}
 		level := console.Level{Name: delayqueue.LevelName(one.Level), Count: one.Depth, Late: -1}
 		if one.Level == 0 {
@@ -61,7 +61,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 		if late := time.Since(one.Due); one.Depth > 0 && !one.Due.IsZero() && late > 0 {
 			level.Overdue = late
 		}
-		if i := slices.IndexFunc(levels, func(l console.Level) bool { return l.Name == level.Name }); i >= 0 { // shards
+		if i := slices.IndexFunc(levels, func(l console.Level) bool { return l.Name == level.Name }); i >= 0 { // another shard
 			levels[i].Count, levels[i].Overdue = levels[i].Count+level.Count, max(levels[i].Overdue, level.Overdue)
 			continue
 		}
@@ -73,7 +73,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 // Close implements [deadletter.Queue].
 func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
 
-// end closes what was opened.
+// end closes the connections of w.
 func (w *waiting) end() error {
 	if w.close == nil {
 		return nil

@@ -36,7 +36,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// The fields that docs/reference/command.md promises are there, under these names.
+// The documented fields of docs/reference/command.md exist under these names.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -64,7 +64,7 @@ func TestSchema(t *testing.T) {
 		"dlq import orders.billing.dlq --dry-run":                         "dlq dry_run import",
 	} {
 		t.Run(args, func(t *testing.T) {
-			if strings.HasPrefix(args, "dlq tasks") { // when there is one
+			if strings.HasPrefix(args, "dlq tasks") { // if there is one
 				s.run("dlq", "replay", dlq, "--id", "order-0004", "--note", "test", "--yes").want(t, 0)
 			}
 			text := s.run(append(strings.Fields(args), "--output", "jsonl")...).want(t, 0).out
@@ -79,7 +79,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// Bytes come out exactly as they are, and large numbers are not rounded.
+// Bytes are printed exactly, and large numbers are not rounded.
 func TestShowIsExact(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -121,7 +121,7 @@ func TestShowIsExact(t *testing.T) {
 	s.with(call{terminal: true}, "dlq", "show", dlq, "--position", "0/0", "--raw").want(t, 2, "terminal")
 }
 
-// The four formats say the same.
+// The four formats have the same content.
 func TestFormatsAgree(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -167,8 +167,8 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
-// harmless fails when a terminal would obey something, or not show it: U+202E turns
-// round what follows it.
+// harmless fails if the text has a character that a terminal would interpret or not show. U+202E reverses the text
+// after it.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {
@@ -179,8 +179,7 @@ func harmless(t *testing.T, text string) {
 	}
 }
 
-// Everything from the broker is hostile: what a terminal would obey is escaped in
-// every table.
+// All text from the broker is untrusted. Every table escapes what a terminal would interpret.
 func TestHostileTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -223,7 +222,7 @@ func TestCheck(t *testing.T) {
 	s.run("dlq", "groups", "somebody.dlq").want(t, 2, "--topic and --group")
 }
 
-// A DLQ that somebody else fills is named with its topic and its group.
+// A DLQ that another framework fills is named with its topic and its group.
 func TestForeignDLQ(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

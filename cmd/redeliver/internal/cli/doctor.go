@@ -10,19 +10,19 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// doctorRow is what doctor has found in one subscription.
+// doctorRow is the result of doctor for one subscription.
 type doctorRow struct {
 	Broker     string       `json:"broker"`
 	Origin     string       `json:"origin"`          // the topic or queue
-	Group      string       `json:"group,omitempty"` // of Kafka
-	Findings   []symptomRow `json:"findings"`        // empty where there is no problem
+	Group      string       `json:"group,omitempty"` // Kafka only
+	Findings   []symptomRow `json:"findings"`        // empty if there is no problem
 	Checked    []string     `json:"checked"`
-	NotChecked []string     `json:"not_checked"` // the broker does not report it
+	NotChecked []string     `json:"not_checked"` // what the broker does not report
 }
 
 // symptomRow is one problem.
 type symptomRow struct {
-	// Kind is missing, settings, retention, orphan, late, policies, consumer.
+	// Kind is missing, settings, retention, orphan, late, policies, or consumer.
 	Kind  string `json:"kind"`
 	Place string `json:"place"` // the topic, queue or group
 	Text  string `json:"text"`

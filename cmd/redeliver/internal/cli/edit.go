@@ -74,7 +74,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 					c := &card{}
 					drawDiff(c, diff)
 					asked := a.printer
-					asked.Out = a.Err // it is a question, not data
+					asked.Out = a.Err // the diff is part of the question, not data
 					if err := c.print(&asked); err != nil {
 						return err
 					}

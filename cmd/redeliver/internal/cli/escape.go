@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// visible escapes the characters of a text that a terminal would obey or would not show.
-// Every text from a broker may be hostile: a header can clear the screen, or overwrite the
-// line that says what it is.
+// visible escapes characters that a terminal would interpret or would not show. Any text from a broker may be hostile:
+// a header could clear the screen or overwrite its own label.
 func visible(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -30,7 +29,7 @@ func visible(text string) string {
 			b.WriteString(`\t`)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
-		default: // marks of direction, zero-width characters, controls beyond ASCII
+		default: // direction marks, zero-width characters, non-ASCII controls
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		}
 		i += n
@@ -38,10 +37,10 @@ func visible(text string) string {
 	return b.String()
 }
 
-// hidden reports whether a character does not show as itself, or is not UTF-8.
+// hidden reports whether a character is invisible or invalid UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// visibleLines is visible for a text of several lines, tabs included.
+// visibleLines is visible for a text of several lines. It keeps line ends and tabs.
 func visibleLines(text string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {
@@ -58,7 +57,7 @@ func visibleLines(text string) string {
 	return b.String()
 }
 
-// short is a text cut for a column.
+// short truncates a text for a column.
 func short(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// The exit codes. docs/reference/command.md promises them.
+// The exit codes, documented in docs/reference/command.md.
 const (
 	codeDone        = 0
-	codeFailed      = 1   // nothing was done, or it is not known
+	codeFailed      = 1   // nothing was done, or it is unknown
 	codeUsage       = 2   // wrong usage, or no confirmation without a terminal
 	codeFound       = 3   // check, doctor or ready found a problem
-	codePartly      = 5   // a part was done, and stays done
+	codePartly      = 5   // a part was done and is not undone
 	codeInterrupted = 130 // by Ctrl-C
 )
 
@@ -19,7 +19,7 @@ const (
 type failure struct {
 	code int
 	err  error
-	// final keeps the code when a signal ended the command.
+	// final means that code holds even if a signal ended the command.
 	final bool
 }
 
@@ -30,8 +30,7 @@ func failed(code int, format string, args ...any) error {
 	return &failure{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// atTheEnd is an error after a verb that runs until it is told to end. The end itself is
-// no error.
+// atTheEnd returns the error of a verb that runs until a signal ends it. The signal itself is not an error.
 func atTheEnd(err error) error {
 	if err == nil {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A console that was told to end and could not close its record ended as one that was
-// interrupted.
+// A console that was stopped and could not close its record used to exit like an interrupted one.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no space left")

@@ -21,7 +21,7 @@ func Commands() (paths []string) {
 	return paths
 }
 
-// Abilities are the rows of the table of verbs that differ by broker.
+// Abilities returns the rows of the table of verbs that differ by broker.
 func Abilities() (rows [][4]string) {
 	for _, a := range abilityTable {
 		rows = append(rows, [4]string{a.verb, a.kafka, a.rabbitMQ, a.sqs})

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// filterFlags are a deadletter.Filter on the command line. A message must match every
-// flag that is given. Of a flag that is repeated it must match one value.
+// filterFlags are the flags of a deadletter.Filter. A message must match every given flag. For a repeated flag it must
+// match one of the values.
 type filterFlags struct {
 	fingerprints, ids, positions, headers, reasons []string
 	key, after, before, errorText, errorType       string
@@ -20,7 +20,7 @@ type filterFlags struct {
 	flagSet                                        *pflag.FlagSet
 }
 
-// flags adds them. replays adds the one that only a replay has.
+// flags adds the flags. replays adds the one that only a replay has.
 func (f *filterFlags) flags(cmd *cobra.Command, replays bool) {
 	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) { f.define(flags, replays) })
 	oneOf(cmd, "reason", reasons()...)
@@ -37,7 +37,7 @@ func (f *filterFlags) define(flags *pflag.FlagSet, replays bool) {
 	}
 }
 
-// common adds those that also select among waiting messages.
+// common adds the flags that can also select waiting messages.
 func (f *filterFlags) common(flags *pflag.FlagSet) {
 	f.flagSet = flags
 	flags.StringSliceVar(&f.fingerprints, "fingerprint", nil, "Select messages with this `fingerprint` of their cause, as \"dlq groups\" prints it. Repeatable")
@@ -48,7 +48,7 @@ func (f *filterFlags) common(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.headers, "header", nil, "Select messages with this header, `name=value`. Of several headers a message must have all")
 }
 
-// reasons are the values of --reason.
+// reasons returns the values of --reason.
 func reasons() (all []string) {
 	for _, r := range redeliver.Reasons() {
 		all = append(all, string(r))
@@ -56,7 +56,7 @@ func reasons() (all []string) {
 	return all
 }
 
-// filter reads the flags. "2h" counts back from now.
+// filter returns the filter of the flags. A duration such as "2h" counts back from now.
 func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	filter := deadletter.Filter{
 		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType, Quarantined: f.quarantined,
@@ -96,7 +96,7 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	return filter, nil
 }
 
-// moment reads a time, or how long ago it was.
+// moment parses a time or a duration before now.
 func moment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -9,8 +9,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// flagOf maps a field of a Go configuration, as errors of the adapters name it, to the
-// flag that sets it.
+// flagOf maps a field of a Go configuration, as errors of the adapters name it, to the flag that sets it.
 var flagOf = map[string]string{
 	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
 	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
@@ -26,11 +25,10 @@ var flagOf = map[string]string{
 	"Refresh": "--refresh",
 }
 
-// problem matches the field, with or without an index, in the text of a
-// redeliver.ConfigError.
+// problem matches a field, with or without an index, in the text of a redeliver.ConfigError.
 var problem = regexp.MustCompile(`(configuration refused: |; )([A-Za-z][A-Za-z., ]*?)(\[\d+\])?((?:\.[A-Z][A-Za-z]+)*) is `)
 
-// goWords replaces Go names in rules and hints by the words of the command.
+// goWords replaces Go names in rules and hints with the command's words.
 var goWords = strings.NewReplacer(
 	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
 	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
@@ -39,7 +37,7 @@ var goWords = strings.NewReplacer(
 	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
 )
 
-// inFlags returns the text of an error with flags in place of Go fields.
+// inFlags returns the text of an error with flags instead of Go fields.
 func inFlags(err error) string {
 	text := problem.ReplaceAllStringFunc(err.Error(), func(match string) string {
 		part := problem.FindStringSubmatch(match)
@@ -54,7 +52,7 @@ func inFlags(err error) string {
 	return goWords.Replace(text)
 }
 
-// at adds the broker to an error that says that it could not be reached.
+// at adds the broker to an error if the broker could not be reached.
 func (c *connection) at(err error) error {
 	op, dial := errors.AsType[*net.OpError](err)
 	_, name := errors.AsType[*net.DNSError](err)
@@ -66,7 +64,7 @@ func (c *connection) at(err error) error {
 	return &unreached{c.from, err}
 }
 
-// unreached is the error of a broker that could not be reached.
+// unreached reports that a broker could not be reached.
 type unreached struct {
 	from string
 	err  error

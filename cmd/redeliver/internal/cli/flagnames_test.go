@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// goNames matches names of Go fields, which a user of the command does not know.
+// goNames matches names of Go fields, which users of the command do not know.
 var goNames = regexp.MustCompile(`\b(Sarama|Config|Policy|Filter)\.[A-Z]|(configuration refused: |; )[A-Z][A-Za-z]+(\[\d\])? is `)
 
-// Other tools take host:port.
+// Other tools accept host:port.
 func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 	t.Parallel()
 	for given, says := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// springs is a record as @RetryableTopic puts it on a retry topic, or on its DLT.
+// springs returns a record as @RetryableTopic writes it to a retry topic or to its DLT.
 func springs(topic string, n int) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: fmt.Appendf(nil, "order %d", n), Timestamp: day, Headers: []kgo.RecordHeader{
 		{Key: "tenant", Value: []byte("acme")},
@@ -26,7 +26,7 @@ func springs(topic string, n int) *kgo.Record {
 	}}
 }
 
-// The commands of docs/how-to/move-from-spring.md do what it says, in its words.
+// The commands of docs/how-to/move-from-spring.md do what that page says.
 func TestTheWayFromSpring(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -54,7 +54,7 @@ func TestTheWayFromSpring(t *testing.T) {
 		got := s.run(append(args, "-o", "json")...).want(t, 0)
 		seen[verb+" "+args[2]]++
 		switch verb + " " + args[2] {
-		case "show orders-retry-1000": // the first of the two Spring has dealt with
+		case "show orders-retry-1000": // Spring has processed the first of the two
 			if all := got.objects(t); len(all) != 1 || all[0]["body_text"] != "order 2" || all[0]["filler"] != "spring-kafka" {
 				t.Errorf("on the retry topic are %v", all)
 			}

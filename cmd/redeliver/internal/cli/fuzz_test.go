@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Every text on a command line is read or refused, in the words of its flag.
+// Every text on a command line is parsed, or refused with the name of its flag.
 func FuzzFlags(f *testing.F) {
 	for _, text := range []string{"10m-15m", "1h-2h:0.5", "0-1s:NaN", "-1s--1s", "2h", "2026-01-31", "2026-01-31T12:00:00+14:00", "127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::/0", "fe80::1%eth0", "per-key", "1-2:"} {
 		f.Add(text)
@@ -35,7 +35,7 @@ func FuzzFlags(f *testing.F) {
 	})
 }
 
-// No error about a file of users repeats a password.
+// No error about a file of users quotes a password.
 func FuzzUsers(f *testing.F) {
 	f.Add("ann:operator:XsecretX\n# a line\n\nbob:viewer:b:c\r\n")
 	f.Add("ann:XsecretX")
@@ -52,7 +52,7 @@ func FuzzUsers(f *testing.F) {
 	})
 }
 
-// A file of profiles is the user's; its errors repeat nothing that is in it.
+// Errors about a file of profiles quote none of its content.
 func FuzzProfiles(f *testing.F) {
 	f.Add("production:\n  broker: kafka://h:9092\n  group: billing\n  password-file: /run/x\n")
 	f.Add("production:\n  broker: kafka://u:XsecretX@h\n  grup: billing\n")
@@ -71,7 +71,7 @@ func FuzzProfiles(f *testing.F) {
 	})
 }
 
-// The YAML output says the same as the JSON.
+// The YAML output means the same as the JSON.
 func FuzzYAML(f *testing.F) {
 	for _, text := range []string{`{"a":[1,-2.5e3,true,null,"x\ny","\u001b[31m","yes","0x1f","1:30"],"b":{}}`, `"\ud800"`, `[[],[[]],{}]`, `1e400`, `{"":""}`, `"\u2028"`, `[100000000000000000000, 1e400]`} {
 		f.Add([]byte(text))
@@ -86,7 +86,7 @@ func FuzzYAML(f *testing.F) {
 		if err := dec.Decode(&want); err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(want) // as ours is: no name appears twice in an object
+		text, err := json.Marshal(want) // like our output: no name occurs twice in an object
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func FuzzYAML(f *testing.F) {
 		if err := yaml.Unmarshal([]byte(written), &got); err != nil {
 			t.Fatalf("%s is written as %q, which cannot be read: %v", text, written, err)
 		}
-		if n, ok := want.(json.Number); ok { // all of it, and no word of YAML beside it
+		if n, ok := want.(json.Number); ok { // the whole number, without a YAML tag
 			want, got = n.String(), strings.TrimSuffix(written, "\n")
 		}
 		switch want.(type) {

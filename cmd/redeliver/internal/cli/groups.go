@@ -12,15 +12,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// groupRow is one cause, with its dead letters.
+// groupRow is one cause with its dead letters.
 type groupRow struct {
-	Fingerprint string    `json:"fingerprint,omitempty"` // absent of the row that sums up the causes beyond 1,000
+	Fingerprint string    `json:"fingerprint,omitempty"` // absent in the row that sums up the causes beyond 1,000
 	Count       int64     `json:"count"`
 	Quarantined int64     `json:"quarantined"`
 	FirstSeen   time.Time `json:"first_seen,omitzero"`
 	LastSeen    time.Time `json:"last_seen,omitzero"`
 	Attempts    int64     `json:"attempts"` // of all messages
-	Keys        float64   `json:"keys"`     // share of the DLQ's keys that are affected, 0 to 1
+	Keys        float64   `json:"keys"`     // fraction of the DLQ's keys that are affected, 0 to 1
 	Reason      string    `json:"reason,omitempty"`
 	ErrorType   string    `json:"error_type,omitempty"`
 	Error       string    `json:"error,omitempty"` // of the latest message
@@ -77,7 +77,7 @@ Its fingerprint selects these messages in show, replay, quarantine, purge and ex
 
 func percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
-// errorOf is the type and the text of an error, in one column.
+// errorOf returns the type and the text of an error for one column.
 func errorOf(kind, text string) string {
 	switch {
 	case kind == "":

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The groups of flags in the help. A flag without a group is one of the verb alone.
+// The groups of flags in the help. A flag without a group belongs to only one verb.
 const (
 	groupDLQ        = "DLQ"
 	groupFilter     = "Filter"
@@ -25,14 +25,13 @@ const (
 
 var flagGroups = []string{groupDLQ, groupFilter, "", groupHandler, groupWork, groupPolicy, groupMonitoring, groupConnection, groupOutput} // in the order of the help
 
-// helpWidth is the width of the help, in columns.
+// helpWidth is the width of the help in columns.
 const helpWidth = 100
 
-// groupKey is the annotation that holds a flag's group.
+// groupKey is the annotation with a flag's group.
 const groupKey = "group"
 
-// grouped adds flags under a heading of the help. It leaves out those that a verb has
-// defined itself.
+// grouped adds flags under a heading of the help. It omits those that the verb has already defined.
 func grouped(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	part.SortFlags = false
@@ -93,8 +92,7 @@ func help(cmd *cobra.Command, _ []string) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// verbs makes a command that only groups others print its help, and refuse a verb that
-// it does not have.
+// verbs makes a command that only groups others print its help, and refuse an unknown verb.
 func verbs(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -109,7 +107,7 @@ func verbs(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
-// wrongFlag is the error of a flag that cannot be read.
+// wrongFlag returns the error of a flag that cannot be parsed.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
@@ -120,9 +118,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag --%s%s", unknown.GetSpecifiedName(), didYouMean(unknown.GetSpecifiedName(), "--", names))
 }
 
-// didYouMean returns a hint with the names that are like what was given.
+// didYouMean returns a hint with the names similar to given.
 func didYouMean(given, prefix string, names []string) string {
-	like := &cobra.Command{SuggestionsMinimumDistance: 2} // it compares the names of commands
+	like := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra compares command names
 	for _, name := range names {
 		like.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
@@ -133,7 +131,7 @@ func didYouMean(given, prefix string, names []string) string {
 	return ". Did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"
 }
 
-// mustBeOneOf refuses a value that an enumeration does not have.
+// mustBeOneOf refuses a value that is not in values.
 func mustBeOneOf(flag, given string, values []string) error {
 	if slices.Contains(values, given) {
 		return nil
@@ -141,19 +139,19 @@ func mustBeOneOf(flag, given string, values []string) error {
 	return usagef("--%s is %q: must be one of %s%s", flag, given, strings.Join(values, ", "), didYouMean(given, "", values))
 }
 
-// complete gives a flag's values to the shell.
+// complete sets the shell completion of a flag.
 func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
 		panic(err) // there is no such flag
 	}
 }
 
-// oneOf gives the values of an enumeration to the shell.
+// oneOf sets the shell completion of a flag to a list of values.
 func oneOf(cmd *cobra.Command, flag string, values ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeNoFiles keeps the shell from completing files where a flag takes none.
+// completeNoFiles disables file completion for flags whose value is not a file.
 func completeNoFiles(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		_, has := cmd.GetFlagCompletionFunc(f.Name)
@@ -166,7 +164,7 @@ func completeNoFiles(cmd *cobra.Command) {
 	}
 }
 
-// leaves returns the commands that do something.
+// leaves returns the commands that have no subcommands.
 func leaves(cmds []*cobra.Command) (all []*cobra.Command) {
 	for _, cmd := range cmds {
 		if cmd.HasSubCommands() {

@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
 )
 
-// The help of every command is as in testdata/help. "go test -run TestHelp -update" writes
-// the files.
+// The help of every command equals testdata/help. "go test -run TestHelp -update" writes the files.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/reference/command.md")
@@ -24,8 +23,7 @@ func TestHelp(t *testing.T) {
 		files[name] = true
 		got := call{}.run(t, append(strings.Fields(path), "--help")...).want(t, 0)
 		got.golden(t, filepath.Join("help", name))
-		// Leaks of the libraries: the type of a flag that has no word of its own, and the
-		// default of a list.
+		// Texts of the libraries: the type of a flag without a name for its value, and the default of a list.
 		if leak := regexp.MustCompile(`(?m)^ +(-., )?--[a-z-]+ (strings?|stringArray|ints?|intSlice|durationSlice|uint|float) |\(default \[\]\)`).FindString(got.out); leak != "" {
 			t.Errorf("%s has %q", name, leak)
 		}
@@ -50,7 +48,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// A flag that docs/reference/command.md names is there.
+// The flags that docs/reference/command.md names exist.
 func TestTheDocumentedFlagsExist(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/reference/command.md")
@@ -69,7 +67,7 @@ func TestTheDocumentedFlagsExist(t *testing.T) {
 	}
 }
 
-// Verbs that reach no broker have no flags for one.
+// Verbs that use no broker have no flags for one.
 func TestNoConnectionFlagsWithoutABroker(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"version", "simulate", "ready", "completion bash"} {

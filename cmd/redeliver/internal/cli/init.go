@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// defaultProfile is the profile that the verbs use where nothing names a broker.
+// defaultProfile is the profile that is used if nothing names a broker.
 const defaultProfile = "default"
 
 // initRow is what init prints.
@@ -23,18 +23,18 @@ type initRow struct {
 	Profile string `json:"profile"`
 }
 
-// yamlText is a text as a value of YAML, which reads JSON's strings.
+// yamlText returns a text as a YAML value. JSON strings are valid YAML.
 func yamlText(text string) string {
 	if plainYAML.MatchString(text) {
 		return text
 	}
-	quoted, _ := json.Marshal(text) //nolint:errchkjson // a string
+	quoted, _ := json.Marshal(text) //nolint:errchkjson // a string cannot fail
 	return string(quoted)
 }
 
 var plainYAML = regexp.MustCompile(`^[a-z][a-zA-Z0-9._/@+?=,-]*(://[a-zA-Z0-9._/@+?=,-]*)?(:[0-9a-zA-Z._/@+?=,-]+)*$`)
 
-// profileName is a name that needs no quotes in YAML.
+// profileName matches a name that needs no quotes in YAML.
 var profileName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]*$`)
 
 // profileTemplate is the file that init writes.
@@ -97,7 +97,7 @@ use the profile "default" without being told to.`,
 			if hasUser && strings.Contains(user, ":") {
 				return usagef("--broker has a password: omit it, and write it into the password-file of the profile")
 			}
-			password := "" // a URL with a user needs one, which is in a file later
+			password := "" // a URL with a user needs a password, which comes from a file later
 			if hasUser {
 				password = "unknown"
 			}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The verbs read what init writes, without a flag where the profile is the default.
+// The verbs can read the file that init writes. The default profile needs no flag.
 func TestInitWritesAProfile(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -28,7 +28,7 @@ func TestInitWritesAProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every line that is commented out is read, too.
+	// The commented-out lines are valid, too.
 	whole := strings.NewReplacer("  # password-file:", "  password-file:", "  # management-url:", "  management-url:", "  # state-key-file:", "  state-key-file:",
 		"# staging:", "staging:", "#   broker: kafka://staging", "  broker: kafka://staging").Replace(string(text))
 	if whole == string(text) {

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// nobody is the group of a client that joins no group.
+// nobody is the group name of a client that joins no group.
 const nobody = "redeliver-command"
 
 func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
@@ -60,7 +60,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	}, nil
 }
 
-// whoseOnKafka finds the topic and the group of a DLQ by its name.
+// whoseOnKafka returns the topic and the group of a DLQ.
 func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err error) {
 	i := slices.IndexFunc(all, func(info deadletter.Info) bool { return info.DLQ == dlq })
 	switch {

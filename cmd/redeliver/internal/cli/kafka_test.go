@@ -16,20 +16,19 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// The DLQ of most tests, and the way back of its group.
+// The DLQ of most tests, and the retry topic of its group.
 const (
 	dlq  = "orders.billing.dlq"
 	back = "orders.billing.retry"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait is the timeout for what must happen eventually. No test depends on how soon.
 const maxWait = time.Minute
 
-// day is when everything in the tests failed. The logs keep it forever.
+// day is when everything in the tests failed. The topics have no retention limit.
 var day = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// stand is a Kafka in this process with an origin, its group's way back and a DLQ,
-// each of two partitions.
+// stand is an in-process Kafka with an origin, the retry topic of its group and a DLQ. Each topic has two partitions.
 type stand struct {
 	t      *testing.T
 	url    string
@@ -73,7 +72,7 @@ func (s *stand) put(recs ...*kgo.Record) {
 	}
 }
 
-// dead is a dead letter, as the adapter would have written it.
+// dead returns a dead letter as the adapter would have written it.
 func dead(n int, partition int32, st redeliver.State, headers ...kgo.RecordHeader) *kgo.Record {
 	failed := day.Add(time.Duration(n) * time.Minute)
 	st.Origin, st.Group, st.ID = "orders", "billing", fmt.Sprintf("order-%04d", n)
@@ -94,7 +93,7 @@ var (
 	noCard   = redeliver.State{Reason: redeliver.ReasonPermanent, Error: "no such card", ErrorType: "*bank.NotFoundError"}
 )
 
-// fill puts five dead letters of two causes into the DLQ.
+// fill writes five dead letters of two causes to the DLQ.
 func (s *stand) fill() {
 	s.t.Helper()
 	tenant := kgo.RecordHeader{Key: "tenant", Value: []byte("acme")}
@@ -103,7 +102,7 @@ func (s *stand) fill() {
 	s.put(dead(1, 0, declined, tenant), dead(2, 1, declined), dead(3, 0, third), dead(4, 1, noCard, tenant), dead(5, 0, noCard))
 }
 
-// ids reads a topic from its start, n records of it, and counts them by id.
+// ids reads n records from the start of a topic, and counts them by id.
 func (s *stand) ids(topic string, n int) map[string]int {
 	s.t.Helper()
 	seen := make(map[string]int)
@@ -126,7 +125,7 @@ func (s *stand) records(topic string, n int) []*kgo.Record {
 	return recs
 }
 
-// written is how many records were ever written to a topic; 0 where there is none.
+// written returns how many records were ever written to a topic, 0 if it does not exist.
 func (s *stand) written(topic string) (n int64) {
 	s.t.Helper()
 	ends, err := s.adm.ListEndOffsets(s.t.Context(), topic)
@@ -137,7 +136,7 @@ func (s *stand) written(topic string) (n int64) {
 	return n
 }
 
-// onWrite calls do whenever somebody writes to a topic, before the broker does.
+// onWrite calls do before the broker handles any write to a topic.
 func (s *stand) onWrite(do func(topic string)) {
 	s.broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		s.broker.KeepControl()

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
 )
 
-// asCommand makes this test's binary the command itself, to be killed for good.
+// asCommand makes this test's binary run the command, so that the test can kill it.
 const asCommand = "REDELIVER_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -26,9 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A replay of 1,000 dead letters, killed three times (kill -9) in the middle of a
-// write, and resumed each time: every message is on the way back, none is left in the
-// DLQ, and a kill has left no more duplicates than a window.
+// A replay of 1,000 dead letters is killed (kill -9) three times during a write, and resumed each time. Every message
+// is then in the retry topic and none is left in the DLQ. Each kill leaves at most one window of duplicates.
 func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, window, kills = 1000, 20, 3
@@ -41,11 +40,11 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 		recs[i] = dead(i, int32(i%2), declined)
 	}
 	s.put(recs...)
-	var left atomic.Int32 // writes until the kill, to the way back or of the record
+	var left atomic.Int32 // writes to the retry topic or of the record until the kill
 	var victim atomic.Pointer[os.Process]
 	s.onWrite(func(string) {
 		if left.Add(-1) == 0 {
-			_ = victim.Load().Kill() // it is not there any more, or it is killed
+			_ = victim.Load().Kill() // fails only if the process has already ended
 		}
 	})
 	args := []string{"dlq", "replay", dlq, "--note", "test", "--window", strconv.Itoa(window)}
@@ -60,11 +59,11 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		victim.Store(cmd.Process)
-		left.Store(int32(8 + random.IntN(30))) // behind the claim and the record of the task
+		left.Store(int32(8 + random.IntN(30))) // after the claim and the record of the task
 		switch err := cmd.Wait(); {
 		case err == nil:
 			t.Fatal("it was done before it was killed")
-		case cmd.ProcessState.Exited(): // on a machine that stood still for longer than the claim lasts
+		case cmd.ProcessState.Exited(): // on a machine that paused for longer than the claim lasts
 			t.Logf("report: it ended before it was killed: %v: %s", err, said.String())
 		default:
 			killed++
@@ -72,7 +71,7 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 		switch tasks := s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t); {
 		case len(tasks) > 0:
 			args = []string{"dlq", "resume", dlq, tasks[0]["id"].(string)}
-		case !cmd.ProcessState.Exited(): // else it had no claim any more before it could record a task
+		case !cmd.ProcessState.Exited(): // otherwise it lost its claim before it could record a task
 			t.Fatal("it was killed behind the record of its task, and there is none")
 		}
 		s.await("the claim of the one before has run out", func() bool {

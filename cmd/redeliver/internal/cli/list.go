@@ -15,18 +15,18 @@ import (
 type queueRow struct {
 	Broker   string     `json:"broker"`
 	DLQ      string     `json:"dlq"`
-	Origin   string     `json:"origin,omitempty"`   // absent where the name does not contain it
-	Group    string     `json:"group,omitempty"`    // likewise
-	Messages *int64     `json:"messages,omitempty"` // absent where that is not known
-	Exact    bool       `json:"exact"`              // false: Messages is an estimate
-	Oldest   time.Time  `json:"oldest,omitzero"`    // when the oldest message arrived; absent where the broker does not report it
-	Keeps    string     `json:"keeps,omitempty"`    // how long the broker keeps a message, "336h0m0s", "forever"; absent where not known
+	Origin   string     `json:"origin,omitempty"`   // absent if the name does not contain it
+	Group    string     `json:"group,omitempty"`    // absent if the name does not contain it
+	Messages *int64     `json:"messages,omitempty"` // absent if unknown
+	Exact    bool       `json:"exact"`              // false if Messages is an estimate
+	Oldest   time.Time  `json:"oldest,omitzero"`    // arrival of the oldest message; absent if not reported
+	Keeps    string     `json:"keeps,omitempty"`    // retention, "336h0m0s" or "forever"; absent if unknown
 	Ends     time.Time  `json:"ends,omitzero"`      // when the broker drops the oldest message
-	Drops    string     `json:"drops,omitempty"`    // another limit by which the broker drops messages
-	Running  *holderRow `json:"running,omitempty"`  // the task that runs now
+	Drops    string     `json:"drops,omitempty"`    // another limit at which the broker drops messages
+	Running  *holderRow `json:"running,omitempty"`  // the running task
 }
 
-// holderRow is a task that runs.
+// holderRow is a running task.
 type holderRow struct {
 	Task  string    `json:"task"`
 	Who   string    `json:"who"`
@@ -56,7 +56,7 @@ end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 					if err == nil {
 						row, err = a.queueRowOf(ctx, info, q)
 					}
-					if err != nil { // it was deleted, or there is no right to read it; go on with the others
+					if err != nil { // deleted, or not readable with our rights; continue with the others
 						silent++
 						a.sayf("%s: %v", info.DLQ, err)
 					}
@@ -77,8 +77,8 @@ end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 	}
 }
 
-// each opens one DLQ after another. q is nil where the name contains no topic and group,
-// and where it could not be opened.
+// each opens the DLQs one after another. q is nil if the name contains no topic and group, or if the DLQ could not be
+// opened.
 func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadletter.Queue, err error) error) error {
 	if b.queues == nil {
 		return errUnlisted
@@ -122,8 +122,8 @@ func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadle
 	return row, err
 }
 
-// age adds the age of the oldest message, and how long the broker keeps it. It reports a missing right, and
-// leaves out what the broker does not report.
+// age adds the age of the oldest message and the retention. It reports a missing right, and omits what the broker does
+// not report.
 func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	oldest, known, err := q.Oldest(ctx)
 	if err == nil && known {
@@ -151,7 +151,7 @@ func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	}
 }
 
-// queueColumns are what cells fills.
+// queueColumns are the headings of cells.
 var queueColumns = []string{"DLQ", "ORIGIN", "GROUP", "MESSAGES", "OLDEST", "KEPT", "RUNNING"}
 
 func (r queueRow) cells() []any {

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Missing settings for a list of RabbitMQ's queues are reported before any connection, and no password is
-// repeated.
+// Missing settings for a list of RabbitMQ's queues are reported before any connection, and no password is quoted.
 func TestListOnRabbitMQWantsTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	const rabbit = "amqp://127.0.0.1:1"
@@ -41,9 +40,8 @@ func TestListOnRabbitMQWantsTheManagementAPI(t *testing.T) {
 	}
 }
 
-// The DLQs of SQS are listed by their names; whose they are is known where their queue
-// is there, and what a subscription makes beside it. One that cannot be opened does not
-// hold up the others.
+// SQS DLQs are recognised by their names. Their origin is known if their queue and the other queues of a subscription
+// exist. A DLQ that cannot be opened does not affect the others.
 func TestListOnSQS(t *testing.T) {
 	t.Parallel()
 	names := `"http://h/1/payments-dlq","http://h/1/payments","http://h/1/orders"`

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// managementURL returns the URL of RabbitMQ's management API, or an empty one. Where the
-// URL has no user it gets the broker's. Its errors contain no password.
+// managementURL returns the URL of RabbitMQ's management API, or the zero URL. If the URL has no user, it gets the
+// broker's. Errors contain no password.
 func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (string, error) {
 	if u.Broker != brokerurl.RabbitMQ {
 		if c.management != "" {
@@ -37,7 +37,7 @@ func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (st
 	return api.String(), nil
 }
 
-// listable refuses, before anything is opened, to list DLQs that the broker cannot list.
+// listable returns an error if the broker cannot list DLQs. It opens nothing.
 func (a *app) listable() error {
 	u, err := a.conn.url(a.Env)
 	if err != nil {

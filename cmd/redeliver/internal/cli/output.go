@@ -9,8 +9,8 @@ import (
 	"unicode/utf16"
 )
 
-// The formats of --output. In all but the table a list is an array (in jsonl one
-// object in a line), and everything else one object; docs/reference/command.md has the fields.
+// The formats of --output. In all formats but the table, a list is an array (in jsonl one object per line), and
+// anything else is one object. docs/reference/command.md lists the fields.
 const (
 	formatTable = "table"
 	formatJSON  = "json"
@@ -19,26 +19,25 @@ const (
 )
 
 func checkFormat(format string) error {
-	if format == "" { // a verb without the flag
+	if format == "" { // the verb does not have the flag
 		return nil
 	}
 	return mustBeOneOf("output", format, []string{formatTable, formatJSON, formatJSONL, formatYAML})
 }
 
-// printer prints what the verbs return: data to Out, in the format of --output, and
-// everything else to Err.
+// printer prints data to Out, in the format of --output, and everything else to Err.
 type printer struct {
 	Streams
 
-	output string // --output
+	output string // format of --output
 }
 
-// sayf reports something that is not data.
+// sayf prints a message that is not data.
 func (p *printer) sayf(format string, args ...any) {
 	fmt.Fprintln(p.Err, visibleLines(fmt.Sprintf(format, args...)))
 }
 
-// write prints data.
+// write writes data.
 func (p *printer) write(text string) error {
 	if _, err := io.WriteString(p.Out, text); err != nil {
 		return fmt.Errorf("writing to stdout: %w", err)
@@ -46,12 +45,12 @@ func (p *printer) write(text string) error {
 	return nil
 }
 
-// colour reports whether a terminal may be given colours.
+// colour reports whether a terminal may show colours.
 func (p *printer) colour(terminal bool) bool {
 	return terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
 }
 
-// one prints a single object; draw is its table.
+// one prints a single object; draw draws its table.
 func (p *printer) one(v any, draw func(*card)) error {
 	if p.output == formatTable {
 		c := &card{}
@@ -65,14 +64,14 @@ func (p *printer) one(v any, draw func(*card)) error {
 	return p.write(text)
 }
 
-// rows prints a list, row by row: a DLQ may have a million.
+// rows prints a list row by row, because a DLQ may have a million messages.
 type rows struct {
 	p     *printer
 	table *grid // nil in other formats
 	n     int
 }
 
-// list begins one with these columns.
+// list starts a list with these columns.
 func (p *printer) list(columns ...string) *rows {
 	r := &rows{p: p}
 	if p.output == formatTable {
@@ -81,7 +80,7 @@ func (p *printer) list(columns ...string) *rows {
 	return r
 }
 
-// add prints a row: v in the other formats, the cells in a table.
+// add prints a row: the cells in a table, v in other formats.
 func (r *rows) add(v any, cells ...any) error {
 	r.n++
 	if r.table != nil {
@@ -90,7 +89,7 @@ func (r *rows) add(v any, cells ...any) error {
 	}
 	item := v
 	if r.p.output == formatYAML {
-		item = []any{v} // an array is its items one after another
+		item = []any{v} // an array is encoded as its items, one after another
 	}
 	text, err := r.p.encode(item)
 	if err != nil {
@@ -122,7 +121,7 @@ func (r *rows) end() error {
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
 
-// encode is a value in the format that was asked for, with a line's end.
+// encode encodes a value in the chosen format, followed by a newline.
 func (p *printer) encode(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -140,10 +139,9 @@ func (p *printer) encode(v any) (string, error) {
 	return harmless(b.String()), nil
 }
 
-// harmless escapes characters that JSON and YAML allow, and that a terminal obeys or hides: DEL and the controls
-// beyond ASCII, marks of direction, characters without a shape. They are in strings alone, in YAML in those
-// with double quotes, so it means the same. A character beyond U+FFFF is written as JSON has it; the writer of
-// YAML has escaped it already.
+// harmless escapes characters that JSON and YAML allow but a terminal interprets or hides: DEL and non-ASCII controls,
+// direction marks, and invisible characters. They occur only in strings, in YAML only in double-quoted ones, so the
+// meaning does not change. A character above U+FFFF is escaped as in JSON; the YAML writer has escaped it already.
 func harmless(text string) string {
 	bad := func(r rune) bool { return r != '\n' && hidden(r) }
 	if strings.IndexFunc(text, bad) < 0 {
@@ -162,10 +160,10 @@ func harmless(text string) string {
 	return b.String()
 }
 
-// harmlessLines is harmless for JSON Lines that somebody else writes.
+// harmlessLines is harmless for JSON Lines from another writer.
 type harmlessLines struct {
 	w    io.Writer
-	rest []byte // of a line without its end
+	rest []byte // of an incomplete line
 }
 
 // Write implements [io.Writer].

@@ -6,8 +6,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// plainPasswords warns of passwords that are sent as they are to another machine: to the
-// broker, and to RabbitMQ's management API where there is one.
+// plainPasswords warns of passwords that are sent unencrypted to another machine: to the broker, or to RabbitMQ's
+// management API if there is one.
 func plainPasswords(u brokerurl.URL, api string) (warnings []string) {
 	if u.PlainPassword() {
 		secure := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "amqps://", brokerurl.Kafka: "kafka+tls://, or sasl=scram-sha-512"}

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// A password that is sent as it is was not warned of, nor a file of passwords that all may read.
+// There used to be no warnings of unencrypted passwords and of world-readable files of users.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	u, err := brokerurl.Parse("amqp://ann:hunter22@rabbit", brokerurl.RabbitMQ)

@@ -9,21 +9,21 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// planned is a plan, for programs and for people.
+// planned is a plan in all formats.
 type planned struct {
 	row    planRow
-	text   string           // the adapter's own
+	text   string           // as the adapter formats it
 	makers map[string]maker // by format
 }
 
-// planRow is what plan prints, on every broker.
+// planRow is what plan prints for every broker.
 type planRow struct {
 	Broker      string     `json:"broker"`
 	Origin      string     `json:"origin"`          // the topic or queue
-	Group       string     `json:"group,omitempty"` // of Kafka
+	Group       string     `json:"group,omitempty"` // Kafka only
 	Places      []placeRow `json:"places"`          // the topics or queues that are used
-	Delays      []delayRow `json:"delays"`          // of the planned retries, in order
-	LongestWait string     `json:"longest_wait"`    // that a handler may ask for
+	Delays      []delayRow `json:"delays"`          // before the planned retries, in order
+	LongestWait string     `json:"longest_wait"`    // the maximum that a handler may request
 	Notes       []string   `json:"notes,omitempty"`
 	NotChecked  []string   `json:"not_checked,omitempty"`
 }
@@ -31,21 +31,21 @@ type planRow struct {
 // placeRow is a topic or queue of a plan.
 type placeRow struct {
 	Name       string         `json:"name"`
-	Kind       string         `json:"kind"`            // delay, retry, dlq, and on some brokers queue, suspects
-	Level      string         `json:"level,omitempty"` // of a delay topic or queue: 1m30s
+	Kind       string         `json:"kind"`            // delay, retry, dlq; on some brokers also queue, suspects
+	Level      string         `json:"level,omitempty"` // of a delay topic or queue, such as 1m30s
 	Partitions int32          `json:"partitions,omitempty"`
 	Replicas   int16          `json:"replicas,omitempty"`
 	Settings   map[string]any `json:"settings,omitempty"` // topic settings, queue arguments, attributes
-	Exists     bool           `json:"exists"`             // false: it is created at start, or later
-	Later      bool           `json:"later,omitempty"`    // it is created when a wait needs it
+	Exists     bool           `json:"exists"`             // false: it will be created at start or later
+	Later      bool           `json:"later,omitempty"`    // it is created when a wait first needs it
 	Old        bool           `json:"old,omitempty"`      // of an older policy
-	Messages   *int64         `json:"messages,omitempty"` // where that is known
+	Messages   *int64         `json:"messages,omitempty"` // absent if unknown
 }
 
 // delayRow is the wait before one retry.
 type delayRow struct {
 	Retry     int      `json:"retry"` // 1 for the first retry
-	After     string   `json:"after"` // without jitter; 0s is an immediate try
+	After     string   `json:"after"` // without jitter; 0s for an immediate retry
 	Jitter    string   `json:"jitter"`
 	Hops      []string `json:"hops"` // the levels on which it waits
 	Mechanism string   `json:"mechanism"`
@@ -74,7 +74,7 @@ func settings[V any](m map[string]V) map[string]any {
 	return all
 }
 
-// known returns a number of messages; -1 means unknown.
+// known returns a number of messages, or nil for -1, which means unknown.
 func known(n int64) *int64 {
 	if n < 0 {
 		return nil

@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 	if after := s.everything(); len(after) != len(before) {
 		t.Errorf("there were topics %v and now are %v", before, after)
 	}
-	// A policy that the broker cannot hold is a failure, and an invalid one a wrong call.
+	// A policy that the broker cannot implement is a failure, and an invalid policy is wrong usage.
 	s.run("plan", "--topic", "orders", "--group", "billing").want(t, 1, "max.message.bytes")
 	s.run("plan", "--topic", "payments", "--group", "billing", "--backoff", "fixed:9000h").want(t, 2, "must not be longer")
 	s.run("plan", "--topic", "payments").want(t, 2, "--group")

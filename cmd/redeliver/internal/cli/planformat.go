@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// The formats of a plan that an administrator carries out, without redeliver.
+// The formats of a plan that an administrator applies without redeliver.
 const (
 	formatText           = "text"
 	formatKafkaTopics    = "kafka-topics"
@@ -20,20 +20,20 @@ const (
 	formatIAM            = "iam"
 )
 
-// The roles whose rights are written: --for.
+// The values of --for: the role whose rights are written.
 const (
 	forConsumer = "consumer"
 	forOperator = "operator"
 )
 
-// formatsOf has the formats of each broker.
+// formatsOf maps each broker to its formats.
 var formatsOf = map[brokerurl.Broker][]string{
 	brokerurl.Kafka:    {formatKafkaTopics, formatKafkaACLs},
 	brokerurl.RabbitMQ: {formatRabbitMQ},
 	brokerurl.SQS:      {formatCloudFormation, formatIAM},
 }
 
-// allFormats are the values of plan --format.
+// allFormats returns the values of plan --format.
 func allFormats() []string {
 	all := []string{formatText, formatJSON}
 	for _, broker := range brokers {
@@ -42,18 +42,18 @@ func allFormats() []string {
 	return all
 }
 
-// making is the flags of a plan that an administrator carries out.
+// making is the flags of a plan that an administrator applies.
 type making struct {
 	format    string
-	principal string // Kafka's "User:billing", or RabbitMQ's user
+	principal string // "User:billing" on Kafka, the user on RabbitMQ
 	whose     string // --for
-	account   string // of AWS
+	account   string // AWS account
 }
 
-// maker writes a plan in one format, with notes about it.
+// maker returns a plan in one format, and notes about it.
 type maker func(m *making) (text string, notes []string, err error)
 
-// check refuses a wrong call before the broker is asked.
+// check checks the flags before any request to the broker.
 func (m *making) check(broker brokerurl.Broker) error {
 	if err := mustBeOneOf("for", m.whose, []string{forConsumer, forOperator}); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (m *making) check(broker brokerurl.Broker) error {
 	return mustBeOneOf("format", m.format, allFormats())
 }
 
-// checkPrincipal refuses a principal that kafka-acls.sh would misread.
+// checkPrincipal refuses a principal that kafka-acls.sh would misinterpret.
 func (m *making) checkPrincipal() error {
 	if kind, name, ok := strings.Cut(m.principal, ":"); !ok || kind == "" || name == "" {
 		return usagef("--principal is %q: with --format %s it must have its type, as in User:billing", m.principal, m.format)
@@ -84,8 +84,7 @@ func (m *making) checkPrincipal() error {
 	return sayable("--principal", m.principal)
 }
 
-// sayable refuses a name that kafka-acls.sh would misread: it cuts spaces off, and reads
-// * as all names.
+// sayable refuses a name that kafka-acls.sh would misinterpret: it trims spaces and treats * as all names.
 func sayable(what, name string) error {
 	switch {
 	case name != strings.TrimSpace(name):
@@ -99,7 +98,7 @@ func sayable(what, name string) error {
 	}
 }
 
-// shell quotes an argument for a POSIX shell. It has no line breaks: see sayable.
+// shell quotes an argument for a POSIX shell. The argument must not have line breaks; see sayable.
 func shell(arg string) string {
 	plain := func(r rune) bool {
 		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-/:=,@%+", r)
@@ -110,7 +109,7 @@ func shell(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// script is a POSIX shell script: comments, then one command per line.
+// script returns a POSIX shell script: comments, then one command per line.
 func script(tool string, hosts []string, lines [][]string, comments ...string) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -119,7 +118,7 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	}
 	b.WriteString("set -eu\n")
 	for _, line := range lines {
-		// The arguments of the script go to each command: they say how to log in.
+		// The script passes its arguments to each command, because they configure the login.
 		b.WriteString(tool + ` "$@" --bootstrap-server ` + shell(strings.Join(hosts, ",")))
 		for _, arg := range line {
 			b.WriteString(" " + shell(arg))
@@ -129,12 +128,12 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	return b.String()
 }
 
-// byName sorts names, so that the same plan is the same file.
+// byName returns the sorted keys, so that equal plans give equal files.
 func byName[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// jsonFile is a file of JSON.
+// jsonFile returns v as the content of a JSON file.
 func jsonFile(v any) (string, error) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The script for an administrator of Kafka: the same plan gives the same script, all settings are explicit, and
-// the group's name is an argument, with any characters.
+// The script for a Kafka administrator is deterministic, sets every setting, and passes the group's name as an
+// argument, with any characters.
 func TestPlanForKafkasOwnTools(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -45,7 +45,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	args := []string{"doctor", "--topic", "orders", "--group", "billing"}
-	// The stand's DLQ and way back are topics of two partitions and no more.
+	// The DLQ and the retry topic of the stand have only their two partitions.
 	well := s.run(args...).want(t, 3, "problems found")
 	for _, want := range []string{"settings", "orders.billing.dlq", "max.message.bytes", "checked", "not checked", "the policy of the group is not given"} {
 		if !strings.Contains(well.out, want) {

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// kafkaMakers write a plan for Kafka's own tools.
+// kafkaMakers returns the makers for Kafka's own tools.
 func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
 	return map[string]maker{
 		formatKafkaTopics: func(*making) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
@@ -21,8 +21,7 @@ func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
 	}
 }
 
-// kafkaTopics is one kafka-topics.sh for each topic. It leaves out the levels of older
-// policies.
+// kafkaTopics returns a script with one kafka-topics.sh per topic. It omits the levels of older policies.
 func kafkaTopics(p *kafka.Plan, hosts []string) string {
 	var lines [][]string
 	for _, t := range slices.Concat(p.Topics, p.Companions) {
@@ -43,7 +42,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 		"Run it with sh FILE, or to log in: sh FILE --command-config admin.properties")
 }
 
-// kafkaACLs is one kafka-acls.sh for each topic and the group.
+// kafkaACLs returns a script with one kafka-acls.sh per topic and for the group.
 func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
 	rights, what := p.Rights, fmt.Sprintf("The rights that %s needs to consume %s as group %s, with retries and a DLQ.", m.principal, p.Origin, p.Group)
 	if m.whose == forOperator {

@@ -32,8 +32,8 @@ type definedPermission struct {
 	Read      string `json:"read"`
 }
 
-// planElsewhere is a plan for an administrator, who creates the queues without redeliver. It does not refuse
-// missing queues, nor missing rights of the user.
+// planElsewhere returns a plan for an administrator, who creates the queues without redeliver. It ignores errors about
+// missing queues and missing rights of the user.
 func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || p == nil {
@@ -48,7 +48,7 @@ func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	return p, nil
 }
 
-// rabbitMQMakers write a plan for RabbitMQ's own tools.
+// rabbitMQMakers returns the makers for RabbitMQ's own tools.
 func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
 	return map[string]maker{formatRabbitMQ: func(m *making) (string, []string, error) {
 		d := definitions{Queues: []definedQueue{}}
@@ -56,7 +56,7 @@ func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
 			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Arguments})
 		}
 		for _, q := range p.Queues {
-			if q.Old || q.Kind == "queue" && q.Exists { // of an older policy, or the service's own
+			if q.Old || q.Kind == "queue" && q.Exists { // of an older policy, or the service's own queue
 				continue
 			}
 			add(q)
@@ -78,7 +78,7 @@ func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
 	}}
 }
 
-// pattern matches these names and no others.
+// pattern returns a pattern that matches exactly these names.
 func pattern(names []string) string {
 	if len(names) == 0 {
 		return "^$"

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// template is a template of CloudFormation.
+// template is a CloudFormation template.
 type template struct {
 	Version     string              `json:"AWSTemplateFormatVersion"`
 	Description string              `json:"Description"`
@@ -25,13 +25,13 @@ type resource struct {
 	Properties map[string]any `json:"Properties"`
 }
 
-// numbers and switches are the attributes that are not text in a template.
+// numbers and switches are the attributes that are not strings in a template.
 var (
 	numbers  = []string{"DelaySeconds", "KmsDataKeyReusePeriodSeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds", "VisibilityTimeout"}
 	switches = []string{"ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled"}
 )
 
-// sqsMakers write a plan for AWS.
+// sqsMakers returns the makers for AWS.
 func sqsMakers(p *sqs.Plan, region string) map[string]maker {
 	return map[string]maker{
 		formatCloudFormation: func(*making) (string, []string, error) { return cloudFormation(p) },
@@ -39,15 +39,14 @@ func sqsMakers(p *sqs.Plan, region string) map[string]maker {
 	}
 }
 
-// logical are the names of the resources.
+// logical maps the kinds of queues to the names of the resources.
 var logical = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
 
-// cloudFormation is a template of the queues that do not exist yet: it cannot have the
-// others. It is empty where all exist: CloudFormation refuses a template without a
-// resource.
+// cloudFormation returns a template of the queues that do not exist yet, because a stack cannot contain existing ones.
+// It returns no text if all exist, because CloudFormation refuses a template without resources.
 func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Queue, Resources: map[string]resource{}}
-	dlq := 0 // the DLQ's place in the plan
+	dlq := 0 // index of the DLQ in the plan
 	for i, q := range p.Queues {
 		if q.Kind == "dlq" {
 			dlq = i
@@ -71,7 +70,7 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	return text, append(notes, p.State.Name+" is for work on the DLQ"), err
 }
 
-// propertiesOf are the attributes of a queue, as properties of a template.
+// propertiesOf returns the attributes of a queue as properties of a template.
 func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 	properties := map[string]any{"QueueName": q.Name}
 	for name, value := range q.Attributes {
@@ -80,12 +79,12 @@ func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 			properties[name] = json.Number(value)
 		case slices.Contains(switches, name):
 			properties[name] = value == "true"
-		case strings.HasSuffix(name, "Policy"): // JSON in an attribute
+		case strings.HasSuffix(name, "Policy"): // the attribute contains JSON
 			var policy map[string]any
 			if err := json.Unmarshal([]byte(value), &policy); err != nil {
 				return nil, failed(codeFailed, "reading the %s of %s as JSON: %w", name, q.Name, err)
 			}
-			if policy["deadLetterTargetArn"] == dlq.ARN && !dlq.Exists { // it has none yet
+			if policy["deadLetterTargetArn"] == dlq.ARN && !dlq.Exists { // the DLQ has no ARN yet
 				policy["deadLetterTargetArn"] = map[string]any{"Fn::GetAtt": []string{logical["dlq"], "Arn"}}
 			}
 			properties[name] = policy
@@ -96,7 +95,7 @@ func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 	return properties, nil
 }
 
-// policyDocument is a policy of IAM.
+// policyDocument is an IAM policy.
 type policyDocument struct {
 	Version   string            `json:"Version"`
 	Statement []policyStatement `json:"Statement"`
@@ -109,13 +108,13 @@ type policyStatement struct {
 	Resource string   `json:"Resource"`
 }
 
-// iam is a policy with the fewest rights on each queue.
+// iam returns a policy with the fewest rights on each queue.
 func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, err error) {
 	rights := p.Rights
 	if m.whose == forOperator {
 		rights = p.OperatorRights
 	}
-	// New queues are created beside one that exists.
+	// New queues are created in the account and region of an existing one.
 	var beside string
 	for _, r := range p.Rights {
 		beside = cmp.Or(beside, r.ARN)
@@ -152,7 +151,7 @@ func sidOf(p *sqs.Plan, queue string) string {
 	return ""
 }
 
-// arnOf is the ARN of a queue that does not exist yet: beside another queue, or in the
+// arnOf returns the ARN of a queue that does not exist yet, in the account and region of another queue, or in the
 // account of --account.
 func arnOf(queue, beside, region, account string) (string, error) {
 	if at := strings.LastIndexByte(beside, ':'); at >= 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
-// CloudFormation refuses a template without a resource.
+// CloudFormation refuses a template without resources.
 func TestNoTemplateWhereAllQueuesAreThere(t *testing.T) {
 	t.Parallel()
 	p := &sqs.Plan{Queue: "orders", Queues: []sqs.PlannedQueue{{Name: "orders", Kind: "queue", Exists: true}}, State: sqs.PlannedQueue{Name: "orders-dlq-state.fifo", Kind: "state", Exists: true}}

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/backofftext"
 )
 
-// policyFlags are a policy on the command line.
+// policyFlags are the flags of a policy.
 type policyFlags struct {
 	retries, immediate, maxLevels int
 	backoff                       string
@@ -33,14 +33,14 @@ func (p *policyFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&p.backoff, "backoff", "", "The `waits` before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq (default exponential:1s,60s)")
 	flags.IntVar(&p.immediate, "immediate", 0, "Run this `number` of the retries without a wait")
 	flags.DurationSliceVar(&p.levels, "levels", nil, "The `durations` of the delay topics or queues, ascending: 10s,1m,1h (default derived from --backoff)")
-	flags.Lookup("levels").DefValue = "" // pflag would print it as []
+	flags.Lookup("levels").DefValue = "" // pflag would print []
 	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "Derive at most this `number` of levels when --levels is not given")
 	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "Fail an attempt that takes longer than this `duration`")
 	flags.DurationVar(&p.maxAge, "max-age", 0, "Dead-letter a message instead of running it when it is older than this `duration` (default no limit)")
 	flags.StringVar(&p.order, "order", "", "The `order` of messages with the same key: KeyOrder, Unordered, Blocking or PerKey (default KeyOrder)")
 }
 
-// policy reads the flags. Its error has all problems.
+// policy returns the policy of the flags. Its error has all problems.
 func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	policy := redeliver.Policy{
 		Immediate: p.immediate, Timeout: p.timeout, MaxAge: p.maxAge, Levels: p.levels, MaxLevels: p.maxLevels,
@@ -58,7 +58,7 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 		errs = append(errs, usagef("--timeout is %s: must be more than 0", p.timeout))
 	}
 	var err error
-	if p.backoff != "" { // else the policy's default
+	if p.backoff != "" { // otherwise the policy's default holds
 		if policy.Backoff, err = backofftext.Parse(p.backoff); err != nil {
 			errs = append(errs, usagef("--backoff %w", err))
 		}

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// profile is how one broker is reached. The file holds profiles by name:
+// profile configures how one broker is reached. The file contains profiles by name:
 //
 //	production:
 //	  broker: kafka+tls://ops@kafka-1:9093,kafka-2:9093?sasl=scram-sha-512
@@ -48,7 +48,7 @@ func (c *connection) profiles(env func(string) string) (all map[string]profile, 
 	return all, path, nil
 }
 
-// configPath returns the file of the profiles.
+// configPath returns the path of the file of profiles.
 func (c *connection) configPath(env func(string) string) (string, error) {
 	if path := cmp.Or(c.config, env(envConfig)); path != "" {
 		return path, nil
@@ -63,5 +63,5 @@ func (c *connection) configPath(env func(string) string) (string, error) {
 	return filepath.Join(dir, "redeliver", "config.yaml"), nil
 }
 
-// quoted is text of the file that the YAML reader repeats: it may be a password.
+// quoted matches text of the file that the YAML parser's errors quote. It may be a password.
 var quoted = regexp.MustCompile("`[^`]*`")

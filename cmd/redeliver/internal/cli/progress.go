@@ -9,16 +9,16 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// progress shows how far a task is, in one line of stderr that it overwrites. It shows
-// nothing where stderr is not a terminal.
+// progress shows the progress of a task in one line of stderr, which it overwrites. It shows nothing if stderr is not a
+// terminal.
 type progress struct {
-	p     *printer // nil for nothing
-	total int64    // messages to scan; -1 where that is not known
+	p     *printer // nil to show nothing
+	total int64    // messages to scan; -1 if unknown
 	begun time.Time
 	drawn time.Time
 }
 
-// often is how often the line is drawn at most.
+// often is the minimum time between two drawings of the line.
 const often = 100 * time.Millisecond
 
 func (p *printer) newProgress(total int64) *progress {
@@ -28,7 +28,7 @@ func (p *printer) newProgress(total int64) *progress {
 	return &progress{p: p, total: total, begun: time.Now()}
 }
 
-// task shows how much a task has scanned, and what it has done.
+// task shows how much a task has scanned and done.
 func (p *progress) task(t *deadletter.Task) {
 	now := time.Now()
 	if p.p == nil || now.Sub(p.drawn) < often {
@@ -38,7 +38,7 @@ func (p *progress) task(t *deadletter.Task) {
 	fmt.Fprint(p.p.Err, "\r\x1b[K"+p.line(t, now.Sub(p.begun)))
 }
 
-// line is the text of the progress after a time.
+// line returns the text of the progress after a time.
 func (p *progress) line(t *deadletter.Task, took time.Duration) string {
 	n, total := t.Counts.Scanned, max(p.total, t.Counts.Scanned) // more may arrive than was counted
 	var b strings.Builder
@@ -67,7 +67,7 @@ func (p *progress) end() {
 	}
 }
 
-// rate is a number of messages per second, in the unit that shows it best.
+// rate formats messages per unit of time, in the most suitable unit.
 func rate(perSecond float64) string {
 	switch {
 	case perSecond >= 10:
@@ -79,7 +79,7 @@ func rate(perSecond float64) string {
 	}
 }
 
-// thousands is a number with commas: 1,234,567.
+// thousands formats a number with commas, such as 1,234,567.
 func thousands(n int64) string {
 	if n < 0 {
 		return "-" + thousands(-n)

@@ -10,17 +10,17 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// oldLevelRow is what became of a level of an older policy.
+// oldLevelRow is the result for a level of an older policy.
 type oldLevelRow struct {
 	Broker   string `json:"broker"`
 	Origin   string `json:"origin"`          // the topic or queue
-	Group    string `json:"group,omitempty"` // of Kafka
+	Group    string `json:"group,omitempty"` // Kafka only
 	Place    string `json:"place"`           // the topic or queue of the level
-	Level    string `json:"level,omitempty"` // 1h
+	Level    string `json:"level,omitempty"` // such as 1h
 	Messages *int64 `json:"messages,omitempty"`
-	Drained  bool   `json:"drained"`        // nothing waits on it, and no member runs a policy that has it
+	Drained  bool   `json:"drained"`        // no message waits on it, and no member's policy has it
 	Removed  bool   `json:"removed"`        // false with --dry-run
-	Keep     string `json:"keep,omitempty"` // why it stays
+	Keep     string `json:"keep,omitempty"` // why it was not removed
 }
 
 // oldLevels finds and removes the levels of older policies.
@@ -71,7 +71,7 @@ programs first.`,
 	return cmd
 }
 
-// pruneOn finds old levels, asks, removes the empty ones, and prints what became of each.
+// pruneOn finds old levels, asks, removes the empty ones, and prints the result for each.
 func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, yes bool) error {
 	found, err := b.old.find(ctx, topic)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 			}
 		}
 		done, failure := b.old.remove(ctx, topic, drained...)
-		for _, d := range done { // as they were checked last
+		for _, d := range done { // the state at the last check
 			for i := range found {
 				if found[i].Place == d.Place {
 					found[i] = d

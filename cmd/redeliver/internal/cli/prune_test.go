@@ -23,7 +23,7 @@ func TestPruneRemovesWhatIsDrainedAndNothingElse(t *testing.T) {
 	}
 	levels := func() (left []string) {
 		t.Helper()
-		cl, err := kgo.NewClient(kgo.SeedBrokers(s.broker.ListenAddrs()...)) // the other one remembers
+		cl, err := kgo.NewClient(kgo.SeedBrokers(s.broker.ListenAddrs()...)) // the other client caches topics
 		if err != nil {
 			t.Fatal(err)
 		}

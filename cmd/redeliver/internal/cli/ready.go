@@ -85,7 +85,7 @@ func askReady(ctx context.Context, u *url.URL) error {
 	if err != nil {
 		return err
 	}
-	// It asks directly, not through a proxy, and accepts any certificate: that says nothing about readiness.
+	// The request bypasses proxies and accepts any certificate, because neither affects readiness.
 	client := &http.Client{
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, //nolint:gosec // the request and the answer have no secrets
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -98,6 +98,6 @@ func askReady(ctx context.Context, u *url.URL) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the status alone would do
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // if it fails, the status suffices
 	return errors.New(strings.TrimSpace(resp.Status + "\n" + string(why)))
 }

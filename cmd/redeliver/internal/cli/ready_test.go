@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The health check of a container believes the exit code alone.
+// The health check of a container uses only the exit code.
 func TestReadyTellsByItsExitCode(t *testing.T) {
 	var status atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

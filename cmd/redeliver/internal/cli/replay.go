@@ -17,13 +17,13 @@ type forecastRow struct {
 	Back       string   `json:"back,omitempty"` // where a replay would send the messages
 	Scanned    int64    `json:"scanned"`
 	Matched    int64    `json:"matched"`
-	Replay     int64    `json:"replay,omitempty"`     // would be sent
-	Quarantine int64    `json:"quarantine,omitempty"` // would be marked
-	Refuse     int64    `json:"refuse,omitempty"`     // name another group or origin
-	Purge      int64    `json:"purge,omitempty"`      // would be removed
-	Refusals   []string `json:"refusals,omitempty"`   // why, for the first few
+	Replay     int64    `json:"replay,omitempty"`     // messages that would be sent
+	Quarantine int64    `json:"quarantine,omitempty"` // messages that would be quarantined
+	Refuse     int64    `json:"refuse,omitempty"`     // messages that name another group or origin
+	Purge      int64    `json:"purge,omitempty"`      // messages that would be removed
+	Refusals   []string `json:"refusals,omitempty"`   // the reasons of the first few refusals
 
-	verbs []string // what the table shows
+	verbs []string // the rows of the table
 }
 
 func (f *forecastRow) draw(c *card) {

@@ -57,7 +57,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 	}
 }
 
-// Verbs that only read write nothing, and create no topic.
+// Verbs that only read neither write nor create topics.
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -74,7 +74,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	} {
 		s.with(call{in: strings.NewReader(exported)}, append([]string{"dlq"}, strings.Fields(args)...)...).want(t, 0)
 	}
-	// Without --yes and without a terminal nothing begins; and a no is a no.
+	// Without --yes and without a terminal nothing starts, and nothing starts if the answer is no.
 	s.run("dlq", "replay", dlq, "--note", "test").want(t, 2, "--yes")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "Replay 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "nothing was done")
@@ -85,7 +85,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// everything is how many records each topic ever had.
+// everything returns how many records were ever written to each topic.
 func (s *stand) everything() map[string]int64 {
 	s.t.Helper()
 	topics, err := s.adm.ListTopics(s.t.Context())
@@ -113,8 +113,7 @@ func TestYesOnATerminal(t *testing.T) {
 	}
 }
 
-// A bar is for people: without a terminal none is drawn, and NO_COLOR takes the
-// colours from everything.
+// Without a terminal there is no progress bar, and NO_COLOR disables all colours.
 func TestProgressAndColourAreForTerminals(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -135,7 +134,7 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 	}
 }
 
-// Messages that stay because they were refused or quarantined make it partly done.
+// If messages stay because they were refused or quarantined, the task is partly done.
 func TestPartlyDone(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -166,7 +165,7 @@ func TestCanaryStops(t *testing.T) {
 	s.fill()
 	stop := make(chan struct{})
 	returned := make(chan error, 1)
-	go func() { // the group, which fails the first that it gets, again
+	go func() { // the group, which fails its first message again
 		returned <- s.returns(stop)
 	}()
 	s.run("dlq", "replay", dlq, "--canary", "1,2", "--watch", "1m", "--note", "test", "--yes").want(t, 5, "stopped", "came back", "redeliver dlq resume "+dlq)
@@ -181,7 +180,7 @@ func TestCanaryStops(t *testing.T) {
 	s.run("dlq", "resume", dlq, task, "--yes").want(t, 1, "cancelled")
 }
 
-// returns fails the first message of the way back.
+// returns fails the first message of the retry topic.
 func (s *stand) returns(stop <-chan struct{}) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics(back),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -264,11 +263,11 @@ func TestPurgeEditImport(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("the history is %q, want %q", kinds, want)
 	}
-	// Nobody can resume those, so nobody is asked to.
+	// Such tasks cannot be resumed, so check does not report them.
 	s.run("dlq", "check", dlq, "--max", "99").want(t, 0)
 }
 
-// The number given with --expect counts, also where the question shows another number.
+// The number given with --expect counts, even if the question shows another number.
 func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

@@ -14,20 +14,20 @@ func resultsFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "results", "", "Append what became of each message to this `file`, one JSON object per line")
 }
 
-// resultRow is what became of one message, once it is recorded.
+// resultRow is the recorded outcome of one message.
 type resultRow struct {
 	Task     string `json:"task"`
 	Position string `json:"position"`
 	ID       string `json:"id"`
 	Outcome  string `json:"outcome"`       // replayed, purged, quarantined, refused
-	Why      string `json:"why,omitempty"` // of a refused message
+	Why      string `json:"why,omitempty"` // why the message was refused
 }
 
-// results is the file of --results. A nil one does nothing.
+// results is the file of --results. A nil *results does nothing.
 type results struct {
 	file *os.File
 	enc  *json.Encoder
-	err  error // the first; the task continues
+	err  error // the first error; the task continues
 }
 
 func openResults(path string) (*results, error) {

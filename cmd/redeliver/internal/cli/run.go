@@ -14,8 +14,7 @@ type running struct {
 	task    atomic.Pointer[string]
 }
 
-// run runs a task with its progress and its results. When ctx ends, the task records what
-// it has sent, and is paused.
+// run runs a task with progress and results. When ctx ends, the task records what it has sent and is paused.
 func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
 	w := &running{}
 	if path != "" {
@@ -43,7 +42,7 @@ func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(
 	}
 	w.bar.end()
 	wrong := w.results.close()
-	if w.task.Load() == nil { // it was refused: the DLQ is locked, or there is no such task
+	if w.task.Load() == nil { // refused: the DLQ is locked, or there is no such task
 		return err
 	}
 	if err = a.ended(ctx, q, &t, err); err == nil && wrong != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// readRun reads the flags. Its error has all problems.
+// readRun returns the configuration of the flags. Its error has all problems.
 func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ error) {
 	c.MaxCancel = a.MaxClose
 	var errs []error
@@ -46,7 +46,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	return c, nil
 }
 
-// checkWhat reads the topics and their group.
+// checkWhat checks the topics and their group.
 func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, ...any)) {
 	c.Topics, c.Instance, c.KeyHeader, c.NoProvisioning = f.topics, f.instance, f.keyHeader, f.noProvisioning
 	if c.DLQ.Retention = f.retention; f.retention < 0 {
@@ -66,7 +66,7 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		}
 	}
 	switch c.Broker.Broker {
-	case "": // there is an error already
+	case "": // already reported
 	case brokerurl.Kafka:
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
 			bad("%w", missing("--group", "the consumer group"))
@@ -94,8 +94,7 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 	}
 }
 
-// checkHandler reads what handles the messages. dash is the number of arguments before --,
-// or -1 without one.
+// checkHandler checks the handler's flags. dash is the number of arguments before --, or -1 if there is no --.
 func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	switch {
 	case f.exec && f.url != "":
@@ -121,7 +120,7 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 		if err == nil {
 			err = sidecar.CheckURL(u)
 		} else {
-			err = errors.New("must be http://host:port/path or https://host:port/path") // without what url.Parse repeats
+			err = errors.New("must be http://host:port/path or https://host:port/path") // err quotes the URL
 		}
 		if err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)
@@ -130,7 +129,7 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	}
 }
 
-// checkHow reads how many messages are handled at once, and for how long.
+// checkHow checks how many messages are handled at once, and for how long.
 func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	least := func(name string, n int) {
 		if n < 0 {

@@ -19,31 +19,31 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// envAuthorization has the value of the Authorization header of every request.
+// envAuthorization contains the value of the Authorization header of every request.
 const envAuthorization = "REDELIVER_HTTP_AUTHORIZATION"
 
 // Defaults of run.
 const (
 	defaultPosts     = 100
 	defaultDrain     = 30 * time.Second
-	defaultBytes     = 8 << 20 // of a batch
+	defaultBytes     = 8 << 20 // per batch
 	maxBatch         = 10_000
 	maxBatchBytes    = 1 << 30
 	defaultEventType = "redeliver.message"
 )
 
-// handlingRow is what run prints when it begins.
+// handlingRow is what run prints when it starts.
 type handlingRow struct {
 	Broker  string   `json:"broker"`
 	Topics  []string `json:"topics"`
-	Group   string   `json:"group,omitempty"`  // of Kafka
+	Group   string   `json:"group,omitempty"`  // Kafka only
 	Handler string   `json:"handler"`          // the URL, or the command and the number of its arguments
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
-	// OnDeadLetter is the URL that dead letters are reported to, without the path.
+	// OnDeadLetter is the URL to which dead letters are reported, without the path.
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
 
-// runFlags are the topics that are consumed, and their handler.
+// runFlags configure the topics to consume and their handler.
 type runFlags struct {
 	policy                       policyFlags
 	guards                       guardFlags
@@ -61,7 +61,7 @@ type runFlags struct {
 	drain                        time.Duration
 	health, log                  string
 
-	to            *url.URL // of url
+	to            *url.URL // parsed url
 	authorization string
 
 	webhook webhookFlags
@@ -172,12 +172,12 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		return err
 	}
 	if err := sidecar.Run(ctx, c); err != nil {
-		return failed(codeOf(err), "%w", err) // the call was not wrong, so it is a problem of the broker
+		return failed(codeOf(err), "%w", err) // usage was correct, so the broker has a problem
 	}
 	return nil
 }
 
-// name is the handler as run prints it. Its arguments may be secrets.
+// name returns the handler as run prints it. The arguments are omitted, because they may be secrets.
 func (f *runFlags) name() string {
 	if f.to != nil {
 		return redeliver.Redact(f.to.String())
@@ -218,12 +218,12 @@ func listen(ctx context.Context, address string, h http.Handler) (at string, end
 	if err != nil {
 		return "", nil, failed(codeFailed, "--health: %w", err)
 	}
-	const quick = 5 * time.Second // for both sides: requests and answers are short
+	const quick = 5 * time.Second // for both directions: requests and responses are short
 	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // it ends by Close
+		_ = server.Serve(l) // it ends when server is closed
 	}()
 	return l.Addr().String(), func() {
 		_ = server.Close()

@@ -30,7 +30,7 @@ type handling struct {
 // handle runs the command until stop is called.
 func (s *stand) handle(args ...string) *handling { return s.handleIn(nil, args...) }
 
-// handleIn is handle in an environment.
+// handleIn is handle with an environment.
 func (s *stand) handleIn(env map[string]string, args ...string) *handling {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -56,13 +56,13 @@ func (s *stand) handleIn(env map[string]string, args ...string) *handling {
 	return h
 }
 
-// asked is one message as a handler was posted it.
+// asked is one message as it was posted to a handler.
 type asked struct {
 	body   string
 	header http.Header
 }
 
-// program is a handler on HTTP whose answers are the test's.
+// program is an HTTP handler whose answers the test chooses.
 type program struct {
 	*httptest.Server
 
@@ -85,7 +85,7 @@ func newProgram(t *testing.T, answer func(w http.ResponseWriter, a asked)) *prog
 	return p
 }
 
-// attempts are the attempts that were posted of each body.
+// attempts returns the attempts that were posted, by body.
 func (p *program) attempts() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func payments(texts ...string) (all []*kgo.Record) {
 	return all
 }
 
-// dead reads the DLQ of payments: the reason and the error of each body.
+// dead reads the DLQ of payments, and returns the reason and the error by body.
 func (s *stand) dead(n int) map[string]string {
 	s.t.Helper()
 	all := make(map[string]string)
@@ -117,7 +117,7 @@ func (s *stand) dead(n int) map[string]string {
 	return all
 }
 
-// The answers of a handler on HTTP, and what becomes of its messages.
+// Each answer of an HTTP handler has its effect on the message.
 func TestRunHTTP(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -167,7 +167,7 @@ func TestRunHTTP(t *testing.T) {
 	}
 }
 
-// A dead letter says in Spring's names, too, what happened, where that is asked for.
+// A dead letter also has Spring's headers if they are requested.
 func TestRunWritesOthersHeaders(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -185,7 +185,7 @@ func TestRunWritesOthersHeaders(t *testing.T) {
 	}
 }
 
-// A post is an event where that is asked for, and says who posts.
+// A post is an event if that is requested, and has the Authorization header.
 func TestRunPostsEvents(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -208,7 +208,7 @@ func TestRunPostsEvents(t *testing.T) {
 	}
 }
 
-// Each message of a batch has an answer of its own.
+// Each message of a batch has its own answer.
 func TestRunBatches(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -218,7 +218,7 @@ func TestRunBatches(t *testing.T) {
 		BodyText string `json:"body_text"`
 	}
 	var mu sync.Mutex
-	seen := make(map[string]int) // the latest attempt of each
+	seen := make(map[string]int) // the latest attempt by body
 	largest := 0
 	p := newProgram(t, func(w http.ResponseWriter, a asked) {
 		var req struct {
@@ -258,13 +258,13 @@ func TestRunBatches(t *testing.T) {
 	}
 }
 
-// A command is run for each message.
+// A command runs once for each message.
 func TestRunExec(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")
 	dir := t.TempDir()
-	// The shell is the test's command here, not between us and it.
+	// The shell is this test's handler. redeliver runs the command without a shell.
 	script := `body=$(cat); echo "$REDELIVER_ATTEMPT $REDELIVER_HEADER_TENANT" >> "$0/$body"
 case "$body" in bad) echo "no such card" >&2; exit 65;; down) echo "closed" >&2; exit 75;; esac`
 	s.put(payments("good", "bad", "down")...)

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Running messages are finished when it is told to end, and count; nothing new begins.
+// When run is stopped, running messages finish and count, and no new ones start.
 func TestRunDrains(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -41,7 +41,7 @@ func TestRunDrains(t *testing.T) {
 		t.Error("it has not waited")
 	case body := <-entered:
 		t.Errorf("%s has begun", body)
-	case <-time.After(200 * time.Millisecond): // nothing is to happen
+	case <-time.After(200 * time.Millisecond): // nothing must happen
 	}
 	close(leave)
 	(<-ended).want(t, 0)
@@ -77,7 +77,7 @@ func TestRunDrainsNotForEver(t *testing.T) {
 	}
 }
 
-// A command that is cut off at the end is gone when the sidecar is, whatever it ignores.
+// A command that is cancelled at the end does not outlive the sidecar, even if it ignores signals.
 func TestRunLeavesNoCommandRunning(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -100,7 +100,7 @@ func TestRunLeavesNoCommandRunning(t *testing.T) {
 	}
 }
 
-// A handler that is not there yet is waited for, and no attempt is counted.
+// The sidecar waits for a handler that has not started yet, and counts no attempt.
 func TestRunWaitsForItsHandler(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -150,8 +150,8 @@ func newProgramAt(t *testing.T, address string) *program {
 	return p
 }
 
-// kill -9 of the sidecar, in the middle of messages that are handled, fail and wait,
-// three times: each is handled or in the DLQ at the end.
+// The sidecar is killed (kill -9) three times while messages are handled, fail and wait. In the end, each is handled or
+// in the DLQ.
 func TestAKilledSidecarLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, kills = 300, 3
@@ -212,7 +212,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		}
 		return len(dead) == n/10
 	})
-	mu.Lock() // what a kill left twice may come still
+	mu.Lock() // duplicates after a kill may still arrive
 	defer mu.Unlock()
 	for _, text := range texts {
 		if !done[text] && !dead[text] {
@@ -221,7 +221,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 	}
 }
 
-// All that is wrong with a call is in one error.
+// One error has all problems of a call.
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string][]string{
@@ -260,7 +260,7 @@ func TestRunRefuses(t *testing.T) {
 	if strings.Contains(got.out+got.err, "s3cret") {
 		t.Errorf("%s%s", got.out, got.err)
 	}
-	// A fault elsewhere is no wrong call.
+	// A fault elsewhere is not wrong usage.
 	s := newStand(t)
 	s.run("run", "--topic", "nosuch", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "nosuch")
 	call{}.run(t, "run", "--broker", "kafka://127.0.0.1:1", "--topic", "a", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
@@ -268,7 +268,7 @@ func TestRunRefuses(t *testing.T) {
 	s.run("run", "--topic", "payments", "--group", "g", "--http", "http://127.0.0.1:1", "--no-provisioning").want(t, 1, "payments.g.dlq")
 }
 
-// Its log has the dead letters, in the form that is asked for.
+// The log contains the dead letters in the requested format.
 func TestRunLogs(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

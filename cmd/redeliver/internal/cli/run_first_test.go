@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// healthOf is where the health of a sidecar is.
+// healthOf returns the health URL of a sidecar.
 func (h *handling) healthOf(s *stand) string {
 	s.t.Helper()
 	var row struct {
@@ -29,7 +29,7 @@ func (h *handling) healthOf(s *stand) string {
 	return row.Health
 }
 
-// records are the lines of a log in JSON, all of which must be.
+// records returns the lines of a log, all of which must be JSON.
 func records(t *testing.T, text string) (all []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -42,7 +42,7 @@ func records(t *testing.T, text string) (all []map[string]any) {
 	return all
 }
 
-// A URL that is wrong sends nothing to the DLQ: until the handler has answered 2xx once, its 404 is no attempt,
+// A wrong URL sends nothing to the DLQ. Until the handler has answered 2xx once, its 404 does not count as an attempt,
 // and the log says why nothing happens.
 func TestRunWithAWrongURL(t *testing.T) {
 	t.Parallel()
@@ -86,8 +86,8 @@ func TestRunWithAWrongURL(t *testing.T) {
 	}
 }
 
-// Somebody who takes connections and says nothing takes no attempt: the message is put
-// aside when half of one is over.
+// If a server accepts connections but does not answer, no attempt is counted. The message is postponed when half of the
+// attempt's time is over.
 func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -115,7 +115,7 @@ func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 	}
 }
 
-// A message that fails each batch that it is in takes no other to the DLQ.
+// A message that fails every batch does not send others to the DLQ.
 func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -154,7 +154,7 @@ func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	}
 }
 
-// With a log in JSON a line of the command is a record, too; its arguments are not logged.
+// With a JSON log, each line of the command's output is also a record. The command's arguments are not logged.
 func TestRunExecLogs(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -182,7 +182,7 @@ func TestRunExecLogs(t *testing.T) {
 	}
 }
 
-// A batch is bounded by its bytes, whether or not somebody has said so.
+// A batch is limited in bytes, also by default.
 func TestRunBoundsABatch(t *testing.T) {
 	t.Parallel()
 	const n, size = 12, 900_000
@@ -194,7 +194,7 @@ func TestRunBoundsABatch(t *testing.T) {
 			var largest, seen atomic.Int64
 			p := newProgram(t, func(_ http.ResponseWriter, a asked) {
 				seen.Add(int64(strings.Count(a.body, `"body_text"`)))
-				largest.Store(max(largest.Load(), int64(len(a.body)))) // one at a time
+				largest.Store(max(largest.Load(), int64(len(a.body)))) // posts are sequential
 			})
 			var texts []string
 			for i := range n {
@@ -214,7 +214,7 @@ func TestRunBoundsABatch(t *testing.T) {
 	}
 }
 
-// A client that opens a health request and then sends nothing is not waited for.
+// The end does not wait for a client that opens a health request and sends nothing.
 func TestRunHealthWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guardFlags are the parts of a policy that do not concern its waits.
+// guardFlags are the flags of a policy that do not concern its delays.
 type guardFlags struct {
 	outage bool
 	flood  int
@@ -20,7 +20,7 @@ func (g *guardFlags) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&g.flood, "dead-letter-rate", 0, "Pause when more than this `number` of messages go to the DLQ within a minute (default no limit)")
 }
 
-// read puts the flags into a policy.
+// read sets the fields of a policy from the flags.
 func (g *guardFlags) read(p *redeliver.Policy) {
 	if g.outage {
 		p.Outage = redeliver.DefaultOutage()

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The guards are off unless they are asked for, and a value that is none is refused.
+// The guards are off by default, and an invalid value is refused.
 func TestRunGuards(t *testing.T) {
 	read := func(args ...string) redeliver.Policy {
 		t.Helper()

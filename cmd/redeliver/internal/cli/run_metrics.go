@@ -13,10 +13,10 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-// systems are the names of the brokers in OpenTelemetry.
+// systems are OpenTelemetry's names of the brokers.
 var systems = map[brokerurl.Broker]string{brokerurl.Kafka: "kafka", brokerurl.RabbitMQ: "rabbitmq", brokerurl.SQS: "aws_sqs"}
 
-// measure counts the events, and serves the counts besides pages.
+// measure counts the events, and returns a handler that serves the counts and pages.
 func measure(c *sidecar.Config, pages http.Handler) (http.Handler, error) {
 	all := prometheus.NewRegistry()
 	metrics, err := prom.New(prom.Config{System: systems[c.Broker.Broker], Registerer: all})

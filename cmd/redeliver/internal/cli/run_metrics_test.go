@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Handled messages are counted, on the address of the health pages.
+// Handled messages are counted, and served at the address of the health pages.
 func TestRunServesMetrics(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

@@ -11,17 +11,17 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
 
-// The environment variables with the URL of the webhook and its Authorization header. The
-// path is often a secret, and everybody on the host can see arguments.
+// The environment variables with the URL of the webhook and its Authorization header. The path is often a secret, and
+// every user of the host can see arguments.
 const (
 	envWebhook              = "REDELIVER_ON_DEAD_LETTER"
 	envWebhookAuthorization = "REDELIVER_ON_DEAD_LETTER_AUTHORIZATION"
 )
 
-// webhookFlags say where dead letters are reported.
+// webhookFlags are the flags of the webhook that receives reports of dead letters.
 type webhookFlags struct {
 	url           string
-	to            *url.URL // nil for nowhere
+	to            *url.URL // nil for no webhook
 	authorization string
 }
 
@@ -29,7 +29,7 @@ func (f *webhookFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "on-dead-letter", "", "Report each dead letter as a JSON POST to this `URL` (default $"+envWebhook+", or off)")
 }
 
-// check reads the flags.
+// check checks the flags and parses the URL.
 func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) {
 	given, name := cmp.Or(f.url, env(envWebhook)), "--on-dead-letter"
 	if f.url == "" {
@@ -42,7 +42,7 @@ func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) 
 	if err == nil {
 		err = sidecar.CheckWebhook(u)
 	} else {
-		err = errors.New("must be http://host:port/path or https://host:port/path") // without what url.Parse repeats
+		err = errors.New("must be http://host:port/path or https://host:port/path") // err quotes the URL
 	}
 	if err != nil {
 		bad("%s %w", name, err) // without the value, which may be a secret
@@ -58,7 +58,7 @@ func (f *webhookFlags) open(c *sidecar.Config) *sidecar.Webhook {
 	return sidecar.NewWebhook(sidecar.WebhookConfig{URL: f.to, Authorization: f.authorization, Broker: string(c.Broker.Broker), Log: c.Log})
 }
 
-// name is the URL as run prints it.
+// name returns the URL as run prints it.
 func (f *webhookFlags) name() string {
 	if f.to == nil {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The webhook gets the message's id and the reason, also for the last dead letters; nobody sees the secret in
-// the URL.
+// The webhook receives the id and the reason of each message, including the last dead letters. The secret in the URL is
+// not shown.
 func TestRunTellsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

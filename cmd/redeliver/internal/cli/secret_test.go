@@ -14,11 +14,10 @@ import (
 const (
 	user     = "ops-user"
 	password = "pa55-phrase"
-	brief    = "s3cr3t" // so short that the YAML reader repeats all of it
+	brief    = "s3cr3t" // so short that the YAML parser quotes all of it
 )
 
-// A password comes from a file or from the environment, or is in the URL; and
-// whatever goes wrong, it is not repeated.
+// A password comes from a file, the environment or the URL. No error quotes it.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.EnableSASL(), kfake.Superuser("PLAIN", user, password))
@@ -33,7 +32,7 @@ func TestPassword(t *testing.T) {
 	}
 	defer cl.Close()
 	if err := cl.Ping(t.Context()); err != nil {
-		t.Fatal(err) // else the tests below would prove nothing
+		t.Fatal(err) // otherwise the tests below would prove nothing
 	}
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -114,13 +113,13 @@ func TestProfiles(t *testing.T) {
 		return call{env: map[string]string{"XDG_CONFIG_HOME": dir, name: value}}
 	}
 	none := with("", "")
-	// Its group stands in where only a topic is named, and a name says more.
+	// The profile's group is used if only a topic is given. A DLQ's name overrides it.
 	none.run(t, "dlq", "groups", "--topic", "orders", "--profile", "shop").want(t, 0, "5 messages")
 	none.run(t, "dlq", "groups", dlq, "--profile", "shop").want(t, 0, "5 messages")
 	none.run(t, "plan", "--topic", "orders", "--profile", "nosuch").want(t, 2, "no profile nosuch")
 	none.run(t, "dlq", "list", "--profile", "empty").want(t, 2, "no broker")
 	with("REDELIVER_PROFILE", "shop").run(t, "dlq", "list").want(t, 0)
-	// A flag goes before the environment, and that before a profile it names.
+	// A flag overrides the environment, and the environment overrides a profile that it names.
 	with("REDELIVER_BROKER", "kafka://127.0.0.1:1").run(t, "dlq", "list", "--profile", "shop").want(t, 0)
 	with("REDELIVER_PROFILE", "other").run(t, "dlq", "list", "--broker", s.url).want(t, 0)
 	both := with("REDELIVER_PROFILE", "other")

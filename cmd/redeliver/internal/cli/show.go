@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// messageRow is a dead letter. Bytes are in base64, so that they stay exact. The fields
-// with Text have the same as text, where the bytes are UTF-8.
+// messageRow is a dead letter. Bytes are in base64, to keep them exact. Fields with Text have the same bytes as text,
+// if they are valid UTF-8.
 type messageRow struct {
 	DLQ         string      `json:"dlq"`
 	Position    string      `json:"position"`
@@ -58,7 +58,7 @@ type sourceRow struct {
 // headerRow is a header.
 type headerRow struct {
 	Name  string  `json:"name"`
-	Value []byte  `json:"value"` // base64; null where the broker has none
+	Value []byte  `json:"value"` // base64; null if the broker has none
 	Text  *string `json:"text,omitempty"`
 }
 
@@ -106,14 +106,14 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 	return cmd
 }
 
-// browse calls do for at most limit messages, and reports when there are more.
+// browse calls do for at most limit messages, and reports if there are more.
 func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
 	p.looking(q)
 	n, more := 0, false
 	var failed error
 	most := 0
 	if limit > 0 {
-		most = limit + 1 // one more, to know whether there is
+		most = limit + 1 // one more, to detect whether there are more
 	}
 	err := deadletter.Browse(ctx, q, f, most, func(m *deadletter.Message) bool {
 		if n++; limit > 0 && n > limit {
@@ -132,7 +132,7 @@ func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.F
 	return errors.Join(err, failed)
 }
 
-// looking reports what reading costs, where it costs something.
+// looking prints the cost of reading the DLQ, if there is one.
 func (p *printer) looking(q deadletter.Queue) {
 	if look := q.Info().Look; look != deadletter.FreeLook {
 		p.sayf("%s: %s", q.Info().DLQ, look)
@@ -217,7 +217,7 @@ func headerRows(headers []deadletter.Header) []headerRow {
 	return all
 }
 
-// textOf is the text of bytes that are UTF-8.
+// textOf returns the bytes as text if they are valid UTF-8.
 func textOf(b []byte) *string {
 	if b == nil || !utf8.Valid(b) {
 		return nil
@@ -226,7 +226,7 @@ func textOf(b []byte) *string {
 	return &s
 }
 
-// draw prints all of a message.
+// draw prints all fields of a message.
 func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("position", r.Position)
 	c.line("id", r.ID)
@@ -267,7 +267,7 @@ func headerGrid(headers []deadletter.Header) *grid {
 	return g
 }
 
-// plain is bytes as a cell of a table.
+// plain formats bytes for a table.
 func plain(b []byte) string {
 	if b == nil {
 		return "(null)"
@@ -275,7 +275,7 @@ func plain(b []byte) string {
 	return string(b)
 }
 
-// bodyText is a body as text, or as a hex dump.
+// bodyText formats a body as text or as a hex dump.
 func bodyText(body []byte) string {
 	switch {
 	case body == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/simulate"
 )
 
-// simulateFlags are a scenario on the command line.
+// simulateFlags are the flags of a scenario.
 type simulateFlags struct {
 	policy  policyFlags
 	s       simulate.Scenario
@@ -77,7 +77,7 @@ of the broker, partitions, the order of keys, and crashes.`,
 	return cmd
 }
 
-// scenario reads the flags. Its error has all problems.
+// scenario returns the scenario of the flags. Its error has all problems.
 func (f *simulateFlags) scenario(cmd *cobra.Command) (simulate.Scenario, error) {
 	s := f.s
 	policy, err := f.policy.policy(cmd.Flags())
@@ -92,7 +92,7 @@ func (f *simulateFlags) scenario(cmd *cobra.Command) (simulate.Scenario, error) 
 	}
 	for _, given := range []struct {
 		name string
-		none bool // 0 means the library's default, and the user gave 0
+		none bool // the user gave 0, which in the library means the default
 	}{{"for", s.For == 0}, {"rate", s.Rate == 0}, {"bars", s.Bars == 0}} {
 		if given.none {
 			errs = append(errs, usagef("--%s is 0: must be more than 0", given.name))
@@ -174,7 +174,7 @@ func quantiles(n int, q simulate.Quantiles) string {
 	return fmt.Sprintf("%d, half within %s, 90 %% %s, 99 %% %s, all %s", n, q.P50, q.P90, q.P99, q.Max)
 }
 
-// total is how many messages wait on all levels together.
+// total returns the number of messages that wait on all levels.
 func total(waiting []float64) (sum float64) {
 	for _, w := range waiting {
 		sum += w
@@ -182,7 +182,7 @@ func total(waiting []float64) (sum float64) {
 	return sum
 }
 
-// shown are the bars up to the last one in which something happens.
+// shown returns the bars up to the last one that is not empty.
 func shown(r *simulate.Result) []simulate.Bar {
 	last := len(r.Series)
 	for last > 1 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A golden file: the same scenario says the same today and tomorrow.
+// The same scenario always gives the same output, which is a golden file.
 func TestSimulate(t *testing.T) {
 	t.Parallel()
 	svg := filepath.Join(t.TempDir(), "hour.svg")

@@ -24,7 +24,7 @@ type graph struct {
 	lines []line
 }
 
-// charts are those of a result: the load on the dependency, what waits, and the DLQ.
+// charts returns the charts of a result: the load on the dependency, the waiting messages, and the DLQ.
 func charts(r *simulate.Result) []graph {
 	bars := shown(r)
 	var at []float64
@@ -56,7 +56,7 @@ const (
 	plotHeight = 8
 )
 
-// plot draws a graph for a terminal: its first two lines.
+// plot draws the first two lines of a graph for a terminal.
 func (g *graph) plot() string {
 	if len(g.at) < 2 {
 		return "too short for a chart: give more --bars\n"
@@ -115,7 +115,7 @@ func (g *graph) svg(to *bytes.Buffer) error {
 	return c.Render(chart.SVG, to)
 }
 
-// most is the highest value, and not 0: an axis has to have a length.
+// most returns the highest value of the graph. It is never 0, because an axis must have a length.
 func (g *graph) most() float64 {
 	most := 0.0
 	for _, l := range g.lines {

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Ctrl-C in the middle of a write pauses a replay and ends with 130; resume sends the rest. Outstanding writes
-// are finished first: a message is there twice only where that took longer than the runner waits.
+// Ctrl-C during a write pauses a replay and exits with 130, and resume sends the rest. Outstanding writes are finished
+// first. A message is duplicated only if that took longer than the runner waits.
 func TestInterruptedReplayIsResumed(t *testing.T) {
 	t.Parallel()
 	const n, window = 600, 10
@@ -28,7 +28,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var writes atomic.Int32
-	var told time.Time // is read when the command has ended
+	var told time.Time // read when the command has ended
 	var slow atomic.Bool
 	slow.Store(true)
 	s.onWrite(func(topic string) {
@@ -39,7 +39,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 			told = time.Now()
 			interrupt()
 		}
-		if slow.Load() { // a replay is not to be done before it has seen that it is to pause
+		if slow.Load() { // the replay must not finish before it notices the pause
 			<-time.After(100 * time.Millisecond)
 		}
 	})
@@ -70,7 +70,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	s.run("dlq", "check", dlq).want(t, 0)
 }
 
-// Before it has begun there is nothing to pause.
+// Before the task has started, there is nothing to pause.
 func TestInterruptedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -88,7 +88,7 @@ func TestInterruptedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// await waits until ok says so.
+// await waits until ok returns true.
 func (s *stand) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -103,7 +103,7 @@ func (s *stand) await(what string, ok func() bool) {
 	}
 }
 
-// lines counts the lines of a file that may not be there yet.
+// lines returns the number of lines of a file, 0 if it does not exist.
 func lines(t *testing.T, path string) int {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -113,7 +113,7 @@ func lines(t *testing.T, path string) int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// Two at once: the second is refused by the name of the first.
+// Of two concurrent runners, the second is refused with the name of the first.
 func TestASecondRunnerIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// subjectFlags name a DLQ: by its name, as dlq list prints it, or by its topic and
-// group; by all three where another framework fills it.
+// subjectFlags name a DLQ by its name, as dlq list prints it, or by its topic and group. A DLQ that another framework
+// fills needs all three.
 type subjectFlags struct {
 	topic, group string
 	back, readBy string
@@ -35,7 +35,7 @@ func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.StringVar(&s.back, "back", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
 }
 
-// atMostDLQ accepts the name of a DLQ, or nothing.
+// atMostDLQ accepts at most one argument, the name of a DLQ.
 func atMostDLQ(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("this command takes the name of one DLQ; %d arguments were given", len(args))
@@ -43,7 +43,8 @@ func atMostDLQ(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// subject reads the flags, and asks the broker where only the DLQ's name is given.
+// subject returns the subject of the flags. If only the DLQ's name is given, it asks the broker for the topic and
+// group.
 func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args []string) (subject, error) {
 	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease, back: flags.back, readBy: flags.readBy}
 	if len(args) > 0 {
@@ -64,7 +65,7 @@ func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args 
 	return s, err
 }
 
-// fits refuses flags that have no effect on this broker, so that nobody relies on one.
+// fits refuses flags that have no effect on this broker, so that nobody relies on them.
 func (a *app) fits(flags *subjectFlags) error {
 	u, err := a.conn.url(a.Env)
 	switch {
@@ -81,7 +82,7 @@ func (a *app) fits(flags *subjectFlags) error {
 	}
 }
 
-// noGroup refuses --group where the broker has no groups.
+// noGroup refuses --group if the broker has no groups.
 func noGroup(kind brokerurl.Broker, group string) error {
 	if group == "" || kind == brokerurl.Kafka {
 		return nil
@@ -89,7 +90,7 @@ func noGroup(kind brokerurl.Broker, group string) error {
 	return usagef("--group is %q: %s has no consumer groups; omit --group", group, called(kind))
 }
 
-// onDLQ runs a verb on the DLQ that the flags name.
+// onDLQ calls do with the DLQ that the flags name.
 func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do func(context.Context, deadletter.Queue) error) error {
 	ctx := cmd.Context()
 	if err := a.fits(flags); err != nil {
@@ -112,13 +113,13 @@ func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do f
 	})
 }
 
-// dlqNames gives the shell the names of the DLQs.
+// dlqNames returns the names of the DLQs for shell completion.
 func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.maxClose())
 	defer cancel()
 	var names []string
 	if len(args) == 0 {
-		_ = a.with(ctx, setup{}, func(b *broker) error { // a shell cannot show an error
+		_ = a.with(ctx, setup{}, func(b *broker) error { // a completion cannot show an error
 			if b.queues == nil {
 				return errUnlisted
 			}

@@ -20,7 +20,7 @@ func (s *subscriptionFlags) flags(cmd *cobra.Command) {
 	s.policy.flags(cmd)
 }
 
-// setup reads the flags, and fills in the profile's group.
+// subscription checks the flags and fills in the profile's group.
 func (a *app) subscription(cmd *cobra.Command, s *subscriptionFlags) (to setup, kind brokerurl.Broker, err error) {
 	if to.policy, err = s.policy.policy(cmd.Flags()); err != nil {
 		return to, "", err
@@ -47,13 +47,12 @@ func (a *app) whose(topic, group string) (kind brokerurl.Broker, filled string, 
 	return u.Broker, group, nil
 }
 
-// missing is the error of a flag that is required.
+// missing returns the error of a missing required flag.
 func missing(flag, what string) error {
 	return usagef("missing required flag %s: %s", flag, what)
 }
 
-// codeOf is the exit code of an error that a broker's adapter returned: the call was
-// not wrong, unless the error says so.
+// codeOf returns the exit code of an error from a broker's adapter. It is not codeUsage unless the error says so.
 func codeOf(err error) int {
 	if f, ok := asFailure(err); ok {
 		return f.code

@@ -10,17 +10,16 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// grid is a table for people: columns with two blanks between them, and no lines.
+// grid is a borderless table with two spaces between its columns.
 type grid struct {
 	w      table.Writer
 	colour bool
 }
 
-// state is a word with a colour of its own: the status of a task, the reason of a
-// dead letter, a finding.
+// state is a word with its own colour: the status of a task, the reason of a dead letter, or a finding.
 type state string
 
-// warning is a text that is red.
+// warning is a text in red.
 type warning string
 
 var colours = map[state]text.Color{
@@ -32,8 +31,8 @@ var colours = map[state]text.Color{
 	"failed": text.FgRed, "refused": text.FgRed, "no": text.FgRed,
 }
 
-// enableColours has the library write the colours that a table asks for: it would ask the process's environment, which was
-// asked already. The setting is the process's, so it is set once.
+// enableColours makes the library write the colours that a table asks for. Otherwise it would decide by the process's
+// environment, which colour has already checked. The setting is global, so it is set once.
 var enableColours = sync.OnceFunc(text.EnableColors)
 
 func newGrid(colour bool, columns []string) *grid {
@@ -58,7 +57,7 @@ func newGrid(colour bool, columns []string) *grid {
 	return &grid{w, colour}
 }
 
-// add adds a row. Control characters become visible; numbers are aligned right.
+// add adds a row. It escapes control characters and aligns numbers right.
 func (g *grid) add(cells []any) {
 	row := make(table.Row, len(cells))
 	for i, c := range cells {
@@ -84,7 +83,7 @@ func (g *grid) add(cells []any) {
 	g.w.AppendRow(row)
 }
 
-// right aligns columns, which are counted from 1, at the right.
+// right aligns columns right. Columns are counted from 1.
 func (g *grid) right(columns ...int) {
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, n := range columns {
@@ -100,7 +99,7 @@ func (g *grid) text() string {
 	return g.w.Render() + "\n"
 }
 
-// at is a time for people. UTC, because it is compared with the logs of many hosts.
+// at formats a time. It uses UTC, because times are compared with the logs of many hosts.
 func at(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -108,13 +107,13 @@ func at(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// card is one object for people: labels with values, then texts under headings.
+// card is one object for display: labels with values, followed by texts with headings.
 type card struct {
-	lines []any // pairs
+	lines []any // pairs of a label and a value
 	texts []string
 }
 
-// line adds a value; an empty one is left out.
+// line adds a value unless it is empty.
 func (c *card) line(label string, value any) {
 	if t, ok := value.(time.Time); ok && t.IsZero() || value == "" || value == state("") || value == nil {
 		return
@@ -122,7 +121,7 @@ func (c *card) line(label string, value any) {
 	c.lines = append(c.lines, label, value)
 }
 
-// text adds lines under a heading. They are visible already.
+// text adds lines under a heading. They must be escaped already.
 func (c *card) text(heading, text string) {
 	c.texts = append(c.texts, heading+"\n"+indent(strings.TrimSuffix(text, "\n"))+"\n")
 }
@@ -142,7 +141,7 @@ func (c *card) print(p *printer) error {
 			value = at(t)
 		}
 		if _, ok := value.(state); !ok {
-			value = fmt.Sprint(value) // so that numbers are aligned left
+			value = fmt.Sprint(value) // aligns numbers left
 		}
 		g.add([]any{c.lines[i], value})
 	}

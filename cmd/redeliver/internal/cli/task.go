@@ -15,13 +15,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// taskRow is a task of the history. Durations are text: 30s.
+// taskRow is a task of the history. Durations are text, such as 30s.
 type taskRow struct {
 	ID         string             `json:"id"`
 	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
-	Back       string             `json:"back,omitempty"`    // where a replay is sent
+	Back       string             `json:"back,omitempty"`    // where a replay sends messages
 	ReadBy     string             `json:"read_by,omitempty"` // the group whose committed messages it skips
 	Who        string             `json:"who"`
 	Note       string             `json:"note"`
@@ -35,8 +35,8 @@ type taskRow struct {
 	Watch      string             `json:"watch,omitempty"`
 	Window     int                `json:"window,omitempty"`
 	MaxReplays int                `json:"max_replays,omitempty"`
-	Expect     int64              `json:"expect,omitempty"` // of a purge: how many it may remove at most
-	Diff       *deadletter.Diff   `json:"diff,omitempty"`   // of an edit
+	Expect     int64              `json:"expect,omitempty"` // only purge: maximum number of removed messages
+	Diff       *deadletter.Diff   `json:"diff,omitempty"`   // only edit
 	Counts     deadletter.Counts  `json:"counts"`
 }
 
@@ -58,7 +58,7 @@ func taskRowOf(t *deadletter.Task, back string) taskRow {
 	return row
 }
 
-// counts are the outcomes of a task.
+// counts formats the outcomes of a task.
 func counts(c *deadletter.Counts) string {
 	var parts []string
 	for _, p := range []struct {
@@ -75,7 +75,7 @@ func counts(c *deadletter.Counts) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing yet")
 }
 
-// signature is who changes something, and why.
+// signature is the user who changes something, and the reason.
 type signature struct{ who, note string }
 
 func (s *signature) flags(flags *pflag.FlagSet) {
@@ -87,7 +87,7 @@ func (s *signature) whoFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&s.who, "who", "", "Record this `name` in the task history (default $"+envWho+", or user@host)")
 }
 
-// sign fills in who it is, and requires a note unless it is a dry run.
+// sign fills in the user, and requires a note unless it is a dry run.
 func (a *app) sign(s *signature, dry bool) error {
 	if s.note == "" && !dry {
 		return missing("--note", "why you do this, for the task history")
@@ -106,7 +106,7 @@ func (a *app) sign(s *signature, dry bool) error {
 	return nil
 }
 
-// ended prints a task that this process has run, and returns how it ended.
+// ended prints a task that this process has run, and returns its error.
 func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
 	row := taskRowOf(t, q.Info().Back)
 	printed := p.one(row, func(c *card) {
@@ -127,11 +127,11 @@ func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.T
 	again := fmt.Sprintf("redeliver dlq resume %s %s", t.DLQ, t.ID)
 	done := t.Counts.Replayed + t.Counts.Edited + t.Counts.Purged + t.Counts.Imported
 	stay := t.Counts.Quarantined + t.Counts.Refused
-	if t.Kind == deadletter.KindQuarantine { // marking is its purpose
+	if t.Kind == deadletter.KindQuarantine { // quarantining is its purpose
 		done, stay = t.Counts.Quarantined, 0
 	}
 	switch {
-	case t.Status == deadletter.StatusDone && err != nil: // the messages are done, and a later step failed
+	case t.Status == deadletter.StatusDone && err != nil: // the messages are done, but a later step failed
 		return failed(codePartly, "task %s is done, but: %w", t.ID, err)
 	case t.Status == deadletter.StatusDone && stay > 0:
 		return failed(codePartly, "%d messages remain in %s, quarantined or refused; see redeliver dlq show", stay, t.DLQ)
@@ -143,7 +143,7 @@ func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.T
 		return failed(codeInterrupted, "task %s has ended: %w", t.ID, err)
 	case err == nil && t.Status == deadletter.StatusCancelled:
 		return failed(codePartly, "task %s was cancelled: %s", t.ID, t.Note)
-	case err == nil: // paused by another, or stopped by its canary
+	case err == nil: // paused by another process, or stopped by its canary
 		return failed(codePartly, "task %s is %s: %s; continue with: %s", t.ID, t.Status, t.Note, again)
 	case done > 0 && t.Resumable():
 		return failed(codePartly, "task %s is %s: %w; continue with: %s", t.ID, t.Status, err, again)

@@ -39,8 +39,8 @@ func tasksCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// taskArgs are the arguments of a verb about one task: the DLQ, unless --topic and
-// --group name it, and the id of the task.
+// taskArgs checks the arguments of a verb about one task: the DLQ, unless --topic and --group name it, and the id of
+// the task.
 func taskArgs(_ *cobra.Command, args []string) error {
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("this command takes the name of a DLQ and the id of a task, as \"dlq tasks\" prints it; %d arguments were given", len(args))
@@ -102,7 +102,7 @@ func cancelCommand(a *app) *cobra.Command {
 	return wishCommand(a, "cancel", "End a task for good; its earlier effects stay", deadletter.Cancel)
 }
 
-// wish makes a verb that asks a task, on whichever machine it runs, to pause or to end.
+// wishCommand returns a verb that asks a task on any machine to pause or to end.
 func wishCommand(a *app, verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
 	var s subjectFlags
 	var sign signature

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// topRow is one DLQ, and the waiting messages of its group. Fields that the broker does not report are absent.
+// topRow is one DLQ with the waiting messages of its group. Fields that the broker does not report are absent.
 type topRow struct {
 	Broker    string     `json:"broker"`
 	DLQ       string     `json:"dlq"`
@@ -24,17 +24,17 @@ type topRow struct {
 	Messages  *int64     `json:"messages,omitempty"`
 	PerMinute *float64   `json:"per_minute,omitempty"` // change of messages, over the last minute; absent at first
 	Oldest    time.Time  `json:"oldest,omitzero"`      // when the oldest message arrived
-	Waiting   *int64     `json:"waiting,omitempty"`    // messages that wait for a retry
+	Waiting   *int64     `json:"waiting,omitempty"`    // number of messages that wait for a retry
 	WaitingBy *float64   `json:"waiting_per_minute,omitempty"`
 	Due       time.Time  `json:"due,omitzero"` // when the first waiting message is due
 	Running   *holderRow `json:"running,omitempty"`
-	Problem   string     `json:"problem,omitempty"` // why something is not known
+	Problem   string     `json:"problem,omitempty"` // why a field is unknown
 }
 
 const (
-	rateWindow     = time.Minute // over which changes are counted
-	discoverFrames = 10          // samples between two looks for new DLQs
-	topReaders     = 8           // DLQs that are read at once
+	rateWindow     = time.Minute // period over which changes are computed
+	discoverFrames = 10          // samples between two searches for new DLQs
+	topReaders     = 8           // number of DLQs that are read concurrently
 )
 
 func topCommand(a *app) *cobra.Command {
@@ -121,7 +121,7 @@ func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, c
 	return nil
 }
 
-// watch reads all DLQs of a broker, again and again. It keeps them open.
+// watch samples all DLQs of a broker periodically and keeps them open.
 type watch struct {
 	b       *broker
 	queues  map[string]*watched
@@ -131,13 +131,13 @@ type watch struct {
 // watched is one DLQ.
 type watched struct {
 	info    deadletter.Info
-	q       deadletter.Queue // nil where its name contains no topic and group, or it could not be opened
-	waits   *waiting         // nil where the broker does not report what waits
-	problem error            // why one of them is nil
-	past    []depth          // of the last minute
+	q       deadletter.Queue // nil if its name contains no topic and group, or it could not be opened
+	waits   *waiting         // nil if the broker does not report waiting messages
+	problem error            // why q or waits is nil
+	past    []depth          // samples of the last minute
 }
 
-// depth is how many messages there were at a time; -1 is not known.
+// depth is the number of messages at a time, -1 if unknown.
 type depth struct {
 	at            time.Time
 	dead, waiting int64
@@ -169,7 +169,7 @@ func (w *watch) sample(ctx context.Context) ([]topRow, error) {
 	return rows, ctx.Err()
 }
 
-// discover opens new DLQs, and closes those that no longer exist.
+// discover opens new DLQs and closes deleted ones.
 func (w *watch) discover(ctx context.Context) error {
 	all, err := w.b.queues(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *watch) discover(ctx context.Context) error {
 		if one := w.queues[info.DLQ]; one != nil && one.problem == nil {
 			continue
 		} else if one != nil {
-			one.close() // opened again: a right may have been given
+			one.close() // reopen: rights may have been granted since
 		}
 		one := &watched{info: info}
 		w.queues[info.DLQ] = one
@@ -258,7 +258,7 @@ func (one *watched) read(ctx context.Context) topRow {
 	return row
 }
 
-// change is how much a number has changed per minute; nil where that is not known.
+// change returns the change of a number per minute, or nil if it is unknown.
 func change(past []depth, of func(depth) int64) *float64 {
 	first := slices.IndexFunc(past, func(d depth) bool { return of(d) >= 0 })
 	last := past[len(past)-1]
@@ -284,7 +284,7 @@ func (one *watched) close() {
 	}
 }
 
-// sortTop sorts rows; equal ones by name.
+// sortTop sorts rows by a column, then by name.
 func sortTop(all []topRow, order string) {
 	value := func(r *topRow) float64 {
 		switch {
@@ -308,7 +308,7 @@ func sortTop(all []topRow, order string) {
 	})
 }
 
-// cells are the columns of a table.
+// cells returns the columns of a table.
 func (r *topRow) cells(now time.Time) []any {
 	number := func(n *int64) string {
 		if n == nil {
@@ -334,7 +334,7 @@ func (r *topRow) cells(now time.Time) []any {
 	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingBy), due, task}
 }
 
-// perMinute is a change with its sign.
+// perMinute formats a change with its sign.
 func perMinute(change *float64) string {
 	switch {
 	case change == nil:
@@ -350,7 +350,7 @@ func perMinute(change *float64) string {
 	}
 }
 
-// span is a duration in its largest unit.
+// span formats a duration in its largest unit.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// terminal is a screen for a test: it keeps what was drawn last.
+// terminal is a test's screen. It keeps what was drawn last.
 type terminal struct {
 	width, height int
 	raw           atomic.Bool
@@ -20,11 +20,11 @@ func (t *terminal) Raw() (restore func(), err error) {
 	return func() { t.raw.Store(false) }, nil
 }
 
-// page is what a terminal shows that was sent this.
+// page returns what a terminal shows after it has received sent.
 func page(sent string) string {
 	_, sent, _ = strings.Cut(sent, "\x1b[?1049h")
 	frames := strings.Split(sent, "\x1b[H")
-	for i := len(frames) - 1; i > 0; i-- { // the last may be on its way
+	for i := len(frames) - 1; i > 0; i-- { // the last may be incomplete
 		if frame, _, whole := strings.Cut(frames[i], "\x1b[J"); whole {
 			return strings.ReplaceAll(strings.ReplaceAll(frame, "\x1b[K", ""), "\r\n", "\n")
 		}
@@ -81,7 +81,7 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
-// Ctrl-C is a key for a raw terminal; and a screen that is too small is not overrun.
+// A raw terminal passes Ctrl-C as a key. Output does not exceed a small screen.
 func TestTopFitsASmallTerminal(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

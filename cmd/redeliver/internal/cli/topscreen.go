@@ -10,16 +10,16 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// The control sequences of a terminal that the screen uses.
+// The terminal control sequences of the screen.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, without a cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen without a cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
 	clearLine   = "\x1b[K"
 	clearRest   = "\x1b[J"
 )
 
-// topScreen draws what redeliver top reads.
+// topScreen draws the data of redeliver top.
 type topScreen struct {
 	a      *app
 	from   string // the broker
@@ -28,15 +28,15 @@ type topScreen struct {
 	paused bool
 
 	rows []topRow
-	at   time.Time // of rows
+	at   time.Time // time of rows
 	err  error     // of the last sample
 }
 
-// run draws until ctx ends or somebody presses q.
+// run draws until ctx ends or the user presses q.
 func (s *topScreen) run(ctx context.Context, w *watch) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	rows, err := w.sample(ctx) // an error now is the end: a broker that does not answer, a missing right
+	rows, err := w.sample(ctx) // final: the broker does not answer, or a right is missing
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 	reading := false
 	defer func() {
 		if end(); reading {
-			<-samples // it uses the broker, which is closed next
+			<-samples // the sample uses the broker, which is closed next
 		}
 	}()
 	next := time.NewTicker(s.every)
@@ -97,10 +97,10 @@ func (s *topScreen) took(rows []topRow, err error) {
 	}
 }
 
-// press handles a key, and reports whether to continue.
+// press handles a key and reports whether to continue.
 func (s *topScreen) press(key byte) bool {
 	switch key {
-	case 'q', 'Q', 3, 4: // and Ctrl-C, Ctrl-D: a raw terminal sends no signal
+	case 'q', 'Q', 3, 4: // also Ctrl-C and Ctrl-D, because a raw terminal sends no signal
 		return false
 	case ' ', 'p':
 		s.paused = !s.paused
@@ -116,10 +116,10 @@ func (s *topScreen) press(key byte) bool {
 	return true
 }
 
-// keys reads the keys that are pressed. It is closed at the end of the input.
+// keys returns a channel of the pressed keys. It is closed at the end of the input.
 func (s *topScreen) keys(ctx context.Context) <-chan byte {
 	keys := make(chan byte)
-	go func() { // a read from a terminal cannot be ended
+	go func() { // a read from a terminal cannot be interrupted
 		defer close(keys)
 		for one := make([]byte, 1); ; {
 			if _, err := io.ReadFull(s.a.In, one); err != nil {
@@ -135,7 +135,7 @@ func (s *topScreen) keys(ctx context.Context) <-chan byte {
 	return keys
 }
 
-// draw draws the screen, in one write.
+// draw draws the screen with one write.
 func (s *topScreen) draw() error {
 	width, height := s.a.Screen.Size()
 	lines := s.lines(s.a.colour(true), height)
@@ -145,7 +145,7 @@ func (s *topScreen) draw() error {
 	return s.a.write(home + strings.Join(lines, "\r\n") + clearRest)
 }
 
-// lines are the lines of a screen of this height.
+// lines returns the lines of a screen of this height.
 func (s *topScreen) lines(colour bool, height int) []string {
 	sortTop(s.rows, s.order)
 	var dead, waiting int64
@@ -187,7 +187,7 @@ func (s *topScreen) lines(colour bool, height int) []string {
 	return lines[:min(len(lines), max(height, 1))]
 }
 
-// value is a number, 0 where it is not known.
+// value returns *n, or 0 for nil.
 func value[N int64 | float64](n *N) (v N) {
 	if n != nil {
 		v = *n

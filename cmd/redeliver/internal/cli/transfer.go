@@ -124,7 +124,7 @@ type importRow struct {
 	Import int64  `json:"import"` // messages that would be written
 }
 
-// dryImport reads an import to its end, over a DLQ that ignores writes.
+// dryImport reads a whole import into a DLQ that ignores writes.
 func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
 	t, err := deadletter.Import(ctx, untouched{q}, in, "nobody", "dry run")
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reade
 	})
 }
 
-// untouched is a DLQ that a dry run may claim, and that ignores writes.
+// untouched is a DLQ that a dry run can claim and that ignores writes.
 type untouched struct{ deadletter.Queue }
 
 // Claim implements [deadletter.Queue].

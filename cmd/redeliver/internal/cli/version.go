@@ -10,11 +10,11 @@ import (
 
 // versionRow is what version prints.
 type versionRow struct {
-	Version  string `json:"version"`            // of the command; "(devel)" when it was built in its repository
-	Library  string `json:"library,omitempty"`  // of github.com/redeliver/redeliver, where it differs
-	Go       string `json:"go"`                 // the version of Go that built it
-	Platform string `json:"platform"`           // operating system and processor
-	Commit   string `json:"commit,omitempty"`   // if the build knew it
+	Version  string `json:"version"`            // of the command; "(devel)" if built in its repository
+	Library  string `json:"library,omitempty"`  // of github.com/redeliver/redeliver, if it differs
+	Go       string `json:"go"`                 // Go version of the build
+	Platform string `json:"platform"`           // operating system and architecture
+	Commit   string `json:"commit,omitempty"`   // if known at build time
 	Modified bool   `json:"modified,omitempty"` // the tree had uncommitted changes
 }
 
@@ -34,7 +34,7 @@ func versionCommand(a *app) *cobra.Command {
 	}
 }
 
-// A release sets these with -ldflags -X: its sources have no .git beside them.
+// A release sets these with -ldflags -X, because its sources have no .git directory.
 var release, commit string
 
 func built() versionRow {

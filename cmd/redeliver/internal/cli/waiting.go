@@ -13,15 +13,15 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// waiting are the waiting messages of one topic and group.
+// waiting accesses the waiting messages of one topic and group.
 type waiting struct {
 	levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// commands reads the messages and commands the consumers; nil except on Kafka.
+	// commands reads the messages and sends commands to the consumers. It is nil except on Kafka.
 	commands *kafka.Waiting
-	// release moves what waits on levels, of all where none are named, to the way back; nil where the consumers do that
-	// by command, or nobody can.
+	// release moves the waiting messages of the given levels, or of all levels if none are given, to the retry queue.
+	// It is nil if the consumers do this by command, or it is not supported.
 	release func(ctx context.Context, levels []time.Duration) (int64, error)
-	// notes say what the broker does not report.
+	// notes describe what the broker does not report.
 	notes []string
 	close func() error
 }
@@ -33,7 +33,7 @@ type waitingFlags struct {
 	filterFlags  filterFlags
 }
 
-// flags adds them; messages says that single messages are selected, not only levels.
+// flags adds the flags. messages is false if only levels can be selected.
 func (w *waitingFlags) flags(cmd *cobra.Command, messages bool) {
 	cmd.Flags().StringVar(&w.topic, "topic", "", "The `topic` whose messages wait; on RabbitMQ and SQS the queue (required)")
 	cmd.Flags().StringVar(&w.group, "group", "", "Kafka: the consumer `group` that they wait for (required, unless the profile has one)")
@@ -46,7 +46,7 @@ func (w *waitingFlags) flags(cmd *cobra.Command, messages bool) {
 	})
 }
 
-// filter reads the flags.
+// filter returns the filter of the flags.
 func (w *waitingFlags) filter() (f deadletter.WaitingFilter, err error) {
 	f.Levels = w.levels
 	if f.Filter, err = w.filterFlags.filter(time.Now()); err != nil {
@@ -74,7 +74,7 @@ consumers of the group carry out these commands.`,
 	return cmd
 }
 
-// onWaiting runs a verb on the waiting messages of the topic and group that the flags name.
+// onWaiting calls do with the waiting messages of the topic and group that the flags name.
 func (a *app) onWaiting(cmd *cobra.Command, flags *waitingFlags, s setup, do func(context.Context, *broker, *waiting, subject) error) error {
 	ctx := cmd.Context()
 	_, group, err := a.whose(flags.topic, flags.group)
@@ -97,7 +97,7 @@ func (b *broker) onWaiting(ctx context.Context, of subject, do func(context.Cont
 	return err
 }
 
-// onCommands does something with the commands to the consumers, or with the messages that wait, on a broker that has such.
+// onCommands is onWaiting for a verb that needs Kafka's commands and messages.
 func (a *app) onCommands(cmd *cobra.Command, verb string, flags *waitingFlags, do func(context.Context, *kafka.Waiting, subject) error) error {
 	if err := a.supported(verb); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (a *app) onCommands(cmd *cobra.Command, verb string, flags *waitingFlags, d
 	return a.onWaiting(cmd, flags, setup{}, func(ctx context.Context, _ *broker, w *waiting, of subject) error { return do(ctx, w.commands, of) })
 }
 
-// waitsAt names a level in a table.
+// waitsAt formats a level for a table.
 func waitsAt(level time.Duration) string {
 	if level == 0 {
 		return "-"

@@ -15,11 +15,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// whose are the flags that say whose messages wait.
+// whose are the flags for the topic and group of the waiting messages.
 var whose = []string{"--topic", "orders", "--group", "billing"}
 
-// park puts five messages on the level of an hour, of two causes: due at day plus an
-// hour, so they are late.
+// park writes five messages of two causes to the level 1h. They are due one hour after day, so they are late.
 func (s *stand) park() {
 	s.t.Helper()
 	s.topics("orders.billing.retry.1h")
@@ -138,7 +137,7 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	}
 }
 
-// The fields that docs/reference/waiting.md promises are there, under these names.
+// The documented fields of docs/reference/waiting.md exist under these names.
 func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -187,7 +186,7 @@ func TestWrongCallsOfWaiting(t *testing.T) {
 	}
 }
 
-// A release on RabbitMQ is refused where it could not find the levels, or could not do what the flags say.
+// A release on RabbitMQ is refused if it could not find the levels, or could not do what the flags request.
 func TestWrongReleasesOnRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -108,7 +108,7 @@ withdraw" ends it earlier.`,
 	return cmd
 }
 
-// forecastWaiting counts the messages that a command would take.
+// forecastWaiting counts the messages that a command would affect.
 func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
 	if c.Kind == deadletter.ReleaseWaiting {
@@ -117,7 +117,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 			return err
 		}
 		for _, l := range levels {
-			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) && (w.release == nil || l.Level > 0) { // it moves nothing from the way back
+			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) && (w.release == nil || l.Level > 0) { // a release skips the retry queue
 				row.Matched += l.Depth
 			}
 		}
@@ -138,7 +138,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 	})
 }
 
-// give asks, and sends the command to the consumers.
+// give asks for confirmation and sends the command to the consumers.
 func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Command, yes bool) error {
 	if !yes {
 		kind := strings.ToUpper(string(c.Kind[:1])) + string(c.Kind[1:])
@@ -165,7 +165,7 @@ func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Com
 	return a.oneCommand(commandRowOf(of, &given, time.Now()))
 }
 
-// releaseRow is what a release has done that was over when it returned.
+// releaseRow is the result of a release that does not use a command.
 type releaseRow struct {
 	Kind     string   `json:"kind"`   // release
 	Status   string   `json:"status"` // done, failed
@@ -176,7 +176,7 @@ type releaseRow struct {
 	Released int64    `json:"released"`
 }
 
-// releaseNow moves what waits, and says how much that was.
+// releaseNow moves the waiting messages and prints how many it has moved.
 func (a *app) releaseNow(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
 	row := releaseRow{Kind: string(c.Kind), Status: "done", Origin: of.topic, Who: c.Who, Note: c.Why, Levels: c.Filter.Levels}
 	var err error
@@ -201,7 +201,8 @@ func levelsOf(c *deadletter.Command) (levels []time.Duration) {
 	return levels
 }
 
-// policyOfLevels is a policy that has the levels of a release, by which RabbitMQ finds them: AMQP cannot list queues.
+// policyOfLevels returns a policy with the levels of a release. RabbitMQ needs it to find them, because AMQP cannot
+// list queues.
 func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redeliver.Policy, err error) {
 	u, err := a.conn.url(a.Env)
 	if err != nil || u.Broker != brokerurl.RabbitMQ {
@@ -214,7 +215,7 @@ func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redel
 	if err != nil {
 		return p, err
 	}
-	levels := slices.Compact(slices.Sorted(slices.Values(levelsOf(c)))) // as a policy has them
+	levels := slices.Compact(slices.Sorted(slices.Values(levelsOf(c)))) // a policy's levels are sorted and unique
 	switch {
 	case len(levels) > 0:
 		p.MaxRetries, p.Levels, p.Backoff = len(levels), levels, redeliver.Steps(levels...)

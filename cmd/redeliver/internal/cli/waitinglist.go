@@ -13,18 +13,18 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// levelRow is how many messages wait in one topic or queue.
+// levelRow is the number of messages that wait in one topic or queue.
 type levelRow struct {
 	Broker   string    `json:"broker"`
 	Origin   string    `json:"origin"`
-	Group    string    `json:"group,omitempty"`    // of Kafka
-	Level    string    `json:"level,omitempty"`    // absent for the retry topic, and where there are no levels
+	Group    string    `json:"group,omitempty"`    // Kafka only
+	Level    string    `json:"level,omitempty"`    // absent for the retry topic, and if there are no levels
 	Place    string    `json:"place"`              // the topic or queue
-	Messages *int64    `json:"messages,omitempty"` // absent where that is not known
-	Exact    bool      `json:"exact"`              // false: messages is an estimate
-	Oldest   time.Time `json:"oldest,omitzero"`    // when the first was written
-	Due      time.Time `json:"due,omitzero"`       // when the first is due
-	Late     string    `json:"late,omitempty"`     // how long the first has been due
+	Messages *int64    `json:"messages,omitempty"` // absent if unknown
+	Exact    bool      `json:"exact"`              // false if Messages is an estimate
+	Oldest   time.Time `json:"oldest,omitzero"`    // when the first message was written
+	Due      time.Time `json:"due,omitzero"`       // when the first message is due
+	Late     string    `json:"late,omitempty"`     // how long the first message has been due
 }
 
 // waitingRow is a waiting message.
@@ -142,7 +142,7 @@ func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject,
 	out := p.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
 	most := 0
 	if limit > 0 {
-		most = limit + 1 // one more, to know whether there is
+		most = limit + 1 // one more, to detect whether there are more
 	}
 	n, more := 0, false
 	var wrong error
@@ -183,9 +183,9 @@ type commandRow struct {
 	Group   string                    `json:"group"`
 	Who     string                    `json:"who"`
 	Note    string                    `json:"note"`
-	Created time.Time                 `json:"created"` // it applies to messages that were scheduled earlier
+	Created time.Time                 `json:"created"` // it affects messages that were scheduled earlier
 	Expires time.Time                 `json:"expires"`
-	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it applies to all messages
+	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent if it affects all messages
 }
 
 func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {

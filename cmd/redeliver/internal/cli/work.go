@@ -10,19 +10,18 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// work is a verb that changes the messages which a filter selects: replay,
-// quarantine, purge. All three are one course of events: read the filter, count what
-// it selects, ask, and run a task.
+// work is a verb that changes the messages that a filter selects: replay, quarantine or purge. All of them count the
+// messages, ask, and run a task.
 type work struct {
 	use, short, long, example string
-	flags                     func(*pflag.FlagSet) // the verb's own
-	replays                   bool                 // the filter has --quarantined
-	// check refuses a call before anything is asked of the broker.
+	flags                     func(*pflag.FlagSet) // the verb's own flags
+	replays                   bool                 // whether the filter has --quarantined
+	// check refuses a wrong call before any request to the broker.
 	check func(deadletter.Filter) error
 	// forecast counts what would happen.
 	forecast func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error)
-	// ask returns the question and the answer that begins the work. No question: there
-	// is nothing to do, and none says why.
+	// ask returns the question, and the answer that starts the work. If there is nothing to do, question is empty and
+	// none explains why.
 	ask func(*forecastRow) (question, answer, none string)
 	run func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
 }

@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// toYAML writes JSON as YAML, with the fields in the same order: one schema for
-// both. The text is not read as YAML, although JSON is: it may hold what YAML
-// refuses to read and would write escaped.
+// toYAML converts JSON to YAML with the fields in the same order, so that both have one schema. It does not parse the
+// text as YAML, although JSON is YAML, because the text may contain characters that a YAML parser refuses and a YAML
+// writer would escape.
 func toYAML(text []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -31,7 +31,7 @@ func toYAML(text []byte) (string, error) {
 	return b.String(), nil
 }
 
-// yamlNode reads the next value. At the end of an array or object it is nil.
+// yamlNode reads the next value. It returns nil at the end of an array or object.
 func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 	token, err := dec.Token()
 	if err != nil {
@@ -63,11 +63,11 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		node := &yaml.Node{}
 		node.SetString(v)
 		if strings.IndexFunc(v, hidden) >= 0 {
-			node.Style = yaml.DoubleQuotedStyle // a block would show it as it is
+			node.Style = yaml.DoubleQuotedStyle // a block scalar would contain the characters unescaped
 		}
 		return node, nil
 	case json.Number:
-		// No tag: a number that is too large for an integer of YAML would be called one, and not be read.
+		// No tag: a number that is too large for a YAML integer would be tagged as one and could not be parsed.
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
 	case bool:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v)}, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// StatusError is the answer of a handler that has not handled its message.
+// StatusError reports that a handler has not handled its message.
 type StatusError struct {
 	Code int
 	Text string // the beginning of the answer's body, or its error
@@ -26,7 +26,7 @@ func (e *StatusError) Error() string {
 	return "the handler answered " + text + ": " + e.Text
 }
 
-// status is a code with its name, where it has one.
+// status formats a status code with its name, if it has one.
 func status(code int) string {
 	text := strconv.Itoa(code)
 	if name := http.StatusText(code); name != "" {
@@ -35,18 +35,18 @@ func status(code int) string {
 	return text
 }
 
-// pauseHeader asks for a pause of the subscription, with the values of Retry-After.
+// pauseHeader requests a pause of the subscription, with the values of Retry-After.
 const pauseHeader = "Redeliver-Pause"
 
-// verdict returns the meaning of a status. text is the beginning of the body.
+// verdict returns the meaning of a status as an error. text is the beginning of the body.
 func verdict(code int, header http.Header, text string, now time.Time) error {
 	err := &StatusError{code, text}
 	switch {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400:
-		// Redirects are not followed: a message's body must not go wherever an answer sends it. Nothing is wrong
-		// with the message.
+		// Redirects are not followed, because an answer must not choose where a message's body is sent. The message is
+		// not at fault.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
 			err.Text += fmt.Sprintf(" (it names %q)", limits.Cut(to, 200))
@@ -62,7 +62,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 		return err
 	case code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
 		return err
-	case code == http.StatusRequestHeaderFieldsTooLarge: // which are ours, for the most part
+	case code == http.StatusRequestHeaderFieldsTooLarge: // most of the fields are ours
 		return err
 	case code >= 400 && code < 500:
 		return redeliver.Permanent(err)
@@ -71,8 +71,8 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	}
 }
 
-// misplaced reports whether an answer may be about where and how it is posted rather than
-// about the message: a wrong path, no rights, or http:// to a port that speaks TLS.
+// misplaced reports whether an answer may be about the request's destination rather than the message: a wrong path,
+// missing rights, or http:// to a TLS port.
 func misplaced(code int, text string) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -85,13 +85,11 @@ func misplaced(code int, text string) bool {
 	}
 }
 
-// plainToTLS are what servers say of http:// to a port that speaks TLS, in small
-// letters: those in Go, nginx, Apache.
+// plainToTLS are the responses of servers to http:// on a TLS port, in lower case: Go, nginx, Apache.
 var plainToTLS = []string{"http request to an https server", "http request was sent to https port", "plain http to an ssl-enabled server port"}
 
-// retryAfter reads a Retry-After: seconds, or an HTTP date. It is not ok where there
-// is none, where it is over, and where it is beyond all that is ever waited for: then
-// the policy decides.
+// retryAfter parses a Retry-After value: seconds or an HTTP date. ok is false if there is none, if it is in the past,
+// or if it exceeds the maximum wait. Then the policy decides.
 func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	var d time.Duration
@@ -110,16 +108,16 @@ func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	return d, d > 0 && d <= redeliver.MaxWait
 }
 
-// maxText is how much of a program's output goes into an error, in bytes.
+// maxText is the maximum number of bytes of a program's output in an error.
 const maxText = 700
 
-// firstWords is the beginning of an answer's body as one line.
+// firstWords returns the beginning of an answer's body as one line.
 func firstWords(body []byte) string {
 	text := strings.Join(strings.Fields(limits.Cut(string(body), 2*maxText)), " ")
 	return limits.Cut(text, maxText)
 }
 
-// lastWords is the end of a program's output as one line.
+// lastWords returns the end of a program's output as one line.
 func lastWords(said []byte) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(said), "?")), " ")
 	if len(text) <= maxText {

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// The meaning of each status.
+// Each status has a meaning.
 func TestVerdict(t *testing.T) {
 	const done, again, never = "done", "again", "never"
 	for code, want := range map[int]string{
@@ -23,7 +23,7 @@ func TestVerdict(t *testing.T) {
 		408: again, 409: again, 425: again, 429: again, 431: again,
 		500: again, 501: again, 502: again, 503: again, 504: again, 599: again, 999: again,
 	} {
-		// Only 429 and 503 say when: 1 h must change nothing of the others.
+		// Retry-After applies only to 429 and 503: 1 h must not affect others.
 		err := verdict(code, http.Header{"Retry-After": {"3600"}}, "the bank is closed", noon)
 		got := again
 		switch {
@@ -58,7 +58,7 @@ func TestVerdict(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	in := func(d time.Duration) string { return noon.Add(d).Format(http.TimeFormat) }
-	for text, want := range map[string]time.Duration{ // 0 leaves it to the policy
+	for text, want := range map[string]time.Duration{ // 0: the policy decides
 		"1": time.Second, "120": 2 * time.Minute, " 5 ": 5 * time.Second,
 		in(time.Minute): time.Minute, in(36 * time.Hour): 36 * time.Hour, noon.Add(time.Hour).Format(time.ANSIC): time.Hour,
 		"31622400": redeliver.MaxWait,
@@ -73,7 +73,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The output of a program becomes one line of an error, within the bound of an error.
+// The output of a program becomes one line of an error, within its limit.
 func TestWords(t *testing.T) {
 	long := strings.Repeat("ä", maxText)
 	for _, c := range []struct{ said, first, last string }{

@@ -28,13 +28,13 @@ type batchAnswers struct {
 
 // batchAnswer is the answer to one message.
 type batchAnswer struct {
-	Index  *int   `json:"index"`  // of the message in the request, from 0
+	Index  *int   `json:"index"`  // index of the message in the request, from 0
 	Answer string `json:"answer"` // ack, retry, reject
-	Delay  string `json:"delay"`  // of retry: 90s, 1m30s; without it the policy decides
+	Delay  string `json:"delay"`  // of retry: 90s, 1m30s; by default the policy decides
 	Reason string `json:"reason"` // of retry and reject
 }
 
-// AnswerError is an answer to a batch that cannot be understood.
+// AnswerError reports an invalid answer to a batch.
 type AnswerError struct{ Text string }
 
 func (e *AnswerError) Error() string { return "the handler's answer: " + e.Text }
@@ -43,11 +43,11 @@ func misunderstood(format string, args ...any) error {
 	return &AnswerError{fmt.Sprintf(format, args...)}
 }
 
-// maxAnswer bounds the answer to a batch of n messages, in bytes.
+// maxAnswer returns the maximum size in bytes of the answer to a batch of n messages.
 func maxAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
 
-// HandleBatch implements [Batcher]. Where a batch is refused as a whole, nobody knows
-// for which of its messages, so each is posted alone then.
+// HandleBatch implements [Batcher]. If a batch is refused as a whole, it is unknown which message is the cause, so each
+// is then posted alone.
 func (h *HTTP) HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error {
 	begin := time.Now()
 	todo := h.parts(all)
@@ -102,9 +102,8 @@ func encodeBatch(all []*Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeAnswers reads a handler's answers to n messages. Messages without an answer are done. An answer that
-// cannot be understood as a whole is an error, because then it is not known what was done; one of which only an
-// entry cannot be fails that message.
+// decodeAnswers decodes a handler's answers to n messages. Messages without an answer are done. If the whole answer is
+// invalid, it returns an error, because it is unknown what was done. If one entry is invalid, that message fails.
 func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
@@ -134,7 +133,7 @@ func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	return nil
 }
 
-// err is an answer as a handler in Go gives it.
+// err returns an answer as the error that a Go handler would return.
 func (a *batchAnswer) err() error {
 	switch a.Answer {
 	case "ack":

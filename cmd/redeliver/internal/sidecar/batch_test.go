@@ -13,12 +13,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// answered is what was said of each message, in the order in which it was.
+// answered are the answers in their order.
 type answered []string
 
 func (a *answered) answer(i int, err error) { *a = append(*a, fmt.Sprintf("%d %s", i, inWords(err))) }
 
-// inWords is an answer as a test compares it.
+// inWords formats an answer for comparison.
 func inWords(err error) string {
 	var words []string
 	if after, ok := errors.AsType[*redeliver.RetryAfterError](err); ok {
@@ -38,7 +38,7 @@ func inWords(err error) string {
 	return strings.Join(append(words, err.Error()), " ")
 }
 
-// The document of docs/reference/sidecar.md, byte for byte.
+// The request equals the document in docs/reference/sidecar.md, byte for byte.
 func TestBatchRequest(t *testing.T) {
 	text := &Message{
 		State: redeliver.State{ID: "orders/0/17", Origin: "orders", Group: "billing"}, Key: []byte("o-1"), Body: []byte(`{"sum": 12345678901234567890, "note": "<ü>"}`),
@@ -100,7 +100,7 @@ func TestBatchAnswers(t *testing.T) {
 	}
 }
 
-// bodies is what a batch's handler was posted.
+// bodies returns what was posted to a batch's handler.
 func bodies(t *testing.T, r *http.Request) (all []string) {
 	t.Helper()
 	var req batchRequest
@@ -120,8 +120,8 @@ func batchOf(texts ...string) (all []*Message) {
 	return all
 }
 
-// A batch that is refused as a whole is posted again, each message alone: one bad
-// message condemns no other. Any other failure is of all.
+// A batch that is refused as a whole is posted again, each message alone, so that one bad message does not dead-letter
+// others. Any other failure applies to all.
 func TestABatchThatIsRefused(t *testing.T) {
 	t.Parallel()
 	var posts []string
@@ -164,7 +164,7 @@ func TestABatchThatIsRefused(t *testing.T) {
 	}
 }
 
-// A handler that goes away between the posts has not seen the rest.
+// A handler that disconnects between the posts has not received the rest.
 func TestABatchWhoseHandlerGoesAway(t *testing.T) {
 	t.Parallel()
 	posts := 0
@@ -186,7 +186,7 @@ func TestABatchWhoseHandlerGoesAway(t *testing.T) {
 	}
 }
 
-// An answer that is too long, or breaks off, is none.
+// An answer that is too long or incomplete is not an answer.
 func TestABatchWithHalfAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]http.HandlerFunc{

@@ -9,11 +9,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// part is the messages of a batch that one request posts: from one place to before another.
+// part is a range of a batch that one request posts. to is exclusive.
 type part struct{ from, to int }
 
-// parts divides a batch. A message in its last attempt is posted alone: one bad message that fails each batch as
-// a whole would fail all that happen to be with it.
+// parts divides a batch. A message in its last attempt is posted alone, because otherwise one bad message that makes
+// each batch fail as a whole would make the others fail with it.
 func (h *HTTP) parts(all []*Message) (parts []part) {
 	begin := 0
 	for i, m := range all {
@@ -32,7 +32,7 @@ func (h *HTTP) parts(all []*Message) (parts []part) {
 	return parts
 }
 
-// singly is each message of a part as one of its own.
+// singly returns one part per message.
 func (p part) singly() (parts []part) {
 	for i := p.from; i < p.to; i++ {
 		parts = append(parts, part{i, i + 1})
@@ -40,11 +40,11 @@ func (p part) singly() (parts []part) {
 	return parts
 }
 
-// errNoTurn is why a message is put aside that was never posted alone.
+// errNoTurn is the reason why a message that was not posted in time is postponed.
 var errNoTurn = errors.New("other messages of its batch used up the time before it was sent")
 
-// turns are the remaining parts of a batch that are posted one after another. All share one timeout: when a
-// third of it is left, the remaining messages are postponed, because they have not failed.
+// turns are the remaining parts of a batch, which are posted one after another with one common timeout. When a third of
+// the time is left, the remaining messages are postponed, because they have not failed.
 type turns struct {
 	answer func(i int, err error)
 
@@ -53,7 +53,7 @@ type turns struct {
 	over bool
 }
 
-// until gives them the time of ctx, counted from begin. stop is false when it is over.
+// until limits the turns to the time of ctx, counted from begin. stop returns false if the time is over.
 func (t *turns) until(ctx context.Context, begin time.Time) (stop func() bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -83,7 +83,7 @@ func (t *turns) putAside(parts []part) {
 	}
 }
 
-// next is whose turn it is; false for nobody's.
+// next returns the next part, and false if there is none.
 func (t *turns) next() (p part, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *turns) first(parts []part) {
 	t.todo = append(parts, t.todo...)
 }
 
-// postParts posts a batch in parts. begin is when its time began.
+// postParts posts a batch in parts. begin is the time from which the timeout counts.
 func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, todo []part, answer func(i int, err error)) error {
 	t := &turns{answer: answer, todo: todo}
 	stop := t.until(ctx, begin)
@@ -122,12 +122,12 @@ func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, t
 		})
 		_, unreached := errors.AsType[*UnreachedError](err)
 		switch {
-		case err == nil: // also when the time is over meanwhile
+		case err == nil: // also if the time is over now
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case unreached && p.from == 0 && stop():
-			return err // nobody has been answered yet, so all of it can be tried again
-		case unreached: // it has disconnected in the middle
+			return err // nothing has been answered, so the whole batch can be tried again
+		case unreached: // it disconnected during the batch
 			err = redeliver.Postpone(err)
 		case len(answered) > 1 && errors.Is(err, redeliver.ErrPermanent):
 			t.first(p.singly())

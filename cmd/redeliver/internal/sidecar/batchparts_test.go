@@ -14,11 +14,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A batch whose messages are posted alone has one time for all. A message that has not been posted when a third
-// of it is left has not failed.
+// Messages of a batch that are posted alone share one timeout. A message that was not posted when a third of the time
+// is left has not failed.
 func TestABatchHasOneTime(t *testing.T) {
 	for name, c := range map[string]struct {
-		whole, each time.Duration // what a post takes
+		whole, each time.Duration // duration of a post
 		hangs       string
 		want        []string
 		err         error
@@ -70,7 +70,7 @@ func TestABatchHasOneTime(t *testing.T) {
 	}
 }
 
-// A part that is refused when the time is over has no turn, either.
+// A part that is refused when the time is over is not posted again, either.
 func TestABatchIsRefusedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := over(HTTPConfig{Retries: 1}, func(r *http.Request) (*http.Response, error) {
@@ -92,7 +92,7 @@ func TestABatchIsRefusedTooLate(t *testing.T) {
 	})
 }
 
-// A 2xx that comes as the time ends is a 2xx.
+// A 2xx that arrives as the time ends counts.
 func TestABatchIsDoneAtTheEndOfItsTime(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -119,11 +119,11 @@ func TestTheLastAttemptIsAlone(t *testing.T) {
 	t.Parallel()
 	const retries = 2
 	for name, c := range map[string]struct {
-		all     string // their bodies; behind each how many attempts it has had
+		all     string // their bodies, each followed by its number of attempts
 		retries int
 		posts   []string
 		want    []string
-		err     string // of all that has no answer
+		err     string // of all without an answer
 	}{
 		"none":                 {all: "a0 b1", retries: retries, posts: []string{"a b"}, err: "ack"},
 		"one among others":     {all: "a0 b1 c2 d0", retries: retries, posts: []string{"a b", "c", "d"}, want: []string{"0 ack", "1 ack", "2 ack", "3 ack"}, err: "ack"},

@@ -27,7 +27,7 @@ func BenchmarkRequestHeader(b *testing.B) {
 	}
 }
 
-// Both sides of a post, in one process.
+// Both sides of a post run in one process.
 func BenchmarkHTTP(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -51,7 +51,7 @@ func BenchmarkHTTP(b *testing.B) {
 	})
 }
 
-// A command that does nothing, one after another.
+// A command that does nothing runs repeatedly.
 func BenchmarkExec(b *testing.B) {
 	program, err := exec.LookPath("true")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A program gets what each broker knows of a message.
+// A program receives each broker's data of a message.
 func TestMessages(t *testing.T) {
 	state := redeliver.State{ID: "a", Attempts: 1, Origin: "orders", Group: "billing"}
 	for name, c := range map[string]struct{ got, want *Message }{

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// seen is what a child has seen.
+// seen is what a child has received.
 type seen struct {
 	Args  []string        `json:"args"`
 	Env   []string        `json:"env"`
@@ -21,10 +21,10 @@ type seen struct {
 	Third json.RawMessage `json:"third"` // of descriptor 3
 }
 
-// child is what this test's binary does as a child.
+// child runs this test's binary as a child.
 func child(what string, args []string) int {
 	switch what {
-	case "echo": // writes what it sees to the file that is its first argument
+	case "echo": // writes what it receives to the file in its first argument
 		body, _ := io.ReadAll(os.Stdin)
 		third, _ := io.ReadAll(os.NewFile(3, "three"))
 		text, err := json.Marshal(seen{args, os.Environ(), body, third})
@@ -35,12 +35,12 @@ func child(what string, args []string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-	case "first": // process of a container, as far as its children see
+	case "first": // acts as the first process of a container
 		return first(args[0])
-	case "quick": // leaves a child behind that ends at once
+	case "quick": // leaves a child behind that ends immediately
 		left := exec.Command("sleep", "0")
 		_ = left.Start()
-	case "exit": // with a status, and says something before
+	case "exit": // prints a text and exits with a status
 		fmt.Println("on stdout")
 		fmt.Fprintln(os.Stderr, "the bank\n is closed")
 		n, _ := strconv.Atoi(args[0])
@@ -61,10 +61,10 @@ func child(what string, args []string) int {
 		} else {
 			leaf(args[0], what != "quiet")
 		}
-		<-time.After(time.Hour) // with nothing to wait for at all Go ends it
-	case "leave": // a child of its own behind, that has its output open
+		<-time.After(time.Hour) // without anything to wait for, Go would report a deadlock
+	case "leave": // leaves a child behind that keeps its output open
 		leaf(args[0], true)
-		for { // until that is there
+		for { // until the child exists
 			if _, err := os.Stat(args[0]); err == nil {
 				return 0
 			}
@@ -79,7 +79,7 @@ func child(what string, args []string) int {
 	return 0
 }
 
-// leaf starts a child of a child, which has its output open or has not.
+// leaf starts a child, which keeps its parent's output open if open is true.
 func leaf(path string, open bool) {
 	cmd := exec.Command(os.Args[0], path)
 	cmd.Env = append(os.Environ(), asChild+"=leaf")

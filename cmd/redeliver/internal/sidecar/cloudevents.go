@@ -9,13 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// eventPrefixes are how CloudEvents' bindings of the brokers write an attribute in a
-// message's headers: Kafka's, and AMQP's two.
+// eventPrefixes are the prefixes of attributes in a message's headers, in the CloudEvents bindings of Kafka and AMQP.
 var eventPrefixes = []string{"ce_", "ce-", "cloudevents_", "cloudevents:"}
 
-// eventHeader is [requestHeader] of a request that is an event, in the binary mode of
-// CloudEvents' HTTP binding. A message that is one already keeps its attributes, and one
-// that has all of its event in its body goes as it is.
+// eventHeader is [requestHeader] for an event in the binary mode of CloudEvents' HTTP binding. A message that is
+// already an event keeps its attributes. A message with the whole event in its body is sent unchanged.
 func eventHeader(m *Message, eventType string) http.Header {
 	h := newHeading(m)
 	own := m.Headers
@@ -25,7 +23,7 @@ func eventHeader(m *Message, eventType string) http.Header {
 	return h.end(m, own)
 }
 
-// event sets the attributes, and returns the message's headers that are none.
+// event sets the attributes and returns the message's headers that are not attributes.
 func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	own := make(map[string]string)
 	for _, header := range m.Headers {
@@ -40,7 +38,7 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	wanted := [...]field{
 		{"Ce-specversion", "1.0"}, {"Ce-id", m.State.ID}, {"Ce-source", "/" + url.PathEscape(m.State.Origin)}, {"Ce-type", eventType}, {"Ce-time", stamp(m.Timestamp)},
 	}
-	for _, a := range wanted { // before its own, which take what room there is
+	for _, a := range wanted { // before its own, which take the remaining space
 		if _, ok := own[a.name]; !ok && a.value != "" {
 			h.must(a.name, escape(a.value))
 		}
@@ -48,13 +46,13 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		h.add(name, own[name])
 	}
-	for _, a := range wanted { // without its id or type it would be no event
+	for _, a := range wanted { // without id or type it would not be an event
 		if _, ok := h.header[a.name]; !ok && a.value != "" {
 			h.must(a.name, escape(a.value))
 		}
 	}
 	if _, ok := own["Ce-partitionkey"]; !ok && m.Key != nil && utf8.Valid(m.Key) {
-		// A key without room is only in Redeliver-Key.
+		// A key that does not fit is only in Redeliver-Key.
 		if key := escape(string(m.Key)); len(key) <= maxKey && h.left.take(length("Ce-partitionkey", key)) {
 			h.set("Ce-partitionkey", key)
 		}
@@ -62,8 +60,8 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	return rest
 }
 
-// attribute is the name of the event's attribute that has a header; empty for a
-// header that is none. datacontenttype is the Content-Type.
+// attribute returns the name of the event's attribute in a header, or "" for other headers. datacontenttype is the
+// Content-Type.
 func attribute(header string) string {
 	header = strings.ToLower(header)
 	for _, p := range eventPrefixes {

@@ -17,7 +17,7 @@ func events(m *Message) (http.Header, map[string]string) {
 	return h, attributes
 }
 
-// A message that is no event becomes one.
+// A message that is not an event becomes one.
 func TestAMessageBecomesAnEvent(t *testing.T) {
 	m := newMessage()
 	m.State.Origin, m.Key = "orders/ü", []byte("o 1")
@@ -36,7 +36,7 @@ func TestAMessageBecomesAnEvent(t *testing.T) {
 	}
 }
 
-// One that is an event already, as the brokers' bindings write it, stays what it is.
+// A message that is already an event in a broker's binding stays unchanged.
 func TestAnEventStaysWhatItIs(t *testing.T) {
 	for _, p := range []string{"ce_", "cloudEvents_", "cloudEvents:", "ce-"} {
 		m := newMessage()

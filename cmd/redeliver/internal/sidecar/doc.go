@@ -1,7 +1,6 @@
-// Package sidecar makes any program the handler of a topic or queue: one that listens
-// on HTTP, or one that is run for each message. Such a program
-// has what every handler has: attempts, delays, a DLQ, and the promises. docs/reference/sidecar.md is
-// for its authors.
+// Package sidecar makes any program the handler of a topic or queue: an HTTP server, or a command that runs once per
+// message. The program gets the same attempts, delays, DLQ and guarantees as any handler. Its authors should read
+// docs/reference/sidecar.md.
 package sidecar
 
 import (
@@ -11,49 +10,46 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Message is a message as a program gets it, whatever its broker.
+// Message is a message of any broker, as a program receives it.
 type Message struct {
-	State     redeliver.State // what redeliver knows of it; State.Attempt() is the attempt that runs
-	Key       []byte          // of a record of Kafka; nil for none
+	State     redeliver.State // redeliver's state of it; State.Attempt() is the current attempt
+	Key       []byte          // of a Kafka record; nil for none
 	Body      []byte
-	Null      bool      // a record of Kafka that has no value at all
-	Timestamp time.Time // of the broker or the producer; zero where nobody says
-	Headers   []Header  // the user's own, in the order in which they stand
-	// Properties are what the broker knows of the message beside its headers:
-	// partition and offset, exchange and routing key, message group. Their names are
-	// ours, each as a part of a field of HTTP: Routing-Key.
+	Null      bool      // a Kafka record without a value
+	Timestamp time.Time // of the broker or the producer; zero if unknown
+	Headers   []Header  // the user's own, in their original order
+	// Properties are the broker's data of the message besides its headers, such as partition and offset, exchange and
+	// routing key, or message group. We define their names, as parts of an HTTP field's name: Routing-Key.
 	Properties []Header
-	// ContentType is the content type that the message gives; empty for none.
+	// ContentType is the content type of the message. Empty for none.
 	ContentType string
 }
 
-// Header is a header of a message. Both texts may be any bytes, and a name may come
-// twice.
+// Header is a header of a message. Name and Value may be any bytes, and a name may occur more than once.
 type Header struct{ Name, Value string }
 
-// Handler is a program that handles messages, one at a time. Handle is called by many
-// goroutines at once, and must return soon after ctx has ended. Its answer is an error
-// value, as a drop-in's handler gives it: nil is done, and about everything else the
-// policy decides. An [UnreachedError] says that the program has not seen the message.
+// Handler is a program that handles messages, one at a time. Handle must be safe for concurrent use, and must return
+// soon after ctx has ended. Its error has the same meaning as that of any handler: nil means done, and for others the
+// policy decides. An [UnreachedError] means that the program has not received the message.
 type Handler interface {
 	Handle(ctx context.Context, m *Message) error
 }
 
-// Batcher is a program that handles many messages at once. It gives each its answer by its place in all, from
-// any goroutine; the first counts, and takes effect at once. When HandleBatch returns, messages without an
-// answer are done if it returned nil, and have failed with its error otherwise.
+// Batcher is a program that handles many messages at once. It calls answer with a message's index in all, from any
+// goroutine. The first answer to a message counts, and takes effect immediately. When HandleBatch returns, messages
+// without an answer are done if it returned nil, and otherwise have failed with its error.
 type Batcher interface {
 	HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error
 }
 
-// UnreachedError is why a program has not seen its message: nobody listens, it cannot
-// be started, or who answers seems to be somebody else. That is no attempt.
+// UnreachedError reports why a program has not received its message: nothing listens, it cannot be started, or the
+// wrong server seems to have answered. It does not count as an attempt.
 type UnreachedError struct{ Err error }
 
 func (e *UnreachedError) Error() string { return e.Err.Error() }
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// stamp is a time in the form that programs get.
+// stamp formats a time for programs.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// maxEnvironment bounds what a child's environment has of a message, in bytes, names
-// included: the system refuses more than a few MiB, and a single text of 128 KiB.
+// maxEnvironment is the maximum size in bytes of a message's data in a child's environment, including names. The system
+// refuses more than a few MiB, and a single string of 128 KiB.
 const maxEnvironment = 32 << 10
 
 const ours = "REDELIVER_"
 
-// withoutOurs is an environment without the variables that begin with our prefix: these are about a message, or
-// secret, as the broker's password.
+// withoutOurs returns an environment without the variables that begin with our prefix. They may be about another
+// message, or secret, such as the broker's password.
 func withoutOurs(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
 }
 
-// environment is the environment of a child for a message, and, as JSON, the fields without room or without a
-// name there: of headers whose names are one in the environment the last has it, and no variable can
-// have a value with a NUL.
+// environment returns the environment of a child for a message. rest has, as JSON, the fields that do not fit there,
+// that contain a NUL, or whose variable is already set. Of headers with the same variable the last is in the
+// environment.
 func environment(m *Message) (env []string, rest []byte) {
 	e := &environ{left: maxEnvironment, set: make(map[string]bool)}
 	var over jsonMessage
@@ -41,7 +41,7 @@ func environment(m *Message) (env []string, rest []byte) {
 			properties = append(properties, p)
 		}
 	}
-	// From the last on, because the last of a name is the one that counts.
+	// Backwards, because the last header of a name counts.
 	for _, h := range slices.Backward(m.Headers) {
 		if !e.add("HEADER_"+variable(h.Name), h.Value) {
 			headers = append(headers, h)
@@ -52,7 +52,7 @@ func environment(m *Message) (env []string, rest []byte) {
 	over.Properties = jsonProperties(properties)
 	rest, err := json.Marshal(over)
 	if err != nil {
-		panic(err) // there is nothing in it that JSON does not know
+		panic(err) // all values can be encoded
 	}
 	return e.env, rest
 }
@@ -63,7 +63,7 @@ type environ struct {
 	set  map[string]bool
 }
 
-// add is false for what cannot be in the environment.
+// add adds a variable. It returns false if the variable cannot be in the environment.
 func (e *environ) add(name, value string) bool {
 	text := ours + name + "=" + value
 	if e.set[name] || len(text)+1 > e.left || strings.Contains(value, "\x00") {
@@ -75,8 +75,8 @@ func (e *environ) add(name, value string) bool {
 	return true
 }
 
-// variable is a name as part of one in the environment: A-Z, 0-9 and _. It is always
-// behind a prefix of ours, so that no header can be LD_PRELOAD or PATH.
+// variable returns a name as part of a variable's name: A-Z, 0-9 and _. It always follows our prefix, so that no header
+// can be LD_PRELOAD or PATH.
 func variable(name string) string {
 	text := []byte(name)
 	for i, c := range text {

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// A child sees the message, its environment, its arguments as they are, and no secret of ours.
+// A child receives the message, its environment and its arguments unchanged, and none of our secrets.
 func TestExecSees(t *testing.T) {
 	t.Setenv("REDELIVER_PASSWORD", "secret")
 	t.Setenv("REDELIVER_HEADER_TENANT", "of somebody else")
 	t.Setenv("LD_PRELOAD", "")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/reference/sidecar.md says so
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // documented in docs/reference/sidecar.md
 	path := filepath.Join(t.TempDir(), "seen")
 	e, _ := startExec(t, "echo", path, "$(id)", "a b", ";", "*")
 	m := newMessage()
@@ -81,7 +81,7 @@ func TestExecSees(t *testing.T) {
 	}
 }
 
-// Fields that do not fit into an environment come on descriptor 3, all of them.
+// All fields that do not fit into an environment are on descriptor 3.
 func TestEnvironmentIsBounded(t *testing.T) {
 	m := newMessage()
 	m.State.ID, m.Key, m.Properties = "a\x00b", []byte{0, 255}, []Header{{"Routing-Key", "a\x00"}}

@@ -13,28 +13,27 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The exit statuses that mean something, from sysexits.h. All others are a failure
-// that is worth a retry, EX_TEMPFAIL, 75, by name.
+// The exit statuses with a meaning, from sysexits.h. Any other failure is retried, such as 75, EX_TEMPFAIL.
 const statusData = 65 // EX_DATAERR
 
-// Exec is a handler that is run for each message: the body is its standard input, and
-// its exit status the answer.
+// Exec is a handler that runs a command for each message. The body is its standard input, and its exit status is the
+// answer.
 type Exec struct {
 	argv []string
 	env  []string // of every child
 	say  func(id, line string)
-	// grace is how long a child whose time is over may take to end: together with
-	// what comes after it, less than makes a handler stuck.
+	// grace is how long a child may take to end after its timeout. Together with the following steps, it is shorter
+	// than the time after which a handler counts as stuck.
 	grace time.Duration
-	// pipes is how long processes that a child left behind may keep its output open.
+	// pipes is how long processes that a child has left behind may keep its output open.
 	pipes time.Duration
-	// reaper is nil but in the first process of a container.
+	// reaper is nil except in the first process of a container.
 	reaper *reaper
 }
 
-// NewExec returns a handler that runs a program with its arguments, as they are: no shell reads them. env is the
-// environment of every child, without what begins with REDELIVER_. say gets the output of children, line by
-// line, with the id of the message; it may be called by many goroutines at once.
+// NewExec returns a handler that runs a program with its arguments, without a shell. env is the environment of every
+// child, from which REDELIVER_ variables are removed. say is called with each line of the children's output and the id
+// of the message. It must be safe for concurrent use.
 func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if !groups {
 		return nil, errors.New("commands as handlers are not supported on this system: use --http")
@@ -53,7 +52,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	return e, nil
 }
 
-// ExitError is a child that has not handled its message.
+// ExitError reports that a child has not handled its message.
 type ExitError struct {
 	How  string // "exit status 75", "signal: killed"
 	Text string // the end of its standard error
@@ -99,21 +98,21 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	if ctx.Err() != nil {
 		if killing != nil {
 			killing.Stop()
-			killGroup(cmd.Process.Pid) // processes that the child has started end with it
+			killGroup(cmd.Process.Pid) // ends processes that the child has started
 		}
 		return context.Cause(ctx)
 	}
 	return exited(cmd.ProcessState, err, lastWords(errs.tail))
 }
 
-// exited returns the meaning of a child's end for its message.
+// exited returns the meaning of a child's exit status for its message.
 func exited(state *os.ProcessState, err error, text string) error {
 	if state == nil {
 		return fmt.Errorf("waiting for the command: %w", err)
 	}
 	failed := &ExitError{state.String(), text}
 	switch state.ExitCode() {
-	case 0: // whatever it has left running
+	case 0: // even if it has left processes running
 		return nil
 	case statusData:
 		return redeliver.Permanent(failed)
@@ -122,14 +121,14 @@ func exited(state *os.ProcessState, err error, text string) error {
 	}
 }
 
-// beside is the data that a child may read on descriptor 3.
+// beside is the data that a child may read from descriptor 3.
 type beside struct {
 	read, write *os.File
 	text        []byte
-	done        chan struct{} // closed when all is written, or nobody reads it
+	done        chan struct{} // closed when all is written, or the child no longer reads
 }
 
-// pass gives a child something to read on descriptor 3.
+// pass gives a child data to read from descriptor 3.
 func pass(cmd *exec.Cmd, text []byte) (*beside, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -139,7 +138,7 @@ func pass(cmd *exec.Cmd, text []byte) (*beside, error) {
 	return &beside{r, w, text, make(chan struct{})}, nil
 }
 
-// started writes, now that the child has its end. A child need not read it.
+// started starts to write once the child has the read end. A child need not read the data.
 func (b *beside) started() {
 	_ = b.read.Close()
 	go func() {
@@ -149,7 +148,7 @@ func (b *beside) started() {
 	}()
 }
 
-// end ends a write that nobody reads.
+// end ends a write that the child does not read.
 func (b *beside) end() {
 	if b.write != nil {
 		_ = b.write.Close()

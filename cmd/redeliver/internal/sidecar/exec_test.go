@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// heard collects what children say.
+// heard collects the output of children.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -69,7 +69,7 @@ func TestExecAnswers(t *testing.T) {
 	}
 }
 
-// A body that nobody reads, however long it is, is no failure.
+// A child need not read the body, however long it is.
 func TestExecReadsNothing(t *testing.T) {
 	t.Parallel()
 	e, _ := startExec(t, "exit", "0")
@@ -83,7 +83,7 @@ func TestExecReadsNothing(t *testing.T) {
 	}
 }
 
-// The output of a child is bounded, and its end is in the error.
+// The output of a child is limited, and its end is in the error.
 func TestExecSaysTooMuch(t *testing.T) {
 	t.Parallel()
 	e, said := startExec(t, "flood")
@@ -104,7 +104,7 @@ func TestExecSaysTooMuch(t *testing.T) {
 	}
 }
 
-// A line that is longer than all is several.
+// A line that exceeds the limit becomes several.
 func TestOutputCutsLines(t *testing.T) {
 	var lines []string
 	o := newOutput(func(line string) { lines = append(lines, line) })
@@ -136,15 +136,14 @@ func await(t *testing.T, path string) string {
 	}
 }
 
-// gone waits until there is no such process.
+// gone waits until a process does not exist.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(maxWait)
 	for {
-		// One that nobody has waited for is there as a zombie: its father is gone, so
-		// init does, sooner or later.
+		// A zombie counts as gone: its parent has ended, so init will wait for it.
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -157,8 +156,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// A child that outlives its time is ended, with all that it has started, however
-// little they obey.
+// A child that exceeds its time is killed with all that it has started, even if they ignore signals.
 func TestExecEndsWhatHangs(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"hang", "lead", "quiet"} {
@@ -180,12 +178,12 @@ func TestExecEndsWhatHangs(t *testing.T) {
 	}
 }
 
-// It is asked first.
+// A child first receives SIGTERM.
 func TestExecAsksFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
 	e, _ := startExec(t, "obey", path)
-	e.grace, e.pipes = maxWait, maxWait // it obeys, however late the signal comes
+	e.grace, e.pipes = maxWait, maxWait // it obeys, even if the signal is late
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Handle(ctx, newMessage()) }()
@@ -199,7 +197,7 @@ func TestExecAsksFirst(t *testing.T) {
 	}
 }
 
-// A process that a child leaves behind does not delay its answer.
+// A process that a child leaves behind does not delay the answer.
 func TestExecLeavesSomething(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
@@ -216,8 +214,7 @@ func TestExecLeavesSomething(t *testing.T) {
 	}
 }
 
-// A command that cannot be started has not seen its message, and one that is not there
-// is no handler.
+// A command that cannot be started has not received its message. A command that does not exist is not a handler.
 func TestExecCannotStart(t *testing.T) {
 	t.Parallel()
 	if _, err := NewExec([]string{"no-such-command"}, nil, nil); err == nil {

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// groups says that a process and all that it has started can be ended together.
+// groups reports whether a process and all that it has started can be ended together.
 const groups = true
 
-// ownGroup puts a child into a process group of its own. So Ctrl-C, which a terminal
-// sends to all of its group, does not reach the child, and what it is doing is done.
+// ownGroup puts a child into its own process group. A terminal sends Ctrl-C to its whole group, so the child does not
+// receive it and can finish its work.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// endGroup asks all of a group to end.
+// endGroup asks all processes of a group to end.
 func endGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGTERM) }
 
-// killGroup ends the rest of it.
+// killGroup kills the remaining processes of a group.
 func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fields yields what a program gets of a message beside its key, headers and body, by the names that it has over
-// HTTP; a command has Redeliver-First-Failed as REDELIVER_FIRST_FAILED. Unknown values are left out.
+// fields yields the fields of a message besides its key, headers and body, under their HTTP names. In the environment
+// of a command, Redeliver-First-Failed is REDELIVER_FIRST_FAILED. Unknown values are omitted.
 func (m *Message) fields(yield func(name, value string)) {
 	yield("Redeliver-Id", m.State.ID)
 	yield("Redeliver-Attempt", strconv.Itoa(m.State.Attempt()))
@@ -28,11 +28,10 @@ func (m *Message) fields(yield func(name, value string)) {
 	}
 }
 
-// octets is the type of a body of which nothing is known.
+// octets is the content type of an unknown body.
 const octets = "application/octet-stream"
 
-// contentType is the content type that the message gives, in its properties or in a header of that name, if it
-// is a valid one.
+// contentType returns the content type from the message's properties or from its header Content-Type, if it is valid.
 func (m *Message) contentType() string {
 	text := m.ContentType
 	for _, h := range m.Headers {
@@ -49,20 +48,19 @@ func (m *Message) contentType() string {
 	return text
 }
 
-// visible reports whether a text is printable ASCII and spaces.
+// visible reports whether a text has only printable ASCII characters and spaces.
 func visible(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// jsonHeader is a header in JSON: its value as text where it is UTF-8, else in base64.
+// jsonHeader is a header in JSON. The value is text if it is valid UTF-8, otherwise base64.
 type jsonHeader struct {
 	Name  string  `json:"name"`
 	Text  *string `json:"text,omitempty"`
 	Value []byte  `json:"value,omitempty"`
 }
 
-// jsonMessage is a message in JSON. Of each pair of fields, one in text and one in
-// base64, there is one.
+// jsonMessage is a message in JSON. Of each pair of fields, one text and one base64, at most one is set.
 type jsonMessage struct {
 	ID          string       `json:"id,omitempty"`
 	Attempt     int          `json:"attempt,omitempty"`
@@ -81,7 +79,7 @@ type jsonMessage struct {
 	Body        []byte       `json:"body,omitempty"`
 }
 
-// json is the whole message.
+// json returns the whole message.
 func (m *Message) json() jsonMessage {
 	j := jsonMessage{
 		ID: m.State.ID, Attempt: m.State.Attempt(), Origin: m.State.Origin, Group: m.State.Group, Timestamp: stamp(m.Timestamp),
@@ -108,7 +106,7 @@ func jsonHeaders(all []Header) []jsonHeader {
 	return out
 }
 
-// jsonProperties are properties in JSON, where all names are in small letters.
+// jsonProperties returns properties in JSON, with lower-case names.
 func jsonProperties(all []Header) (out []jsonHeader) {
 	for _, p := range all {
 		out = append(out, jsonHeaders([]Header{{strings.ToLower(p.Name), p.Value}})...)
@@ -116,7 +114,7 @@ func jsonProperties(all []Header) (out []jsonHeader) {
 	return out
 }
 
-// textOrBytes is a value as text, or as bytes where it is none.
+// textOrBytes returns a value as text if it is valid UTF-8, otherwise as bytes.
 func textOrBytes(value string) (*string, []byte) {
 	if utf8.ValidString(value) {
 		return &value, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// For any answer to a batch, each message has at most one answer, an answer that cannot be understood as a whole
-// counts for none, and no wait is longer than the longest one.
+// For any answer to a batch, each message has at most one answer, an invalid answer as a whole has no effect, and no
+// wait exceeds the maximum.
 func FuzzDecodeAnswers(f *testing.F) {
 	f.Add([]byte(`{"answers":[{"index":0,"answer":"ack"},{"index":1,"answer":"retry","delay":"30s","reason":"busy"},{"index":2,"answer":"reject"}]}`), 3)
 	f.Add([]byte(`{"answers":[{"index":0,"answer":"ack"},{"index":0,"answer":"ack"}]}`), 3)
@@ -39,7 +39,7 @@ func FuzzDecodeAnswers(f *testing.F) {
 	})
 }
 
-// For any answer of a server, only 2xx is done, and every wait is possible.
+// For any response of a server, only 2xx means done, and every wait is valid.
 func FuzzVerdict(f *testing.F) {
 	f.Add(503, "120", []byte("busy"))
 	f.Add(429, "Fri, 31 Dec 9999 23:59:59 GMT", []byte{})
@@ -63,7 +63,7 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
-// For any message, a child's environment is valid, and everything that does not fit comes beside it.
+// For any message, a child's environment is valid, and everything that does not fit there is passed separately.
 func FuzzEnvironment(f *testing.F) {
 	f.Add("trace-id=1\nTrace_Id=2\ncontent-type=a/b", []byte("key"))
 	f.Add("\x00=\x00\nPATH=/tmp\nredeliver-broker=x\n=y", []byte("\x00"))

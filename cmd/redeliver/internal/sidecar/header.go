@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Bounds of what a request carries in its headers of what is in the message: servers
-// refuse more, Node's 16 KiB in all, the URL and Authorization included, and Python's a
-// hundred fields.
+// Limits of a message's data in the headers of a request. Servers have limits, too: Node 16 KiB in all, including the
+// URL and Authorization, and Python a hundred fields.
 const (
-	maxHeaderBytes = 8 << 10 // of all, names and line ends included, as they are written
-	maxHeaders     = 64      // fields, beside those that each request has
-	maxKey         = 1 << 10 // of the key, as it is written
-	maxTrace       = 1 << 10 // of each header that is about tracing
+	maxHeaderBytes = 8 << 10 // in all, including names and line ends, escaped
+	maxHeaders     = 64      // fields, besides those of every request
+	maxKey         = 1 << 10 // of the key, escaped
+	maxTrace       = 1 << 10 // of each tracing header
 )
 
 const (
@@ -23,24 +22,24 @@ const (
 	ofHeader     = "Redeliver-Header-"
 )
 
-// traced are the headers that go under their own names, because every tracing library
-// looks for them there. Several of the first are one too many; the others are lists.
+// traced are the headers that keep their names, because every tracing library looks for them. Only one value of the
+// first is valid; the others are lists.
 var traced = [...]string{"Traceparent", "Tracestate", "Baggage"}
 
-// requestHeader returns the headers of a request for a message. A message's headers get a prefix of ours, so
-// that none can be Host, Authorization or X-Forwarded-For.
+// requestHeader returns the headers of a request for a message. The message's own headers get a prefix, so that none
+// can be Host, Authorization or X-Forwarded-For.
 func requestHeader(m *Message) http.Header { return newHeading(m).end(m, m.Headers) }
 
-// heading is the header of a request that is being made.
+// heading is the header of a request under construction.
 type heading struct {
 	header  http.Header
-	room    []string // of all values at once
+	room    []string // backs the values of all fields
 	left    budget
 	omitted int
 }
 
-// newHeading begins with what each request has. It has room in any case: ids and names
-// of topics are bounded elsewhere.
+// newHeading returns a heading with the fields of every request. They always fit, because ids and names of topics are
+// limited elsewhere.
 func newHeading(m *Message) *heading {
 	most := 18 + len(m.Headers) + len(m.Properties)
 	h := &heading{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
@@ -50,7 +49,7 @@ func newHeading(m *Message) *heading {
 	return h
 }
 
-// end adds the key, the properties, and what is given of the message's own headers.
+// end adds the key, the properties and the given headers of the message.
 func (h *heading) end(m *Message, own []Header) http.Header {
 	if m.Key != nil {
 		if key := escape(string(m.Key)); len(key) <= maxKey {
@@ -75,16 +74,16 @@ func (h *heading) end(m *Message, own []Header) http.Header {
 	return h.header
 }
 
-// trace adds the headers that are about tracing, and returns which of them are there now.
+// trace adds the tracing headers and reports which of them are set.
 func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 	var values [len(traced)]string
 	for _, o := range own {
 		switch i := asTraced(o); {
 		case i < 0:
 		case i == 0 || values[i] == "":
-			values[i] = o.Value // of several ids the last counts
+			values[i] = o.Value // the last of several ids counts
 		default:
-			values[i] += "," + o.Value // what one list says in several fields
+			values[i] += "," + o.Value // a list in several fields
 		}
 	}
 	for i, value := range values {
@@ -96,8 +95,8 @@ func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 	return done
 }
 
-// asTraced is which of traced a header is; -1 for all others, and for one whose value
-// would have to be escaped.
+// asTraced returns the index of a header in traced. It returns -1 for other headers, and for values that would have to
+// be escaped.
 func asTraced(own Header) int {
 	for i, name := range traced {
 		if strings.EqualFold(own.Name, name) && own.Value != "" && own.Value == strings.TrimSpace(own.Value) && visible(own.Value) {
@@ -107,19 +106,19 @@ func asTraced(own Header) int {
 	return -1
 }
 
-// set adds a field that is not there yet.
+// set sets a field that is not set yet.
 func (h *heading) set(name, value string) {
 	h.room = append(h.room, value)
 	h.header[name] = h.room[len(h.room)-1 : len(h.room) : len(h.room)]
 }
 
-// must is set of what no request is without.
+// must sets a field that every request has.
 func (h *heading) must(name, value string) {
 	h.left.bytes -= length(name, value)
 	h.set(name, value)
 }
 
-// add adds a field, or one more of the name, where there is room.
+// add adds a field, or another value of it, if it fits.
 func (h *heading) add(name, value string) {
 	if !h.left.take(length(name, value)) {
 		h.omitted++
@@ -134,7 +133,7 @@ func (h *heading) add(name, value string) {
 
 var userAgent = []string{"redeliver"}
 
-// budget bounds the headers that come from the wire.
+// budget is the space that is left for a message's data.
 type budget struct{ bytes, fields int }
 
 func (b *budget) take(n int) bool {
@@ -146,24 +145,22 @@ func (b *budget) take(n int) bool {
 	return true
 }
 
-// length is how much of a request a field takes.
+// length returns the size of a field in a request.
 func length(name, value string) int { return len(name) + len(value) + len(": \r\n") }
 
 const hex = "0123456789ABCDEF"
 
-// escape writes a value in percent, as CloudEvents does: what is not printable ASCII,
-// the space, the quote and the percent sign. So a value can end no line, and every
-// value can be read back.
+// escape percent-encodes a value as CloudEvents does: everything but printable ASCII, and the space, the quote and the
+// percent sign. So a value cannot end its line, and can be decoded.
 func escape(value string) string {
 	return percent(value, func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' })
 }
 
-// ownField is the field in which a message's own header of that name goes.
+// ownField returns the name of the field for a message's own header.
 func ownField(name string) string { return ofHeader + headerName(name) }
 
-// headerName writes a header's name as part of one: letters, digits and - . ~ stand for
-// themselves, all else in percent. So does _ not: many servers drop a field with one in
-// its name, because in CGI it would be the same as one with a -.
+// headerName encodes a header's name as part of a field's name. It percent-encodes everything but letters, digits and -
+// . ~. It encodes _ because many servers drop fields with one: in CGI it is the same as a -.
 func headerName(name string) string {
 	return percent(name, func(c byte) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '~'

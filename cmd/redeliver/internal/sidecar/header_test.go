@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// newMessage is one with a header of each kind that somebody may mean ill with.
+// newMessage returns a message with a hostile header of each kind.
 func newMessage() *Message {
 	return &Message{
 		State: redeliver.State{ID: "orders/0/17", Attempts: 1, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 2},
@@ -27,7 +27,7 @@ func newMessage() *Message {
 	}
 }
 
-// A server reads back the headers as they were sent, in their places, and nothing else.
+// A server reads exactly the headers that were sent.
 func TestRequestHeader(t *testing.T) {
 	var wire bytes.Buffer
 	req, err := http.NewRequest(http.MethodPost, "http://handler:8080/orders", strings.NewReader("body"))
@@ -66,7 +66,7 @@ func TestRequestHeader(t *testing.T) {
 	}
 }
 
-// Headers without end are cut, and that is said.
+// Too many headers are omitted, and their number is sent.
 func TestRequestHeaderIsBounded(t *testing.T) {
 	m := newMessage()
 	m.Key = bytes.Repeat([]byte("k"), maxKey+1)
@@ -84,7 +84,7 @@ func TestRequestHeaderIsBounded(t *testing.T) {
 	}
 }
 
-// All that comes from the message has one bound, as it is written; also as an event.
+// All data of a message together has one limit, counted as escaped, also in an event.
 func TestRequestHeaderHasOneBound(t *testing.T) {
 	full := func(value string) *Message {
 		m := newMessage()
@@ -117,13 +117,13 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 		}
 	}
 	m := newMessage()
-	m.Key = bytes.Repeat([]byte("ä"), maxKey/3) // two bytes, and six as they are written
+	m.Key = bytes.Repeat([]byte("ä"), maxKey/3) // two bytes, and six when escaped
 	if h, got := events(m); got["partitionkey"] != "" || h[fieldKey] != nil || h.Get(fieldOmitted) != "1" {
 		t.Errorf("%v", h)
 	}
 }
 
-// Several headers of tracing become one list, and none is lost because it is long.
+// Several tracing headers become one list, and none is lost because it is long.
 func TestRequestHeaderTraces(t *testing.T) {
 	long := strings.Repeat("x", maxTrace)
 	for name, c := range map[string]struct {

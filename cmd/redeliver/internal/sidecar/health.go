@@ -17,15 +17,15 @@ import (
 // Health is the state of a sidecar, for the orchestrator that restarts it or sends it traffic. It is safe for
 // concurrent use.
 type Health struct {
-	unreached atomic.Pointer[UnreachedError] // nil while the handler is there, as far as anybody knows
+	unreached atomic.Pointer[UnreachedError] // nil if the handler is reached, as far as is known
 	sqs       bool                           // queues may be given as URLs and ARNs
 
 	mu      sync.Mutex
-	waiting map[string]string // by topic: why nothing is read of it
+	waiting map[string]string // by topic: why it is not consumed
 	ending  bool
 }
 
-// NewHealth is the health of a sidecar that has not begun to read its topics.
+// NewHealth returns the health of a sidecar that has not started to consume its topics.
 func NewHealth(broker brokerurl.Broker, topics []string) *Health {
 	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]string)}
 	for _, t := range topics {
@@ -34,8 +34,8 @@ func NewHealth(broker brokerurl.Broker, topics []string) *Health {
 	return h
 }
 
-// Handler serves /healthz, which is well as long as there is somebody to answer, and
-// /readyz, which is well while all topics are read and the handler is there.
+// Handler serves /healthz and /readyz. /healthz always succeeds. /readyz succeeds while all topics are consumed and the
+// handler is reached.
 func (h *Health) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -53,7 +53,7 @@ func (h *Health) Handler() http.Handler {
 	return mux
 }
 
-// Why is what keeps the sidecar from being ready; nothing, when it is.
+// Why returns why the sidecar is not ready. It is empty if the sidecar is ready.
 func (h *Health) Why() (why []string) {
 	h.mu.Lock()
 	for topic, reason := range h.waiting {
@@ -76,8 +76,8 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached notes whether the handler was there; nil when it was. It reports whether that,
-// or whether anybody answers, is new.
+// reached records whether the handler was reached, nil if it was. It reports whether that has changed, or whether the
+// handler answers at all.
 func (h *Health) reached(err *UnreachedError) (changed bool) {
 	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
 		return false
@@ -86,7 +86,7 @@ func (h *Health) reached(err *UnreachedError) (changed bool) {
 	return (old == nil) != (err == nil) || old.answered() != err.answered()
 }
 
-// answered reports whether somebody is there, though it seems not to be who is meant.
+// answered reports whether a server answered, though it seems to be the wrong one.
 func (e *UnreachedError) answered() bool {
 	if e == nil {
 		return false
@@ -95,7 +95,7 @@ func (e *UnreachedError) answered() bool {
 	return ok
 }
 
-// note keeps an adapter's event about a topic.
+// note records an adapter's event about a topic.
 func (h *Health) note(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,11 +106,11 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 		})
 	case redeliver.ChangeDisconnected, redeliver.ChangeIntakePaused:
 		h.waiting[e.Origin] = string(e.Change)
-	default: // it says nothing of whether messages come
+	default: // the change does not affect consumption
 	}
 }
 
-// queueName is the name of a queue of SQS, as in its adapter's events, if it was given as a URL or an ARN.
+// queueName returns the name of an SQS queue as in its adapter's events, for a name, a URL or an ARN.
 func queueName(topic string) string {
 	if strings.Contains(topic, "://") || strings.HasPrefix(topic, "arn:") {
 		return topic[strings.LastIndexAny(topic, "/:")+1:]
@@ -118,7 +118,7 @@ func queueName(topic string) string {
 	return topic
 }
 
-// sink reads the adapters' events on their way to next.
+// sink returns a Sink that records the adapters' events and passes them to next.
 func (h *Health) sink(next redeliver.Sink) redeliver.Sink { return &healthSink{next, h} }
 
 type healthSink struct {
@@ -134,7 +134,7 @@ func (s *healthSink) Event(e redeliver.Event) {
 	s.Sink.Event(e)
 }
 
-// Counter has next count: of a message that succeeds nobody else asks.
+// Counter passes the call to next, because Health does not need messages that succeed.
 func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if next, ok := s.Sink.(redeliver.CountingSink); ok {
 		return next.Counter(s.Sink, origin, group)
@@ -142,7 +142,7 @@ func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.
 	return nil, s.Sink
 }
 
-// Watch has next watch.
+// Watch passes the call to next.
 func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	if next, ok := s.Sink.(redeliver.LoadSink); ok {
 		return next.Watch(origin, group, load)
@@ -150,7 +150,7 @@ func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (en
 	return func() {}
 }
 
-// Wants refuses the events of messages that succeed: nobody uses them.
+// Wants passes the call to next, because Health needs no events of messages.
 func (s *healthSink) Wants(e redeliver.Event) bool {
 	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {
 		return next.Wants(e)

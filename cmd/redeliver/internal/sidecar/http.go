@@ -15,28 +15,27 @@ import (
 	"time"
 )
 
-// HTTPConfig says how messages are posted. URL is required.
+// HTTPConfig configures how messages are posted. URL is required.
 type HTTPConfig struct {
 	URL *url.URL
-	// Authorization is the header of that name. Empty for none.
+	// Authorization is the value of the header Authorization. Empty for none.
 	Authorization string
-	// Requests is how many are under way at once at most: so many connections are
-	// kept.
+	// Requests is the maximum number of concurrent requests, and of kept connections.
 	Requests int
-	// CloudEvents sends each message as an event, in the binary mode of CloudEvents'
-	// HTTP binding. EventType is the type of those that do not say their own.
+	// CloudEvents sends each message as an event, in the binary mode of CloudEvents' HTTP binding. EventType is the
+	// type of events that do not have one.
 	CloudEvents bool
 	EventType   string
-	// Timeout is the policy's, of one attempt: a connection may take a part of it, and
-	// 10 s at most. Default, and for a negative one: 10 s.
+	// Timeout is the policy's timeout of an attempt. A connection may take a part of it, at most 10 s. Default, also
+	// for a negative value: 10 s.
 	Timeout time.Duration
-	// Retries are the policy's: a message of a batch that has used them up is posted
-	// alone. 0 posts none alone for that.
+	// Retries is the policy's number of retries. A message of a batch that has used them up is posted alone; 0 disables
+	// this.
 	Retries int
 }
 
-// dialer has a quarter of an attempt, so that an address that swallows packets is known
-// to do so while there is time to say it: an attempt that is over counts.
+// dialer limits a connection to a quarter of an attempt, so that an address that drops packets is detected before the
+// attempt times out, which would count.
 func (c *HTTPConfig) dialer() *net.Dialer {
 	if c.Timeout <= 0 {
 		return &net.Dialer{Timeout: dialTimeout}
@@ -44,32 +43,31 @@ func (c *HTTPConfig) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: min(dialTimeout, c.Timeout/4)}
 }
 
-// HTTP is a handler that listens at a URL.
+// HTTP is a handler that is reached at a URL.
 type HTTP struct {
 	c         HTTPConfig
 	transport http.RoundTripper
-	well      atomic.Bool // it has answered 2xx once: it is the handler
+	well      atomic.Bool // it has answered 2xx once, so it is the right server
 }
 
 const (
-	// maxRead bounds the rest of an answer that is read so that its connection can be used again, and
-	// maxAnswerWait how long that may take.
+	// maxRead is the maximum number of bytes that are read from the rest of an answer to reuse its connection, and
+	// maxAnswerWait the maximum time for that.
 	maxRead       = 256 << 10
 	maxAnswerWait = time.Second
-	// idle is how long an unused connection is kept. Servers close theirs after as
-	// little as five seconds, and a post on one that is being closed has failed.
+	// idle is how long an unused connection is kept. Servers close theirs after as little as 5 s, and a post on a
+	// connection that is being closed fails.
 	idle        = 4 * time.Second
 	dialTimeout = 10 * time.Second
 )
 
-// NewHTTP returns a handler that posts. It follows no redirect: it takes one answer
-// for one request.
+// NewHTTP returns a handler that posts messages. It does not follow redirects.
 func NewHTTP(c HTTPConfig) *HTTP {
 	dialer := c.dialer()
 	return &HTTP{c: c, transport: &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    dialer.Timeout / 2, // one that begins at half time ends in time, too
+		TLSHandshakeTimeout:    dialer.Timeout / 2, // so that one that starts at half time ends in time
 		MaxIdleConnsPerHost:    c.Requests,
 		IdleConnTimeout:        idle,
 		DisableCompression:     true,
@@ -95,26 +93,26 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	return h.judge(res, firstWords(use(res, keep)))
 }
 
-// judge is what an answer says of a message; text is the beginning of its body. Before
-// the first 2xx an answer that may be about the URL is taken for that: else a mistake
-// there would send a whole topic to its DLQ.
+// judge returns the meaning of an answer for a message. text is the beginning of the answer's body. Before the first
+// 2xx, an answer that may be about the URL is treated as such, because otherwise a wrong URL would send a whole topic
+// to its DLQ.
 func (h *HTTP) judge(res *http.Response, text string) error {
 	err := verdict(res.StatusCode, res.Header, text, time.Now())
 	switch {
 	case err == nil:
 		h.well.Store(true)
 	case !h.well.Load() && misplaced(res.StatusCode, text):
-		// Not err itself, which is permanent.
+		// Do not wrap err itself, which is permanent.
 		return &UnreachedError{fmt.Errorf("%w; this counts as no attempt until the first 2xx: check --http and REDELIVER_HTTP_AUTHORIZATION", &StatusError{res.StatusCode, text})}
 	}
 	return err
 }
 
-// post sends one request and returns the answer, whose body is still to be read.
+// post sends one request and returns the answer. The caller must read its body.
 func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http.Response, error) {
 	connected := false
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { connected = false }, // also for another try, of which nothing was sent before
+		GetConn: func(string) { connected = false }, // also for a retry, of which nothing was sent yet
 		GotConn: func(httptrace.GotConnInfo) { connected = true },
 	}), http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
@@ -137,16 +135,14 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 	}
 }
 
-// alerted reports whether the other side of TLS has refused to go on: with TLS 1.3 it
-// says so of a client's certificate when a request may be under way already, which it
-// does not read.
+// alerted reports whether the TLS peer has sent an alert. With TLS 1.3 it may reject a client's certificate after the
+// request was sent, which it does not read.
 func alerted(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"
 }
 
-// use reads an answer to its end, within bounds, and returns the first bytes of its
-// body: keep of them, at most.
+// use reads an answer to its end, within limits, and returns at most the first keep bytes of its body.
 func use(res *http.Response, keep int) []byte {
 	if res.Body == http.NoBody {
 		return nil
@@ -156,14 +152,14 @@ func use(res *http.Response, keep int) []byte {
 		late.Stop()
 		_ = res.Body.Close()
 	}()
-	// An unreadable body is ignored: the status says enough.
+	// An unreadable body is ignored, because the status suffices.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, int64(keep)))
 	_, _ = io.CopyN(io.Discard, res.Body, maxRead)
 	return text
 }
 
-// CheckAuthorization is a value of the header Authorization without the line end that a
-// file or a secret often has. The error, about what no header can hold, does not repeat it.
+// CheckAuthorization returns a value of the header Authorization without the line end that a file or a secret often
+// has. Its error does not quote the value.
 func CheckAuthorization(value string) (string, error) {
 	value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
@@ -172,7 +168,7 @@ func CheckAuthorization(value string) (string, error) {
 	return value, nil
 }
 
-// CheckURL returns an error for a handler's URL that is wrong, or nil. The error does not repeat it.
+// CheckURL returns an error if a handler's URL is invalid. The error does not quote the URL.
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":

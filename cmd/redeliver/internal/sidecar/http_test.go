@@ -19,10 +19,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait is the timeout for what must happen eventually. No test depends on how soon.
 const maxWait = time.Minute
 
-// handlerAt is a handler that posts to a server of the test's.
+// handlerAt returns a handler that posts to the test's server.
 func handlerAt(t *testing.T, c HTTPConfig, serve http.HandlerFunc) (*HTTP, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(serve)
@@ -42,7 +42,7 @@ func handlerAt(t *testing.T, c HTTPConfig, serve http.HandlerFunc) (*HTTP, *http
 	return h, server
 }
 
-// The body goes as it is, and what is asked for besides.
+// The body is sent unchanged, with the configured headers.
 func TestHTTPPosts(t *testing.T) {
 	t.Parallel()
 	body := bytes.Repeat([]byte{0, 255, '\r', '\n', 'x'}, 50_000)
@@ -70,7 +70,7 @@ func TestHTTPPosts(t *testing.T) {
 	}
 }
 
-// A handler that hangs is given up when the attempt is over.
+// A handler that hangs is cancelled when the attempt's time is over.
 func TestHTTPHangs(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
@@ -91,7 +91,7 @@ func TestHTTPHangs(t *testing.T) {
 	server.CloseClientConnections()
 }
 
-// A handler that is not there has not seen the message; one that breaks off has.
+// A handler that is not reached has not received the message; one that breaks the connection has.
 func TestHTTPWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	h, server := handlerAt(t, HTTPConfig{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -118,7 +118,7 @@ func TestHTTPWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A redirect is an answer, and nothing is posted to where it leads.
+// A redirect is an answer. Nothing is posted to its target.
 func TestHTTPFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -138,7 +138,7 @@ func TestHTTPFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// The beginning of what a handler says becomes the error's text, however much it says.
+// The error has the beginning of the handler's answer, however long the answer is.
 func TestHTTPSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func TestHTTPSaysWhy(t *testing.T) {
 	}
 }
 
-// An answer without end does not hold its message up, nor does one that stands still.
+// An answer without end, or one that stalls, does not delay its message.
 func TestHTTPAnswersWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
@@ -197,14 +197,14 @@ func TestHTTPAnswersWithoutEnd(t *testing.T) {
 	}
 }
 
-// Many posts at once need no more connections than there are posts at once.
+// Concurrent posts need no more connections than there are posts.
 func TestHTTPKeepsItsConnections(t *testing.T) {
 	t.Parallel()
 	const at, each = 20, 50
 	var made atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = fmt.Fprint(w, strings.Repeat("done ", 1000)) // what is not read keeps a connection from being used again
+		_, _ = fmt.Fprint(w, strings.Repeat("done ", 1000)) // an unread rest keeps a connection from being reused
 	}))
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
@@ -230,7 +230,7 @@ func TestHTTPKeepsItsConnections(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// One that is dialled may come when another is free again: then both are kept.
+	// A new connection may be ready when another becomes free. Then both are kept.
 	if n := made.Load(); n > 3*at {
 		t.Errorf("%d connections for %d posts, %d at once", n, at*each, at)
 	}

@@ -15,7 +15,7 @@ import (
 func (r *runner) kafka(ctx context.Context) error {
 	own := r.Broker.Sarama()
 	own.ClientID = "redeliver-run"
-	// A member that drains for longer than a rebalance may take is removed from the group.
+	// A member that drains for longer than the rebalance timeout is removed from the group.
 	own.Consumer.Group.Rebalance.Timeout = max(own.Consumer.Group.Rebalance.Timeout, r.Drain+15*time.Second)
 	client, err := sarama.NewClient(r.Broker.Hosts, own)
 	if err != nil {

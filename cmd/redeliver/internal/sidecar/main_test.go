@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// quiet is for servers of tests that break off by intention.
+// quiet is for test servers that break connections intentionally.
 var quiet = log.New(io.Discard, "", 0)
 
-// asChild makes this test's binary a child of Exec; its value is what it does.
+// asChild makes this test's binary a child of Exec. Its value selects what the child does.
 const asChild = "SIDECAR_TEST_CHILD"
 
 func TestMain(m *testing.M) {

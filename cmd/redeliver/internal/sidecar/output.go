@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	maxOutput = 64 << 10 // of what one child says, in bytes
+	maxOutput = 64 << 10 // bytes per child
 	maxLine   = 4 << 10
 )
 
-// output passes on what one child says, up to a bound.
+// output passes on the output of one child, up to a limit.
 type output struct {
 	say     func(line string)
 	mu      sync.Mutex
@@ -21,18 +21,17 @@ type output struct {
 
 func newOutput(say func(line string)) *output { return &output{say: say, left: maxOutput} }
 
-// stream is one of the two things that a child writes to. The last keep bytes stay in
-// tail.
+// stream returns a writer for one of the child's two outputs. It keeps the last keep bytes in tail.
 func (o *output) stream(keep int) *stream { return &stream{o: o, keep: keep} }
 
 type stream struct {
 	o    *output
 	keep int
 	tail []byte
-	line []byte // what no newline has ended yet
+	line []byte // without a newline yet
 }
 
-// Write implements [io.Writer]. It never fails: a child that says too much may go on.
+// Write implements [io.Writer]. It never fails, because a child that exceeds the limit may continue.
 func (s *stream) Write(p []byte) (int, error) {
 	n := len(p)
 	if s.keep > 0 {
@@ -62,13 +61,13 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush says the line. The caller holds the output's lock.
+// flush passes on the line. The caller must hold the output's lock.
 func (s *stream) flush() {
 	s.o.say(string(s.line))
 	s.line = s.line[:0]
 }
 
-// end passes on the rest when the child has ended.
+// end passes on the rest after the child has ended.
 func (o *output) end(all ...*stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

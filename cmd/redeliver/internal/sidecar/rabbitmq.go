@@ -51,15 +51,14 @@ func fromRabbitMQ(state redeliver.State, d *amqp091.Delivery) *Message {
 	if d.Priority > 0 {
 		m.Properties = append(m.Properties, Header{"Priority", strconv.Itoa(int(d.Priority))})
 	}
-	// A table has no order.
+	// A table is unordered.
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		m.Headers = append(m.Headers, Header{name, tableText(d.Headers[name])})
 	}
 	return m
 }
 
-// tableText is a value of a header table as text: a number or a truth as it is
-// written, and what has parts as JSON.
+// tableText returns a value of a header table as text. Compound values are in JSON.
 func tableText(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -11,16 +11,15 @@ import (
 	"syscall"
 )
 
-// reaper waits for processes that a command has left behind. The first process of a
-// container becomes their parent when the command ends, and without a wait each of them
-// stays as a zombie, until no process can be started.
+// reaper waits for processes that a command has left behind. The first process of a container becomes their parent when
+// the command ends. Without a wait they would remain as zombies until no process could be started.
 type reaper struct {
-	start sync.RWMutex // held while a child has begun and is not in own yet
-	mu    sync.Mutex   // of own
-	own   map[int]int  // children for which os/exec waits; a pid may be given anew
+	start sync.RWMutex // held while a child has started and is not in own yet
+	mu    sync.Mutex   // guards own
+	own   map[int]int  // number of waits by os/exec per child; a pid may be reused
 }
 
-// newReaper begins to reap. It does so until the process ends.
+// newReaper starts a reaper. It runs until the process ends.
 func newReaper() *reaper {
 	r := &reaper{own: make(map[int]int)}
 	ended := make(chan os.Signal, 1)
@@ -33,13 +32,13 @@ func newReaper() *reaper {
 	return r
 }
 
-// reap waits for each child that has ended, but for those for which os/exec waits.
+// reap waits for each child that has ended, except those that os/exec waits for.
 func (r *reaper) reap() {
 	r.start.Lock()
 	defer r.start.Unlock()
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
-		text, _ := os.ReadFile(list) // of a thread that has ended meanwhile: the next signal comes
+		text, _ := os.ReadFile(list) // fails if the thread has ended: there will be another signal
 		for pid := range strings.FieldsSeq(string(text)) {
 			if n, err := strconv.Atoi(pid); err == nil && r.count(n, 0) == 0 {
 				_, _ = syscall.Wait4(n, nil, syscall.WNOHANG, nil)
@@ -48,7 +47,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// count adds to how often a process is a child of our own.
+// count adds to the number of waits for a process, and returns the number.
 func (r *reaper) count(pid, add int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +58,7 @@ func (r *reaper) count(pid, add int) int {
 	return r.own[pid]
 }
 
-// begin starts a child, for which the caller waits. The caller calls over when that was done.
+// begin starts a child. The caller waits for it, and then calls over.
 func (r *reaper) begin(cmd *exec.Cmd) (over func(), err error) {
 	if r == nil {
 		return func() {}, cmd.Start()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// As the first process of a container the sidecar kept a zombie for each process that a command left behind.
+// As the first process of a container, the sidecar used to keep a zombie for each process that a command left behind.
 func TestNoZombiesAreLeft(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "40")
@@ -23,7 +23,7 @@ func TestNoZombiesAreLeft(t *testing.T) {
 	}
 }
 
-// first handles some messages as the first process of a container, and returns 0 when it has no child any more.
+// first handles some messages as the first process of a container, and returns 0 once it has no children.
 func first(messages string) int {
 	const setChildSubreaper = 36
 	if _, _, err := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); err != 0 {

@@ -4,7 +4,7 @@ package sidecar
 
 import "os/exec"
 
-// reaper is for the first process of a container, which runs on Linux.
+// reaper is only needed in the first process of a container, which runs on Linux.
 type reaper struct{}
 
 func newReaper() *reaper { return nil }

@@ -15,46 +15,44 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Config is the topics of a sidecar, and their handler. Broker, Topics and Handler are required, and on Kafka
-// Group.
+// Config configures the topics of a sidecar and their handler. Broker, Topics and Handler are required, and on Kafka
+// also Group.
 type Config struct {
 	Broker brokerurl.URL
-	// Topics are the topics, or the queues.
+	// Topics are the topics or queues.
 	Topics []string
-	// Group is the consumer group of Kafka. Elsewhere there is none.
+	// Group is the Kafka consumer group. It is empty on other brokers.
 	Group string
-	// Instance is the member's name, where it is static (Kafka). Empty for none.
+	// Instance is the name of a static member (Kafka). Empty for none.
 	Instance string
-	// KeyHeader is the header that is a message's key (RabbitMQ), which the order
-	// PerKey wants. Empty for none.
+	// KeyHeader is the header with a message's key (RabbitMQ), which the order PerKey requires. Empty for none.
 	KeyHeader string
 	// SpringHeaders adds Spring's headers to dead letters (Kafka).
 	SpringHeaders bool
 	Policy        redeliver.Policy
 	Handler       Handler
-	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
-	// of 0 is no batches.
+	// Batch configures the batches of a Handler that is a Batcher. A Size of 0 means no batches.
 	Batch engine.BatchConfig
-	// InFlight and RetriesInFlight are how many first deliveries of each topic, and how many retries beside
-	// them, run at once.
+	// InFlight is the maximum number of concurrent first deliveries per topic, RetriesInFlight the maximum number of
+	// retries in addition to them.
 	InFlight, RetriesInFlight int
 	// Drain is how long running messages may take when ctx ends.
 	Drain time.Duration
 	// MaxCancel is how long a cancelled call of the handler may take to end. Default: 3 s; a command needs less.
 	MaxCancel time.Duration
-	// DLQ says how the DLQ is made.
+	// DLQ configures the DLQ.
 	DLQ deadletter.Config
-	// NoProvisioning refuses to create what is missing.
+	// NoProvisioning disables the creation of topics and queues.
 	NoProvisioning bool
-	// Health gets the state of the handler and the subscriptions. Required.
+	// Health receives the state of the handler and the subscriptions. Required.
 	Health *Health
 	Sink   redeliver.Sink
-	// Log is called when the handler is not reached, with the reason, and when it is reached again. Optional.
+	// Log logs when the handler is not reached, with the reason, and when it is reached again. Optional.
 	Log *slog.Logger
 }
 
-// Run passes the messages of c.Topics to c.Handler until ctx ends, and running messages have been answered, or
-// c.Drain is over. It returns an error when it cannot begin.
+// Run passes the messages of c.Topics to c.Handler until ctx ends. It then waits until running messages are answered,
+// for at most c.Drain. It returns an error if it cannot start.
 func Run(ctx context.Context, c Config) error {
 	c.Sink = c.Health.sink(c.Sink)
 	r := &runner{Config: c, ending: ctx.Done()}
@@ -74,12 +72,11 @@ func Run(ctx context.Context, c Config) error {
 type runner struct {
 	Config
 
-	ending <-chan struct{} // closed when nothing new is read
-	calls  sync.WaitGroup  // of the handler
+	ending <-chan struct{} // closed when no new messages are read
+	calls  sync.WaitGroup  // running calls of the handler
 }
 
-// awaitCalls waits for calls of the handler that were cancelled: a process that ends before
-// them would leave commands running.
+// awaitCalls waits for cancelled calls of the handler. If the process ended before them, commands would keep running.
 func (r *runner) awaitCalls() {
 	left := make(chan struct{})
 	go func() {
@@ -94,21 +91,20 @@ func (r *runner) awaitCalls() {
 	}
 }
 
-// The pauses between two tries to reach a handler that is not there, and how long it
-// is tried in all: while messages wait here no more are read. After that they are put
-// aside, in which no attempt is counted either.
+// The pauses between two attempts to reach an absent handler, and how long it is tried in total. While messages wait
+// here, no more are read. Afterwards they are postponed, which does not count as an attempt either.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
 	maxTries   = 30 * time.Second
 )
 
-// one has one message handled.
+// one handles one message.
 func (r *runner) one(ctx context.Context, m *Message) error {
 	return r.reach(ctx, func() error { return r.Handler.Handle(ctx, m) })
 }
 
-// many has a batch handled.
+// many handles a batch.
 func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, err error)) error {
 	b, ok := r.Handler.(Batcher)
 	if !ok {
@@ -117,7 +113,7 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
-// reached records whether the handler was reached, nil when it was, and logs a change.
+// reached records whether the handler was reached, nil if it was, and logs a change.
 func (r *runner) reached(err *UnreachedError) {
 	switch changed := r.Health.reached(err); {
 	case !changed || r.Log == nil:
@@ -134,7 +130,7 @@ func (r *runner) reach(ctx context.Context, call func() error) error {
 	defer r.calls.Done()
 	until := time.Now().Add(maxTries)
 	if end, ok := ctx.Deadline(); ok {
-		// In time before the attempt is over, which would count.
+		// Stop before the attempt's timeout, which would count as an attempt.
 		if half := time.Now().Add(time.Until(end) / 2); half.Before(until) {
 			until = half
 		}
@@ -143,7 +139,7 @@ func (r *runner) reach(ctx context.Context, call func() error) error {
 		err := call()
 		gone, unreached := errors.AsType[*UnreachedError](err)
 		if !unreached {
-			if err == nil || ctx.Err() == nil { // else it is not known
+			if err == nil || ctx.Err() == nil { // otherwise it is unknown
 				r.reached(nil)
 			}
 			return err

@@ -15,18 +15,18 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// handlerFunc is a handler that is a function.
+// handlerFunc is a function as a handler.
 type handlerFunc func(ctx context.Context, m *Message) error
 
 func (f handlerFunc) Handle(ctx context.Context, m *Message) error { return f(ctx, m) }
 
 var errGone = &UnreachedError{errors.New("nobody listens")}
 
-// A handler that is not there is waited for, then the message is put aside: that is no attempt. Its first answer
-// counts.
+// The sidecar waits for an absent handler, and then postpones the message without counting an attempt. The handler's
+// first answer counts.
 func TestReach(t *testing.T) {
 	for name, c := range map[string]struct {
-		back    time.Duration // when the handler is there
+		back    time.Duration // when the handler becomes available
 		timeout time.Duration
 		ending  time.Duration
 		want    string
@@ -80,7 +80,7 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 	})
 }
 
-// A call that is cut off does not say whether the handler is there; a change is reported once.
+// A cancelled call does not show whether the handler is reached. A change is reported once.
 func TestReachTellsWhatIsNew(t *testing.T) {
 	var log strings.Builder
 	var says error
@@ -121,7 +121,7 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 	}
 }
 
-// Calls that were cut off are waited for, and not forever.
+// Cancelled calls are awaited for a limited time.
 func TestCancelledCallsAreAwaited(t *testing.T) {
 	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCancelledCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// A problem of a queue is reported for that queue alone, whatever the names of others.
+// A problem of a queue is reported only for that queue, whatever the names of others.
 func TestHealthOfOneQueue(t *testing.T) {
 	for broker, waits := range map[brokerurl.Broker]string{
 		brokerurl.RabbitMQ: "arn:shop:orders-eu arn:shop:orders http://sqs/1/orders shop/orders shop:orders",

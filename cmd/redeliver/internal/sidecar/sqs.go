@@ -38,7 +38,7 @@ func (r *runner) sqs(ctx context.Context) error {
 	})
 }
 
-// systemNames are the attributes of SQS's own that programs get, and their names here.
+// systemNames are the SQS system attributes that programs receive, with their names there.
 var systemNames = []struct {
 	attribute types.MessageSystemAttributeName
 	name      string

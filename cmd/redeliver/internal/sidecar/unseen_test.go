@@ -16,12 +16,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// roundTrip is a transport that is a function.
+// roundTrip is a function as a transport.
 type roundTrip func(r *http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// over is a handler that posts by a transport of the test's.
+// over returns a handler that posts through the test's transport.
 func over(c HTTPConfig, f roundTrip) *HTTP {
 	c.URL, c.Requests = &url.URL{Scheme: "http", Host: "handler"}, 1
 	h := NewHTTP(c)
@@ -33,13 +33,13 @@ func answers(code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Header: make(http.Header), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// A request that failed before there was a connection was not seen, nor one that TLS refused. Of all others
-// nobody knows.
+// The handler has not received a request that failed before the connection was made, or that TLS refused. For any other
+// it is unknown.
 func TestHTTPUnseen(t *testing.T) {
 	t.Parallel()
 	const asked, got = true, false
 	for name, c := range map[string]struct {
-		steps  []bool // a connection is asked for, or is there
+		steps  []bool // a connection is requested, or made
 		err    error
 		unseen bool
 	}{
@@ -66,7 +66,7 @@ func TestHTTPUnseen(t *testing.T) {
 	}
 }
 
-// A connection has a part of an attempt, so that what becomes of it is known in time.
+// A connection may take only a part of an attempt, so that its failure is known in time.
 func TestHTTPConnectsInTime(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[time.Duration]time.Duration{
@@ -78,7 +78,7 @@ func TestHTTPConnectsInTime(t *testing.T) {
 			t.Errorf("of %s a dial has %s and a handshake %s", timeout, got, tls)
 		}
 	}
-	// Somebody takes the connection and says nothing.
+	// A server that accepts connections but does not answer.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ func TestHTTPConnectsInTime(t *testing.T) {
 	}
 }
 
-// An answer that is about the URL, or about who posts, condemns no message before the
-// handler has shown that it is the one.
+// An answer that is about the URL or the credentials does not dead-letter a message before the handler has answered
+// 2xx.
 func TestAWrongURLCondemnsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestAWrongURLCondemnsNothing(t *testing.T) {
 	}
 }
 
-// The answer of Go's own TLS server to plain http:// is recognised.
+// The response of Go's TLS server to plain http:// is recognised.
 func TestHTTPToTLS(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)
@@ -145,7 +145,7 @@ func TestHTTPToTLS(t *testing.T) {
 	}
 }
 
-// A secret that was made with echo has a line end, and no error repeats one.
+// A secret that was made with echo has a line end. No error quotes a secret.
 func TestCheckAuthorization(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{

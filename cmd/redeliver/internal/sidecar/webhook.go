@@ -21,38 +21,38 @@ import (
 	"github.com/redeliver/redeliver/observe/hook"
 )
 
-// WebhookConfig says where dead letters are posted. URL is required.
+// WebhookConfig configures where dead letters are posted. URL is required.
 type WebhookConfig struct {
 	URL *url.URL
-	// Authorization is the header of that name. Empty for none.
+	// Authorization is the value of the header Authorization. Empty for none.
 	Authorization string
-	// Broker is what each post says of where the message comes from.
+	// Broker is the broker's name in each post.
 	Broker string
-	// Log is called for dead letters that could not be posted. Required.
+	// Log logs dead letters that could not be posted. Required.
 	Log *slog.Logger
 }
 
-// Webhook posts each dead letter to a URL: what it is and why, not the message itself. No
-// message waits for it. It is a [redeliver.Sink] by its Hook.
+// Webhook posts a report of each dead letter to a URL: its id and reason, not the message itself. Messages do not wait
+// for it. It is a [redeliver.Sink] through its Hook.
 type Webhook struct {
 	*hook.Hook
 
 	c         WebhookConfig
 	transport http.RoundTripper
-	pace      func() backoff.BackOff // of tries
-	missing   atomic.Bool            // the queue is full, and that is logged
+	pace      func() backoff.BackOff // pauses between attempts
+	missing   atomic.Bool            // the queue is full, and this was logged
 }
 
 const (
-	// webhookTry is how long one try may take, and webhookTries how long it is tried to
-	// post one dead letter: those behind it wait for that.
+	// webhookTry is the timeout of one attempt. webhookTries is how long one dead letter is retried. Later ones wait
+	// for it.
 	webhookTry   = 10 * time.Second
 	webhookTries = time.Minute
-	// webhookEnd is how long what waits may take at the end.
+	// webhookEnd is how long the waiting dead letters may take at the end.
 	webhookEnd = 5 * time.Second
 )
 
-// NewWebhook returns a webhook that posts, one dead letter after another, until Close.
+// NewWebhook returns a webhook that posts one dead letter after another until Close.
 func NewWebhook(c WebhookConfig) *Webhook {
 	dialer := &net.Dialer{Timeout: webhookTry / 2}
 	return webhookOver(c, &http.Transport{
@@ -70,8 +70,8 @@ func webhookOver(c WebhookConfig, transport http.RoundTripper, pace func() backo
 	return w
 }
 
-// DeadLetter is the JSON that is posted. The receiver need not be allowed to read messages, so it has nothing of
-// the message but its id and the text of the error.
+// DeadLetter is the JSON that is posted. The receiver may have no right to read messages, so it contains only the id of
+// the message and the text of the error.
 type DeadLetter struct {
 	Event       string `json:"event"` // "dead_lettered"
 	Broker      string `json:"broker"`
@@ -79,7 +79,7 @@ type DeadLetter struct {
 	Origin      string `json:"origin"`
 	Group       string `json:"group"`
 	Reason      string `json:"reason"`
-	Error       string `json:"error,omitempty"` // cut, without quotations, numbers, ids and the credentials of URLs
+	Error       string `json:"error,omitempty"` // shortened, without quotations, numbers, ids and credentials in URLs
 	ErrorType   string `json:"error_type,omitempty"`
 	Attempts    int    `json:"attempts"`
 	Replays     int    `json:"replays"`
@@ -88,7 +88,7 @@ type DeadLetter struct {
 	Where       string `json:"where"` // the DLQ
 }
 
-// tell posts one dead letter, until it is accepted or cannot succeed.
+// tell posts one dead letter until it is accepted or cannot succeed.
 func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
@@ -105,8 +105,7 @@ func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	return err
 }
 
-// post tries once. The error has nothing of the URL's path, which is a secret with many
-// who take such posts.
+// post makes one attempt. The error does not include the URL's path, which is a secret of many receivers.
 func (w *Webhook) post(ctx context.Context, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, webhookTry)
 	defer cancel()
@@ -119,11 +118,11 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	if w.c.Authorization != "" {
 		req.Header["Authorization"] = []string{w.c.Authorization}
 	}
-	res, err := w.transport.RoundTrip(req) // which follows no redirect
+	res, err := w.transport.RoundTrip(req) // does not follow redirects
 	if err != nil {
 		return fmt.Errorf("it cannot be reached: %w", err)
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, maxRead) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, res.Body, maxRead) // allows reuse of the connection
 	_ = res.Body.Close()
 	switch code := res.StatusCode; {
 	case code >= 200 && code < 300:
@@ -137,8 +136,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	}
 }
 
-// missed logs a dead letter that is not posted. A full queue is logged once, until posts go on: an endpoint that
-// is down must not fill the log as well.
+// missed logs a dead letter that was not posted. A full queue is logged once until posts succeed again, so that an
+// unavailable endpoint does not fill the log.
 func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
 	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
 		return
@@ -147,19 +146,19 @@ func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
 		"to", w.to(), "error", redeliver.Redact(why.Error()), "not_posted", w.lost())
 }
 
-// lost is how many were not posted so far.
+// lost returns how many dead letters were not posted so far.
 func (w *Webhook) lost() int64 {
 	n := w.Counts()
 	return n.Failed + n.Missed
 }
 
-// to is the URL without what may be secret in it.
+// to returns the URL without its secrets.
 func (w *Webhook) to() string { return WebhookName(w.c.URL) }
 
-// WebhookName is a webhook's URL as it may be shown.
+// WebhookName returns the part of a webhook's URL that may be shown.
 func WebhookName(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// End posts the waiting dead letters, for a few seconds, and logs how many were not posted in all.
+// End posts the waiting dead letters for at most webhookEnd, and logs how many were not posted in total.
 func (w *Webhook) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), webhookEnd)
 	defer cancel()
@@ -169,7 +168,7 @@ func (w *Webhook) End() {
 	}
 }
 
-// CheckWebhook returns an error for a webhook's URL that is wrong, or nil. The error does not repeat it.
+// CheckWebhook returns an error if a webhook's URL is invalid. The error does not quote the URL.
 func CheckWebhook(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":

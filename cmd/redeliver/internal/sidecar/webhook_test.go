@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// noted is a log that tests read.
+// noted is a log that tests can read.
 type noted struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -44,7 +44,7 @@ func letter(id string) redeliver.DeadLettered {
 	}}
 }
 
-// hooked posts letters to somebody who answers so, with a path that is a secret, and ends.
+// hooked posts letters to a server with these answers, at a secret path, and ends.
 func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, log string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(answer)
@@ -75,7 +75,7 @@ func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, l
 	return w, out.String()
 }
 
-// A post says what was dead-lettered and why, and has nothing of the message.
+// A post says what was dead-lettered and why, without the message.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	var got DeadLetter
@@ -103,8 +103,8 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// A temporary failure is tried again, and a permanent one is not; a redirect is not followed. A dead letter that
-// is not posted is logged, and the next one is posted all the same.
+// A post is retried after a temporary failure, but not after a permanent one, and redirects are not followed. A dead
+// letter that is not posted is logged, and does not keep the next one from being posted.
 func TestWebhookAnswers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func TestWebhookAnswers(t *testing.T) {
 	}
 }
 
-// An endpoint that is down holds up no message, and fills no log: a full queue is logged once.
+// An unavailable endpoint does not delay messages or fill the log: a full queue is logged once.
 func TestWebhookThatIsAway(t *testing.T) {
 	t.Parallel()
 	var out noted
