@@ -46,7 +46,7 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 		if name := t.Name(); strings.Contains(name, "Dies") || strings.Contains(name, "SecondRunner") {
 			lease = 8 * time.Second // except those that others wait for
 		} else if strings.Contains(name, "Killed") { // these wait dozens of times
-			lease = 4 * time.Second
+			lease = 3 * time.Second
 		}
 		q, err := c.DeadLetters(context.Background(), sqs.DeadLetterConfig{Topic: origin, Lease: lease})
 		if err != nil {

@@ -1,5 +1,4 @@
-// Command order shows which messages wait for others: Ann's first order takes time, her second fails once, and the
-// fourth is Bob's.
+// Command order shows which messages wait: Ann's first order takes time, her second fails once, the fourth is Bob's.
 package main
 
 import (
