@@ -101,6 +101,16 @@ func testInbox(t *testing.T, db *sql.DB) {
 		t.Errorf("charged %d times for billing and %d times for shipping, want once each", b, s)
 	}
 
+	// Equal messages may share an id that was derived from their content: none of them is a duplicate.
+	for range 2 {
+		if err := inbox.Do(of(redeliver.State{Group: "billing", Origin: "orders", ID: "derived:5"}), charge(nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := charged("billingderived:5"); n != 2 {
+		t.Errorf("two messages with a derived id were charged %d times, want twice", n)
+	}
+
 	// Of copies at the same time one works; another may fail, and is retried.
 	const copies, messages = 8, 20
 	var failed atomic.Int64

@@ -105,24 +105,11 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 
-	if strings.HasPrefix(state.ID, "derived:") {
-		return i.finish(ctx, tx, work)
+	if !strings.HasPrefix(state.ID, "derived:") {
+		if handled, err := i.mark(ctx, tx, &state); err != nil || handled {
+			return err
+		}
 	}
-	insert := "INSERT INTO " + i.table + " (message, handled_at) VALUES ($1, $2) ON CONFLICT DO NOTHING" //nolint:gosec // New has checked the name
-	marked, err := tx.ExecContext(ctx, insert, keyOf(&state), time.Now().UnixMilli())
-	if err != nil {
-		return fmt.Errorf("sqlinbox: marking the message in %s: %w", i.table, err)
-	}
-	switch n, err := marked.RowsAffected(); {
-	case err != nil:
-		return fmt.Errorf("sqlinbox: marking the message in %s: %w", i.table, err)
-	case n == 0:
-		return nil // it was handled before
-	}
-	return i.finish(ctx, tx, work)
-}
-
-func (i *Inbox) finish(ctx context.Context, tx *sql.Tx, work func(context.Context, *sql.Tx) error) error {
 	if err := work(ctx, tx); err != nil {
 		return err
 	}
@@ -130,6 +117,20 @@ func (i *Inbox) finish(ctx context.Context, tx *sql.Tx, work func(context.Contex
 		return fmt.Errorf("sqlinbox: committing: %w", err)
 	}
 	return nil
+}
+
+// mark marks a message in a transaction. It reports whether the message was handled before.
+func (i *Inbox) mark(ctx context.Context, tx *sql.Tx, state *redeliver.State) (handled bool, err error) {
+	insert := "INSERT INTO " + i.table + " (message, handled_at) VALUES ($1, $2) ON CONFLICT DO NOTHING" //nolint:gosec // New has checked the name
+	result, err := tx.ExecContext(ctx, insert, keyOf(state), time.Now().UnixMilli())
+	if err != nil {
+		return false, fmt.Errorf("sqlinbox: marking the message in %s: %w", i.table, err)
+	}
+	marked, err := result.RowsAffected()
+	if err != nil {
+		return false, fmt.Errorf("sqlinbox: marking the message in %s: %w", i.table, err)
+	}
+	return marked == 0, nil
 }
 
 // keyOf is the key of a message: of equal length, and without bytes that a database does not take.
