@@ -117,7 +117,7 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 	}
 }
 
-// awaitApplied waits until a queue has every ack of a channel, so that the channel can be closed. AMQP does not
+// confirmAcks waits until a queue has every ack of a channel, so that the channel can be closed. AMQP does not
 // answer acks. A quorum queue accepts 32 commands of a channel until it has written them to its log. The channel
 // keeps later acks (rabbit_fifo_client), and if it closes before, their messages come back. But the channel answers
 // the start and the end of a consumer only when the queue has applied that and everything before it. After the start
@@ -125,7 +125,7 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 //
 // The consumer is the nth of the channel. It delivers at most one message, the head of the queue. The broker counts
 // that as a delivery, and may drop the message if it is returned too often.
-func awaitApplied(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
+func confirmAcks(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
 	in, err := startConsumer(ch, queue, n, 1)
 	if err != nil {
 		return nil, err

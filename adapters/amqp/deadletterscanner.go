@@ -235,8 +235,8 @@ func (h *scanner) returnAll(ctx context.Context) error {
 }
 
 // awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
-// see [applied]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
-// next answer it has sent the others. If no consumer is active, applied starts one, which may get one more message.
+// see [confirmAcks]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
+// next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
 func (h *scanner) awaitApplied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {

@@ -310,7 +310,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 }
 
 // returnSome returns maxReturnsAtOnce messages at a time, so that acks do not wait behind many of them, see
-// awaitApplied.
+// confirmAcks.
 const (
 	maxReturnsAtOnce = 16
 	returnInterval   = 10 * time.Millisecond
@@ -391,7 +391,7 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 		defer close(answered)
 		s.calls.Lock()
 		defer s.calls.Unlock()
-		head, err = awaitApplied(s.ch, s.queue, s.consumers+1)
+		head, err = confirmAcks(s.ch, s.queue, s.consumers+1)
 	}()
 	select {
 	case <-answered:
