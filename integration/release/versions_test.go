@@ -42,7 +42,7 @@ func TestVersionsAgree(t *testing.T) {
 			"Dockerfile": `golang:(\S+)`, "Makefile": `GO_IMAGE \?= golang:(\S+)`, "integration/compose/suites/services.yml": `golang:([^}]+)}`,
 		},
 		"Go": {
-			"Dockerfile": `golang:(\d[\d.]+)-`, "go.mod": `(?m)^toolchain go(\S+)$`, "cmd/redeliver/go.mod": `(?m)^toolchain go(\S+)$`,
+			"Dockerfile": `golang:(\d[\d.]+)-`, "go.mod": `(?m)^toolchain go(\S+)$`, "observe/otel/go.mod": `(?m)^toolchain go(\S+)$`, "cmd/redeliver/go.mod": `(?m)^toolchain go(\S+)$`,
 			"integration/go.mod": `(?m)^toolchain go(\S+)$`, "go.work": `(?m)^toolchain go(\S+)$`,
 			"THIRD_PARTY_LICENSES.md": `\| Go and its standard library \| go(\S+) \|`,
 		},

@@ -334,7 +334,7 @@ func TestUnitHasTheCommand(t *testing.T) {
 			t.Errorf("%s has no tests: %v", p, err)
 		}
 	}
-	if got := suites[0].names; !slices.Equal(got[len(longestUnit):], []string{"./...", "./cmd/redeliver/..."}) {
+	if got := suites[0].names; !slices.Equal(got[len(longestUnit):], []string{"./...", "./observe/otel/...", "./cmd/redeliver/..."}) {
 		t.Errorf("%q", got)
 	}
 }
