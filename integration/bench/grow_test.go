@@ -68,8 +68,8 @@ func TestARowThatGrowsHasATableOfItsOwn(t *testing.T) {
 	for _, want := range []string{
 		"### `grow-waiting`", "![grow-waiting](grow-waiting.svg)",
 		"| messages that wait | throughput | lateness p50 | lateness p99 | lateness max | CPU per million | peak memory | broker bytes per retry |",
-		"| 1,000 | 833 retries/s (667 to 1,000) | 0.20 ms | 3 ms | 40 ms | 100 s | 40 MiB | - |",
-		"| 100,000 | 27,800 retries/s (22,200 to 33,300) | 0.20 ms | 3 ms | 40 ms | 1 s | 40 MiB | 1,500 B |",
+		"| 1,000 | 833 retries/s (667–1,000) | 0.20 ms | 3 ms | 40 ms | 100 s | 40 MiB | - |",
+		"| 100,000 | 27,800 retries/s (22,200–33,300) | 0.20 ms | 3 ms | 40 ms | 1 s | 40 MiB | 1,500 B |",
 		"So it is.",
 	} {
 		if !strings.Contains(text, want) {

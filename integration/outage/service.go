@@ -29,7 +29,7 @@ func services() []service {
 	return []service{
 		{
 			Name: "redeliver, default policy", short: "default",
-			About: "Watermill's Router with `middleware.Retry()` and the adapter's defaults:\n" +
+			About: "Watermill's Router, `middleware.Retry()`, the adapter's defaults (`MaxInFlight` 100):\n" +
 				"  3 retries after 1, 2 and 4 s plus jitter, which do not outlast the outage",
 		},
 		{
@@ -37,9 +37,9 @@ func services() []service {
 			About: "the same with `Policy{MaxRetries: 10}`: after 1, 2, 4 ... 60 s plus jitter",
 		},
 		{
-			Name: "redeliver, default policy, outage guard", short: "guard", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
+			Name: "redeliver, outage detection", short: "detection", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
 			About: "the default policy with `Outage: redeliver.DefaultOutage()`:\n" +
-				"  when many keys fail with one error, redeliver waits, probes with single messages and dead-letters nothing",
+				"  in an outage redeliver waits, probes with single messages and dead-letters nothing",
 		},
 		{
 			Name: "Watermill Retry + PoisonQueue", short: "watermill", peer: true,
