@@ -34,7 +34,7 @@ func (q *queue) bury(rec record, after *delivery) {
 }
 
 // DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves like the connection
-// to a broker on which a removal is real and a look costs nothing. Close has the same effect as the death of its
+// to a broker on which a removal is real and reading has no effect. Close has the same effect as the death of its
 // process.
 func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
 

@@ -39,7 +39,7 @@ type DeadLetterConfig struct {
 	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
 	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
 	// names that group after the listener's group and the topic's suffix, "billing-retry". Its
-	// offsets are read at each look, so stop it before. A group is refused if it has committed
+	// offsets are read at each scan, so stop it before. A group is refused if it has committed
 	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
 	// program fills DLQ. Default: none, so all records are there.
 	ReadBy string

@@ -57,7 +57,7 @@ func (l *layout) check(ps *redeliver.Problems) {
 	if l.dlq == nil {
 		l.notes = append(l.notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else if p, _, ok := l.dlq.redrivePolicy(); ok {
-		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each look at a dead letter counts as a receive")
+		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter")
 	}
 	if l.main.delay > 0 {
 		if l.main.fifo {

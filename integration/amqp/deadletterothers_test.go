@@ -185,7 +185,7 @@ func TestALookEndsNoMessage(t *testing.T) {
 			q := d.openFilledByBroker()
 			defer q.Close()
 			if look := q.Info().ReadEffect; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
-				t.Errorf("looking costs %q; the limit is not in it", look)
+				t.Errorf("the effect of reading is %q, without the limit", look)
 			}
 			looks := 0
 			for range 4 * limit {
@@ -195,10 +195,10 @@ func TestALookEndsNoMessage(t *testing.T) {
 				}
 			}
 			if looks != limit/2 {
-				t.Errorf("%d looks, want %d", looks, limit/2)
+				t.Errorf("%d reads, want %d", looks, limit/2)
 			}
 			if n := d.ready(d.queue + ".others"); n != 1 {
-				t.Fatalf("%d messages lie in the DLQ after the looks, want 1", n)
+				t.Fatalf("%d messages are in the DLQ after the scans, want 1", n)
 			}
 			d.fixed.Store(true)
 			d.makeDeadLetters() // its handler
