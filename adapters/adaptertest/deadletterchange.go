@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // changing: purge, edit, export and import.
@@ -127,7 +128,7 @@ func editLocked(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
-	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", "_watermill_message_uuid"} {
+	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", wirename.WatermillUUID} {
 		_, err := deadletter.Edit(d.Context(), q, deadletter.EditOptions{
 			Who: "eve", Why: "w", Position: m.Position, Set: []deadletter.Header{{Name: name, Value: []byte("x")}},
 		})

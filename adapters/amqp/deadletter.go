@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -51,7 +52,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+"."+driver.ClaimLock)
+	checkQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
 	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // queueRate is the approximate number of messages that one delay queue dead-letters in a second.
@@ -142,7 +143,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
+		p.State = PlannedQueue{Name: l.dlq() + wirename.StateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
 		p.OperatorRights = l.operatorRights()
 	}
 	s.planDelays(p)

@@ -14,13 +14,11 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // defaultLease is how long the claim of a dead runner excludes the next one.
 const defaultLease = 30 * time.Second
-
-// stateSuffix ends the name of a DLQ's companion topic.
-const stateSuffix = ".state"
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
@@ -73,7 +71,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		info.ReplayTo = cfg.ReplayTo
 	}
 	info.ReadBy = cfg.ReadBy
-	checkTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
+	checkTopic(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix)
 	ps.CheckDuration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -85,7 +83,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	}
 	q := &deadQueue{
 		client: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, foreignBack: foreignBack, lease: cfg.Lease, conn: client, ledger: newLedger(),
-		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
+		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + wirename.StateSuffix},
 	}
 	existing, err := q.findTopics(ctx)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	wmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -157,7 +158,7 @@ func (s service) deadOf(b broker, topic string) string {
 }
 
 // uuidHeader carries the message's UUID, which both sides read.
-const uuidHeader = "_watermill_message_uuid"
+const uuidHeader = wirename.WatermillUUID
 
 const uuidPrefix = "be9c4000-0000-4000-8000-"
 
