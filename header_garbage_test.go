@@ -163,7 +163,7 @@ func FuzzParseHeaders(f *testing.F) {
 			t.Fatalf("%d findings", len(findings))
 		}
 		if first.Attempts < 0 || first.Attempts > limits.MaxAttempts || first.Replays < 0 || first.Replays > limits.MaxAttempts {
-			t.Fatalf("believes %d attempts, %d replays", first.Attempts, first.Replays)
+			t.Fatalf("accepts %d attempts, %d replays", first.Attempts, first.Replays)
 		}
 		written := first.AppendHeaders(nil)
 		if size(written) > limits.MaxHeaderBytes {

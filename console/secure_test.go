@@ -49,7 +49,7 @@ func TestAMessageFullOfMarkupIsText(t *testing.T) {
 		} {
 			a := ask(t, c, "GET", target, nil)
 			if a.page == nil {
-				t.Errorf("%s is no page", target)
+				t.Errorf("%s is not a page", target)
 				continue
 			}
 			clean(t, target, a)
@@ -274,7 +274,7 @@ func TestPasswordsAndProxies(t *testing.T) {
 	}
 	defer c.Close()
 	if a := ask(t, c, "GET", "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") {
-		t.Errorf("without a password it is %d, %v", a.StatusCode, a.Header)
+		t.Errorf("without a password the status is %d, %v", a.StatusCode, a.Header)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 			t.Errorf("recorded is %+v", was)
 		}
 		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.lie) != 0 {
-			t.Errorf("whoever goes on ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
+			t.Errorf("the next runner ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
 		stopsInSend(h, stop)
 		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("the import ended as %s with %+v, and %d lie there: %v", task.Status, task.Counts, len(h.lie), err)
+			t.Errorf("the import ended as %s with %+v, and %d are there: %v", task.Status, task.Counts, len(h.lie), err)
 		}
 	})
 }

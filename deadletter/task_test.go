@@ -67,7 +67,7 @@ func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 			}
 		})
 		if err != nil || !asked || task.Status != deadletter.StatusCancelled || task.Ended.IsZero() || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
 		}
 		if was := h.only(t); was.Status != deadletter.StatusCancelled || was.Counts.Imported != deadletter.DefaultWindow {
 			t.Errorf("recorded is %+v", was)
@@ -85,7 +85,7 @@ func TestAnImportIsNotPaused(t *testing.T) {
 			h.wants[id] = deadletter.PauseRequest // recorded by an older version
 		})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
-			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestOnlyCanonicalNamesAreLevels(t *testing.T) {
 		" 1s", "1s ", "1S", "1d", "1m30", "1s.dlq", "dlq", "control", "9999999h", "1s1m", "0h1m",
 	} {
 		if d, ok := delayqueue.ParseLevel(name); ok {
-			t.Errorf("ParseLevel(%q) = %s, but it is no level", name, d)
+			t.Errorf("ParseLevel(%q) = %s, but it is not a level", name, d)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 		}
 		want := []string{"a: settled after the end of its batch", "b: settled after the end of its batch: rejected: no"}
 		if !slices.Equal(late, want) {
-			t.Errorf("told %q", late)
+			t.Errorf("reported %q", late)
 		}
 		for _, id := range []string{"a", "b"} {
 			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 2 {
@@ -260,7 +260,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 				t.Error("the values of Subscribe's context are not there")
 			}
 			if st, ok := redeliver.FromContext(ctx); ok {
-				t.Errorf("a batch is no message: %+v", st)
+				t.Errorf("a batch is not a message: %+v", st)
 			}
 			<-ctx.Done()
 			if time.Since(start) != 2*second || !errors.Is(context.Cause(ctx), engine.ErrLost) {

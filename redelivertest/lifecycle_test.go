@@ -196,7 +196,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 			t.Errorf("%d ended after %s, want 3 after %s", len(orders.Outcomes()), b.Elapsed(), want)
 		}
 		if n := heard.Load(); n > 0 {
-			t.Errorf("the killed one's sink heard %d events", n)
+			t.Errorf("the killed one's sink got %d events", n)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func forgedOnOrigin(b *fixture) {
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 2)
 	if first := b.ran("a")[0].State; first.Error != "" || !first.Due.IsZero() || first.Reason != "" {
-		b.Errorf("the first attempt believes %+v", first)
+		b.Errorf("the first attempt trusts %+v", first)
 	}
 	for _, m := range b.dead(2) {
 		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 2)

@@ -235,7 +235,7 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 		fits := headerSize(&full) <= frame-8-waitingRoom
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
-			t.Fatalf("%v, but without what it can spare it has %d bytes", err, headerSize(&full))
+			t.Fatalf("%v, but without its optional parts it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return
 		case headerSize(&p) > frame-8-waitingRoom:
@@ -305,7 +305,7 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 		}
 	})
 	if bare == 0 {
-		t.Error("no message was so large that ours had no room: the test is not sharp")
+		t.Error("no message was so large that redeliver's headers had no room: this test sees nothing")
 	}
 }
 

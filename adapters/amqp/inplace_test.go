@@ -38,11 +38,11 @@ func TestSuspectBeginsWhenItsLaneKnows(t *testing.T) {
 	m := parsed(s, in)[0]
 	p := &inPlaceTurn{s: s, d: m.Record, state: turnTaken, crashesBefore: f.r.layout.policy.MaxCrashes}
 	if p.beginOrSeek() {
-		t.Error("it begins before its lane has heard of its turn")
+		t.Error("it begins before its lane has got its turn")
 	}
 	p.turnCame()
 	if !p.beginOrSeek() || m.Step != driver.Bury {
-		t.Errorf("it does not begin when its lane has heard of its turn, or goes to %v", m.Step)
+		t.Errorf("it does not begin when its lane has got its turn, or goes to %v", m.Step)
 	}
 	s.finishTest()
 }

@@ -263,7 +263,7 @@ func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	only(t, "noted", s.notes, `orders has message-ttl=1000 by policy "p"`)
 	for _, want := range []string{"feature flags", "policies on queues that do not exist yet", "policies on orders.dlq"} {
 		if !slices.ContainsFunc(s.unchecked, func(u string) bool { return strings.HasPrefix(u, want) }) {
-			t.Errorf("%q is not among what is not checked: %q", want, s.unchecked)
+			t.Errorf("%q is not in the list of unchecked items: %q", want, s.unchecked)
 		}
 	}
 }

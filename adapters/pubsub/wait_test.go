@@ -105,7 +105,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 					return
 				}
 				if len(found) != 1 || found[0].ID != "a" || !slices.ContainsFunc(found[0].Findings, func(f redeliver.Finding) bool { return f.Header == c.told }) {
-					t.Errorf("told %+v, want %q", found, c.told)
+					t.Errorf("reported %+v, want %q", found, c.told)
 				}
 			})
 		})
@@ -205,11 +205,11 @@ func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 					t.Errorf("ran %q, want the good one", ran)
 				}
 				if tries[c.refuses] != 1 || tries["orders.billing.dlq"] != 2 {
-					t.Errorf("tried %v, want once where it is refused and twice the DLQ", tries)
+					t.Errorf("tried %v, want once at the refusing place and twice at the DLQ", tries)
 				}
 				dead := eventsOf[redeliver.DeadLettered](sink)
 				if len(dead) != 1 || dead[0].State.ID != "bad" || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
-					t.Errorf("told %+v", dead)
+					t.Errorf("reported %+v", dead)
 				}
 				b.mu.Lock()
 				defer b.mu.Unlock()

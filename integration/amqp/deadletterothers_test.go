@@ -90,7 +90,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				t.Errorf("the dead letter is %+v", m)
 			}
 			if found[1].ID != "other" || found[1].Mismatch == "" {
-				t.Errorf("what died in another queue is %+v", found[1])
+				t.Errorf("a dead letter of another queue is %+v", found[1])
 			}
 			got := make(chan amqp091.Delivery, 1)
 			d.consume(func(msg *message.Message, _ run) error {
@@ -111,7 +111,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				t.Fatal("it did not come back")
 			}
 			if left := idsInDLQ(t, q); !slices.Equal(left, []string{"other"}) {
-				t.Errorf("%q lie in the DLQ, want the other", left)
+				t.Errorf("%q are in the DLQ, want the other", left)
 			}
 		})
 	}

@@ -46,10 +46,10 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 			select {
 			case c := <-told:
 				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
-					t.Errorf("the other one told %+v", c)
+					t.Errorf("the other one reported %+v", c)
 				}
 			case <-time.After(maxWait):
-				t.Error("the other one tells nothing")
+				t.Error("the other one reports nothing")
 			}
 			l.awaitChange("policies differ", 1)
 			if err := other.Close(t.Context()); err != nil {

@@ -16,7 +16,7 @@ func TestEverySideInJavaHasAGroupOfItsOwn(t *testing.T) {
 	for _, s := range []side{ours, peer, springDefault, springTuned, springThreads, rocketDefault, rocketTuned} {
 		g := n.group(s)
 		if slices.Contains(groups, g) || !strings.HasPrefix(g, n.topic+"-") {
-			t.Errorf("%s reads as %s, beside %q", s, g, groups)
+			t.Errorf("%s reads as %s, together with %q", s, g, groups)
 		}
 		groups = append(groups, g)
 	}

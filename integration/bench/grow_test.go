@@ -47,7 +47,7 @@ func TestARowThatGrowsIsDrawn(t *testing.T) {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			t.Fatalf("the chart is no XML: %v", err)
+			t.Fatalf("the chart is not XML: %v", err)
 		}
 	}
 	for _, want := range []string{"messages that wait", "throughput, retries/s", "lateness p99, ms", "broker bytes per retry, B", ">1,000<", ">100,000<", ">0.1<"} {
@@ -77,7 +77,7 @@ func TestARowThatGrowsHasATableOfItsOwn(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "| row | figure |") {
-		t.Error("there is a table of figures without one")
+		t.Error("a report without figures has a table of figures")
 	}
 }
 

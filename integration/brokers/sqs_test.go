@@ -80,7 +80,7 @@ func TestGivenSQSThatCannotBeUsedFails(t *testing.T) {
 func TestGivenSQSIsLeftAlone(t *testing.T) {
 	url := brokers.RequireSQS(t)
 	if _, err := brokers.SQS(t.Context(), brokers.SQSOptions{Config: map[string]string{"a": "b"}}); err == nil {
-		t.Error("settings for a given server were taken without a word")
+		t.Error("settings for a given server were accepted without an error")
 	}
 	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Logf: t.Logf})
 	if err != nil {

@@ -167,7 +167,7 @@ func uuidOf(id int) string { return fmt.Sprintf("%s%012d", uuidPrefix, id) }
 func idOf(uuid string) (int, error) {
 	text, ok := strings.CutPrefix(uuid, uuidPrefix)
 	if !ok {
-		return 0, fmt.Errorf("%q is no id of this run", uuid)
+		return 0, fmt.Errorf("%q is not an id of this run", uuid)
 	}
 	return strconv.Atoi(text)
 }

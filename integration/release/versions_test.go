@@ -97,7 +97,7 @@ func TestReleasedFilesAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(config.Archives) != 1 || len(config.Archives[0].Files) < 5 || len(config.Builds) != 1 {
-		t.Fatalf("this test does not see what is released: %+v", config)
+		t.Fatalf("this test does not see the released messages: %+v", config)
 	}
 	for _, file := range config.Archives[0].Files {
 		read(t, file)

@@ -534,7 +534,7 @@ func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 4 {
-			t.Errorf("it takes %d more beside one that runs, want 4", b.accepted)
+			t.Errorf("it takes %d more while one runs, want 4", b.accepted)
 		}
 		close(gate)
 		synctest.Wait()
@@ -556,7 +556,7 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 0 {
-			t.Errorf("it takes %d more beside a suspect", b.accepted)
+			t.Errorf("it takes %d more while a suspect runs", b.accepted)
 		}
 		b.sub.Turn.Give()
 		synctest.Wait()

@@ -257,7 +257,7 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 			if s.says("messaging.message.id") == "o-1" {
 				of1 = append(of1, s)
 			} else if s.Parent().IsValid() || s.links() != "" {
-				t.Errorf("nobody has published %s, a child of %s", s, s.Parent().SpanID())
+				t.Errorf("%s, a child of %s, was not published", s, s.Parent().SpanID())
 			}
 		}
 		if len(of1) != 2 {

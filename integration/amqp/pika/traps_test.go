@@ -75,7 +75,7 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 		b.peer.put(t, wire{Key: b.queue, Body: []byte("x")})
 		b.peer.Take(t, b.queue+".dlq", 1)
 		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.events.Ignored()) > 0 {
-			t.Errorf("it waited for %v; not believed: %v", waited, b.events.Ignored())
+			t.Errorf("it waited for %v; not trusted: %v", waited, b.events.Ignored())
 		}
 		b.checkNoFaults()
 	})

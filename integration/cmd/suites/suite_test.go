@@ -195,7 +195,7 @@ func TestCPUOfAPackage(t *testing.T) {
 		t.Errorf("a package whose child has burnt 0.3 s took %s of CPU", cpu)
 	}
 	if strings.Contains(out.String(), meterMark) {
-		t.Errorf("the meter is shown:\n%s", out.String())
+		t.Errorf("the meter's lines are shown:\n%s", out.String())
 	}
 }
 

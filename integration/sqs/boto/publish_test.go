@@ -118,7 +118,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 			seen[name]++
 			msg, ok := msgs[name]
 			if !ok || s.payload != string(msg.Payload) || len(s.metadata) != len(msg.Metadata) || len(msg.Metadata) > 0 && !maps.Equal(s.metadata, msg.Metadata) {
-				t.Errorf("%s: attempt %d saw %q with %.300q", name, s.attempt, s.payload, s.metadata)
+				t.Errorf("%s: attempt %d got %q with %.300q", name, s.attempt, s.payload, s.metadata)
 			}
 		}
 		for name := range msgs {

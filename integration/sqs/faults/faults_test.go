@@ -289,7 +289,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	defer client.Close(context.Background())
 	plan, err := client.Plan(t.Context(), l.queue)
 	if err != nil || !strings.Contains(plan.String(), "after 3 receives SQS moves a message to "+l.queue+"-owners") {
-		t.Errorf("the plan says nothing of it: %v, %v", err, plan)
+		t.Errorf("the plan does not mention it: %v, %v", err, plan)
 	}
 	l.work(cfg, nil)
 	l.committed(once)

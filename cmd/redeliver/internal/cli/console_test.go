@@ -218,7 +218,7 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 		if said := s.errs.String(); !strings.Contains(said, `"who":"ann"`) || strings.Contains(said, "password") {
 			t.Errorf("%s: stderr says %s", name, said)
 		} else if strings.Contains(said, "everybody on this machine") {
-			t.Errorf("%s: stderr says that nobody is asked: %s", name, said)
+			t.Errorf("%s: stderr says that it asks nobody: %s", name, said)
 		}
 	}
 

@@ -67,6 +67,6 @@ func TestAnEventStaysWhatItIs(t *testing.T) {
 	m = newMessage()
 	m.ContentType = "application/cloudevents+json; charset=utf-8"
 	if h, got := events(m); len(got) != 0 || h.Get("Content-Type") != m.ContentType {
-		t.Errorf("an event that is all in its body: %v", got)
+		t.Errorf("a structured event gets attributes in headers: %v", got)
 	}
 }
