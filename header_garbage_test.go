@@ -107,7 +107,7 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 }
 
 // Several invalid headers are several findings, and the valid ones are read.
-func TestValidHeadersBesideInvalidOnesAreRead(t *testing.T) {
+func TestValidHeadersAmongInvalidOnesAreRead(t *testing.T) {
 	headers := append(full().AppendHeaders(nil),
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "y"})

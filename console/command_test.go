@@ -48,7 +48,7 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 
 // An operator releases and cancels waiting messages, and withdraws the commands. The operator must type the DLQ's name,
 // the consumers receive the form's values, and the audit log records the action.
-func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
+func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
 		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}

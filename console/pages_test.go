@@ -33,7 +33,7 @@ func page(name string, q deadletter.Queue, more ...string) string {
 	return "/" + address(name, q.Info().DLQ, nil, more...)
 }
 
-func TestPagesSayWhatLiesThere(t *testing.T) {
+func TestPagesShowAgeAndRetention(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b,
 			failingMessage("o-1", "card 4711 declined", `{"id":12345678901234567890,"sum":1.10}`),

@@ -116,7 +116,7 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 
 // A browser that has used TLS must use it again. If the address has a port, other servers of the machine share the host
 // name and may not have TLS.
-func TestABrowserIsToldToKeepTLS(t *testing.T) {
+func TestABrowserMustKeepTLS(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {
 		t.Fatal(err)

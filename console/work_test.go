@@ -314,7 +314,7 @@ func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
 }
 
 // If another runner uses the DLQ, the page names it.
-func TestWhoHasTheDLQIsNamed(t *testing.T) {
+func TestTheHolderOfTheDLQIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("held", 3)
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})

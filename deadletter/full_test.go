@@ -62,7 +62,7 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 }
 
 // A replay continues without room for its marks.
-func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
+func TestAReplayContinuesWhereNothingCanBeMarked(t *testing.T) {
 	q := &marked{newHeap(6), make(map[deadletter.Position]deadletter.Outcome)}
 	for _, m := range newHeap(deadletter.MaxMarks).lie {
 		q.marks["of another "+m.Position] = deadletter.Refused
@@ -103,7 +103,7 @@ func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Positio
 
 // Only a runner that has seen the whole DLQ reports which marked messages it has met. An error of that report fails
 // nothing.
-func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
+func TestACompleteScanDropsMarks(t *testing.T) {
 	q := &forgetful{heap: newHeap(30)}
 	task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
 	if err != nil || task.Counts.Purged != 30 || len(q.told) != 0 {

@@ -92,7 +92,7 @@ func TestAnImportIsNotPaused(t *testing.T) {
 
 // RabbitMQ does not report the time of a message that another program dead-lettered. Such a message does not count as
 // later.
-func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
+func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
 	h := newHeap(0)
 	made := time.Now().Add(-time.Hour)
 	h.dies("without", time.Time{})
@@ -109,7 +109,7 @@ func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 
 // A replay that was resumed with another DLQ configuration used to replay messages that another group had handled, and
 // to send the rest to a place that nobody reads.
-func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
+func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 	const retry, group = "orders-retry", "billing-retry"
 	for name, c := range map[string]struct {
 		kind         deadletter.Kind

@@ -78,7 +78,7 @@ func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
 }
 
 // The fingerprint includes the ladder: a level of an older ladder must not make this one doubt a due time.
-func TestFingerprintKnowsTheLadder(t *testing.T) {
+func TestFingerprintDependsOnTheLadder(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}
 	q := p
 	q.Levels = []time.Duration{time.Second, time.Minute}

@@ -128,7 +128,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 }
 
 // The context of a function that has answered all its messages and goes on ends with its Timeout, too. No message's timeout would end it.
-func TestBatchFunctionThatGoesOnAfterItsLastAnswer(t *testing.T) {
+func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ended := make(chan error, 1)
 		orders := index(b, redeliver.Policy{Timeout: 10 * second}, middleware.BatchConfig{Size: 2},

@@ -128,7 +128,7 @@ var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeP
 
 // The dependency is away for ten minutes, with retries for three seconds. No message goes to the DLQ, the dependency is
 // not overloaded, and processing continues when it is back.
-func TestAnOutageBuriesNobody(t *testing.T) {
+func TestAnOutageDeadLettersNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy redeliver.Policy
 		keys   int

@@ -103,7 +103,7 @@ func TestAClosedClientIsClosed(t *testing.T) {
 	})
 }
 
-func TestCloseGivesBackWhatIsNotDone(t *testing.T) {
+func TestCloseReturnsUnsettledMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := open(b, quick)
 		first.Handle("orders", func(msg *message.Message) error {
@@ -129,7 +129,7 @@ func TestCloseGivesBackWhatIsNotDone(t *testing.T) {
 }
 
 // A member that closes while its handlers run gives its waiting messages to others at once.
-func TestWhatWaitsIsGivenBackAtOnce(t *testing.T) {
+func TestWaitingMessagesAreReturnedAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := open(b, quick)
 		orders := first.Handle("orders", func(m *message.Message) error {

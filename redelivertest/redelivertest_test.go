@@ -160,7 +160,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 }
 
 // A retry that was due before the event of its wait used to run first, so that the story ended with the wait.
-func TestWhatIsToldIsInOrder(t *testing.T) {
+func TestReportsAreInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []string
 		billing := b.Open(redelivertest.Config{Group: "billing", Policy: quick, Sink: redeliver.SinkFunc(func(e redeliver.Event) {

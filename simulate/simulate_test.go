@@ -143,7 +143,7 @@ func TestThePolicyDecides(t *testing.T) {
 }
 
 // A message that waits for a slot for too long expires, and uses no slot of another.
-func TestWhatWaitsForTooLongExpires(t *testing.T) {
+func TestMessagesThatWaitForTooLongExpire(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
 	r := run(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
 	if dead := r.DeadBy[redeliver.ReasonExpired]; dead != r.Dead || r.Attempts+dead != 200 || dead < 85 || dead > 95 || r.ToSuccess.Max > simulate.Seconds(11*time.Second) {

@@ -32,7 +32,7 @@ func TestChargeIsRemovedOnce(t *testing.T) {
 
 // A suspect begins only when its lane knows that it has its turn. It ran beside its own turn before, and the decision
 // about it came while it ran.
-func TestSuspectBeginsWhenItsLaneKnows(t *testing.T) {
+func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]

@@ -424,7 +424,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 
 // Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
 // the suspect killed the process.
-func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
+func TestAcksDoNotWaitForASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
 		suspect bool
 		tell    func(s *source)

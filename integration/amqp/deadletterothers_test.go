@@ -119,7 +119,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 
 // RabbitMQ keeps a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
 // replay, and claim that its headers could not be read.
-func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
+func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ4(t), nil)
 	d.fillByBroker(amqp091.Table{})

@@ -20,7 +20,7 @@ import (
 )
 
 // Two consumers of a queue with different policies both report it, and report when the other one has gone.
-func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
+func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {

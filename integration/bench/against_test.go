@@ -22,7 +22,7 @@ func TestEverySideInJavaHasAGroupOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestSidesInJavaAreToldWhatToDo(t *testing.T) {
+func TestSidesInJavaGetTheirOptions(t *testing.T) {
 	s := spec{Topic: "t", Group: "g", Brokers: []string{"a:1", "b:2"}, Messages: 7, Warm: 5}
 	built := &brokers.JavaProject{Java: "java", Classpath: "x"}
 	for _, c := range []struct {

@@ -100,7 +100,7 @@ func TestGivenSQSIsLeftAlone(t *testing.T) {
 }
 
 // The differences between the two servers on which tests rely. Other differences are in the tests that they affect.
-func TestSQSServersRefuseWhatTheyAreTakenFor(t *testing.T) {
+func TestSQSServersRefuseAsExpected(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {
 		name, url, action string

@@ -65,7 +65,7 @@ func TestVersionsAgree(t *testing.T) {
 }
 
 // -ldflags -X sets nothing where the name is wrong, and says nothing.
-func TestLinkerFlagsNameWhatIsThere(t *testing.T) {
+func TestLinkerFlagsNameExistingVariables(t *testing.T) {
 	t.Parallel()
 	source := read(t, "cmd/redeliver/internal/cli/version.go")
 	for _, file := range []string{"Dockerfile", ".goreleaser.yaml"} {

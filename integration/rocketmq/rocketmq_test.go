@@ -216,7 +216,7 @@ func TestABrokerIsFoundAndAsked(t *testing.T) {
 	}
 }
 
-func TestABrokerThatGoesEndsWhatWaits(t *testing.T) {
+func TestALostBrokerEndsWaits(t *testing.T) {
 	a, b := net.Pipe()
 	c := &conn{net: a, waiting: make(map[int32]func(command, error))}
 	go c.read()

@@ -216,7 +216,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 // A program accepts only the brokers that it names.
-func TestParseKnowsWhatItIsTold(t *testing.T) {
+func TestParseAcceptsOnlyNamedBrokers(t *testing.T) {
 	for _, c := range []struct {
 		raw    string
 		broker brokerurl.Broker

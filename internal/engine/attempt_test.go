@@ -81,7 +81,7 @@ func TestEndsOfAMessage(t *testing.T) {
 
 // An immediate retry knows of the first attempt, has the values of the message's own context, and its context lives until the
 // message ends.
-func TestAnImmediateRetryKnowsOfTheFirstAttempt(t *testing.T) {
+func TestAnImmediateRetryHasTheStateOfTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 2})
 		j.values = context.WithValue(context.Background(), key{}, "value")

@@ -23,7 +23,7 @@ func letter(id string) redeliver.DeadLettered {
 }
 
 // The function is called for the dead letters of a real subscription, with their reasons, and for no other events.
-func TestWhatIsDeadLetteredIsTold(t *testing.T) {
+func TestDeadLettersAreReported(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.DeadLettered
 		h := hook.OnDeadLetter(func(_ context.Context, d redeliver.DeadLettered) error {
@@ -62,7 +62,7 @@ func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 
 // A function that hangs delays no message: dead letters without room are missed and counted, and Close ends with its
 // context.
-func TestAFunctionThatHangsHoldsUpNobody(t *testing.T) {
+func TestAFunctionThatHangsDelaysNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type miss struct {
 			id  string

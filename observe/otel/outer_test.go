@@ -20,7 +20,7 @@ func (l *louder) Event(e redeliver.Event) {
 }
 
 // A sink that embedded ours used to inherit its Counter, and was no longer called for messages that succeed at once.
-func TestWhoEmbedsOursIsCalled(t *testing.T) {
+func TestASinkThatEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
 	if err != nil {
 		t.Fatal(err)

@@ -215,7 +215,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 }
 
 // A message that must not run any more has no attempt, and its write to the DLQ is the root of a trace.
-func TestAMessageThatNeverRanIsBuriedInATraceOfItsOwn(t *testing.T) {
+func TestAMessageThatNeverRanIsDeadLetteredInATraceOfItsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(minute)}

@@ -83,7 +83,7 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 
 // An expiration is a deadline. A message that has passed it does not run, and a retry that would pass it is not
 // waited for. Without a timestamp it counts from the first read, and through all hops.
-func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
+func TestARetryThatWouldPassTheExpirationIsDeadLettered(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{
 			MaxRetries: 5, Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second},

@@ -313,7 +313,7 @@ func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
 }
 
 // If Watermill renamed the tag, its suite would silently have the short deadlines again.
-func TestWatermillKnowsTheTag(t *testing.T) {
+func TestWatermillHasTheTag(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags="+watermillTag, "-f", "{{.GoFiles}}", "github.com/ThreeDotsLabs/watermill/pubsub/tests").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "test_pubsub_stress.go") {
 		t.Errorf("%s, %v", out, err)

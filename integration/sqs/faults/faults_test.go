@@ -219,7 +219,7 @@ func TestExpiredCredentialsAreSurvived(t *testing.T) {
 }
 
 // At the start, an unavailable queue is an error in bounded time that names the queue and no key.
-func TestWhatFailsAtStartIsSaid(t *testing.T) {
+func TestFailuresAtStartAreReported(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
 		t.Run(fault.String(), func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 }
 
 // Only the levels of our own default policy used to be counted.
-func TestWhatWaitsOnRabbitMQIsNotToldWithoutItsManagementAPI(t *testing.T) {
+func TestRabbitMQReportsNoWaitingMessagesWithoutItsManagementAPI(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	b := listing("orders").b

@@ -56,7 +56,7 @@ func TestRunDrains(t *testing.T) {
 }
 
 // A message that takes longer than --drain comes back, and is not counted.
-func TestRunDrainsNotForEver(t *testing.T) {
+func TestRunDoesNotDrainForever(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

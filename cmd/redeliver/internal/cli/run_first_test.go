@@ -215,7 +215,7 @@ func TestRunBoundsABatch(t *testing.T) {
 }
 
 // The end does not wait for a client that opens a health request and sends nothing.
-func TestRunHealthWaitsForNobody(t *testing.T) {
+func TestRunHealthDoesNotWait(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

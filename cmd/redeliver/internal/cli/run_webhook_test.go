@@ -9,7 +9,7 @@ import (
 
 // The webhook receives the id and the reason of each message, including the last dead letters. The secret in the URL is
 // not shown.
-func TestRunTellsOfDeadLetters(t *testing.T) {
+func TestRunReportsDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

@@ -37,7 +37,7 @@ func TestAMessageBecomesAnEvent(t *testing.T) {
 }
 
 // A message that is already an event in a broker's binding stays unchanged.
-func TestAnEventStaysWhatItIs(t *testing.T) {
+func TestAnEventStaysUnchanged(t *testing.T) {
 	for _, p := range []string{"ce_", "cloudEvents_", "cloudEvents:", "ce-"} {
 		m := newMessage()
 		m.Headers = []Header{
