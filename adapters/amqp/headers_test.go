@@ -360,8 +360,8 @@ func TestUnwritableMessagesAreRefused(t *testing.T) {
 		"its correlation id of 256 bytes":   {CorrelationId: long},
 		"has a name of 256 bytes":           {Headers: amqp091.Table{long: "x"}},
 		"x\"... has a name of 256 bytes":    {Headers: amqp091.Table{"t": []any{amqp091.Table{long: "x"}}}},
-		"its header CC is no list":          {Headers: amqp091.Table{"CC": "x"}},
-		"its header BCC is no list":         {Headers: amqp091.Table{"BCC": nil}},
+		"its header CC is not a list":       {Headers: amqp091.Table{"CC": "x"}},
+		"its header BCC is not a list":      {Headers: amqp091.Table{"BCC": nil}},
 		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
 		err := checkWritable(&p, ok, ok, frame)

@@ -79,7 +79,7 @@ type PlannedQueue struct {
 //
 // With Config.ManagementURL, Plan and Subscribe check policies, limits and feature flags, too. If
 // the management API does not answer, Plan fails, and Subscribe reports it to the sink ("not
-// checked") and goes on. Without it Plan.NotChecked lists what is unknown.
+// checked") and continues. Without it Plan.NotChecked lists what is unknown.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	c.mu.Lock()
 	closed := c.closed

@@ -65,7 +65,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			change: func(c *Config) { c.Topology.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
-		"limit that leads to somebody else": {
+		"limit with a dead-letter exchange": {
 			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
 			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},

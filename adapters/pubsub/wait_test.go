@@ -44,7 +44,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 		"it is due at no time":         {2, 10 * time.Minute, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
 		"it is due in another age":     {2, 10 * time.Minute, with("due", far), 0, 3, redeliver.HeaderDue},
 		"of a level that is not ours":  {5, 5 * time.Minute, with("due", "soon"), 5 * time.Minute, 3, redeliver.HeaderDue},
-		"of none, and a lie":           {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"on none, with a wrong due":    {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
 		"of another group":             {2, 10 * time.Minute, with("group", "mail"), 10 * time.Minute, 1, redeliver.HeaderGroup},
 		"there is no state":            {2, 10 * time.Minute, func(fields map[string]string) { clear(fields) }, 10 * time.Minute, 1, redeliver.HeaderAttempt},
 	} {

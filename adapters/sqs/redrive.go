@@ -113,7 +113,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	}
 	restart := "each retry is a new message, so that only restarts and crashes count as receives"
 	if q.fifo {
-		restart = "a retry is no receive while its process lives; each restart is one"
+		restart = "a retry is not a receive while its process lives; each restart is one"
 	}
 	l.notes = append(l.notes, fmt.Sprintf(
 		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, maxReceives, target, restart))

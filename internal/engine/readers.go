@@ -65,7 +65,7 @@ func (r *Readers) Close() (first bool) {
 }
 
 // CloseAll closes the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's error and
-// goes on in the background. A ctx that has ended before the call does not count.
+// continues in the background. A ctx that has ended before the call does not count.
 func CloseAll[S any](ctx context.Context, subscribers []S, shut func(S), last func()) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -60,7 +60,7 @@ func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 			}
 			sub.slots.give(firstDelivery, false, said)
 		}
-		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that goes on"; len(details) != 1 || details[0] != want {
+		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that continues"; len(details) != 1 || details[0] != want {
 			t.Errorf("reported %q, want %q", details, want)
 		}
 		if limit := sub.slots.Limit(); limit != 6 {

@@ -150,7 +150,7 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 		t.Logf("report: a CC that is a text: %v", err)
 		msg := message.NewMessage("m", []byte("x"))
 		msg.Metadata.Set("CC", "other")
-		if err := b.client.Publisher().Publish(b.queue, msg); err == nil || !strings.Contains(err.Error(), "its header CC is no list") {
+		if err := b.client.Publisher().Publish(b.queue, msg); err == nil || !strings.Contains(err.Error(), "its header CC is not a list") {
 			t.Error(err)
 		}
 		b.checkNoFaults()

@@ -193,7 +193,7 @@ func TestDocumentedLimits(t *testing.T) {
 		"an empty attribute":         {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "String", "")), "InvalidParameterValue"},
 		"a name with a space":        {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a ", "String", "1")), "InvalidParameterValue"},
 		"a reserved name":            {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "AWS.x", "String", "1")), "InvalidParameterValue"},
-		"a type of nobody's":         {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "Text", "1")), "InvalidParameterValue"},
+		"an unknown type":            {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "Text", "1")), "InvalidParameterValue"},
 		"NUL":                        {"SendMessage", send("a\x00"), "InvalidMessageContents"},
 		"NUL in an attribute":        {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "String", "\x00")), "InvalidParameterValue"},
 		"emoji":                      {"SendMessage", send("😀\t\r\n"), ""},
