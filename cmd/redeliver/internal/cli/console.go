@@ -96,7 +96,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		}
 		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
-	for _, warning := range append(s.warnings(), f.access.warnings()...) {
+	for _, warning := range f.access.warnings() {
 		a.sayf("warning: %s", warning)
 	}
 	notes := s.notes()

@@ -105,14 +105,6 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	return s, nil
 }
 
-// warnings returns warnings about connections that work but are unsafe.
-func (s *sources) warnings() (all []string) {
-	for _, one := range s.brokers {
-		all = append(all, one.b.plain...)
-	}
-	return all
-}
-
 // notes names the DLQs that are not shown, and why.
 func (s *sources) notes() (notes []string) {
 	for _, one := range s.brokers {

@@ -139,6 +139,9 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c.Log = a.logger(f.log)
 	if c.Handler, err = a.handler(f, &c); err != nil {
 		return usagef("--exec: %w", err)
+	for _, warning := range plainPasswords(c.Broker, "") {
+		c.Log.Warn(warning)
+	}
 	}
 	c.Sink = redeliver.NewSlogSink(c.Log)
 	if f.webhook.to != nil {

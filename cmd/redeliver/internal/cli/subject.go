@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,7 +120,9 @@ func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, c
 	defer cancel()
 	var names []string
 	if len(args) == 0 {
-		_ = a.with(ctx, setup{}, func(b *broker) error { // a completion cannot show an error
+		quiet := *a
+		quiet.Err = io.Discard // a completion cannot show a warning or an error
+		_ = quiet.with(ctx, setup{}, func(b *broker) error {
 			if b.queues == nil {
 				return errUnlisted
 			}
