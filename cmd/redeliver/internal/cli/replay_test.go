@@ -132,6 +132,12 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 			t.Errorf("%v: colours in %q", env, got.out)
 		}
 	}
+	if got := s.with(call{env: map[string]string{"NO_COLOR": "1"}}, "dlq", "list", "--color", "always").want(t, 0); !strings.Contains(got.out, "\x1b[1m") {
+		t.Errorf("no colours with --color always: %q", got.out)
+	}
+	if got := s.with(call{terminal: true}, "dlq", "list", "--color", "never").want(t, 0); strings.Contains(got.out, "\x1b") {
+		t.Errorf("colours with --color never: %q", got.out)
+	}
 }
 
 // If messages stay because they were refused or quarantined, the task is partly done.

@@ -71,7 +71,7 @@ func TestPassword(t *testing.T) {
 		"as an argument":         {nil, "dlq list " + full, 2, ""},
 		"as a verb":              {nil, full, 2, ""},
 		"as a verb of dlq":       {nil, "dlq " + full, 2, ""},
-		"as a topic of help":     {nil, "help " + full, 0, ""},
+		"as a topic of help":     {nil, "help " + full, 2, ""},
 		"as a flag":              {nil, "dlq --" + full, 2, ""},
 		"as a short flag":        {nil, "dlq list -" + full, 2, ""},
 		"as a list":              {nil, "dlq replay --canary " + full, 2, ""},

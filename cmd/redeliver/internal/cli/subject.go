@@ -26,7 +26,7 @@ func (s *subjectFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupDLQ, s.
 
 func (s *subjectFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&s.topic, "topic", "", "The `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
-	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed the messages (default read from the DLQ's name, or the profile's)")
 	flags.StringVar(&s.readBy, "read-by", "", "Kafka, for a DLQ that another framework fills: skip the messages that this consumer `group` has committed")
 }
 

@@ -84,7 +84,7 @@ func workCommand(a *app, w *work) *cobra.Command {
 	if w.flags != nil {
 		w.flags(cmd.Flags())
 	}
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, "Count the messages and change nothing")
 		yesFlag(flags, &yes)
