@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"io"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,6 +56,11 @@ func TestTopOnATerminal(t *testing.T) {
 		}
 	}
 	s.await("a page with 5 messages", shows("DLQs: 1  messages: 5", dlq, "waiting: 5", "late ", "q quit", "every 100ms"))
+	if shows("\n  1h ")() {
+		t.Error("levels are shown before l is pressed")
+	}
+	_, _ = press.Write([]byte("l"))
+	s.await("the levels", shows("\n  1h "))
 	if !screen.raw.Load() {
 		t.Error("the terminal does not pass keys on")
 	}
@@ -95,7 +101,7 @@ func TestTopFitsASmallTerminal(t *testing.T) {
 	go func() { ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out}, "top") }()
 	s.await("a page", func() bool { return strings.Contains(page(out.String()), "... and ") })
 	lines := strings.Split(page(out.String()), "\n")
-	if len(lines) != screen.height || !strings.Contains(lines[6], "and 7 more") {
+	if len(lines) != screen.height || !strings.Contains(lines[5], "no topic and group") || !strings.Contains(lines[6], "and 8 more") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 	_, _ = press.Write([]byte{3})
@@ -111,11 +117,20 @@ func TestTopWithoutATerminal(t *testing.T) {
 	if len(all) != 1 || all[0]["dlq"] != dlq || all[0]["messages"] != 5.0 || all[0]["waiting"] != 5.0 || all[0]["per_minute"] != nil || all[0]["due"] == nil {
 		t.Errorf("%v", all)
 	}
+	levels, _ := all[0]["levels"].([]any)
+	if len(levels) != 1 || levels[0].(map[string]any)["level"] != "1h" || levels[0].(map[string]any)["messages"] != 5.0 {
+		t.Errorf("levels: %v", levels)
+	}
+	if got := s.run("top").want(t, 0); strings.Contains(got.out, "\n  1h ") || strings.Contains(got.out, "\x1b") {
+		t.Errorf("%s", got.out)
+	}
+	if got := s.run("top", "--levels").want(t, 0); !regexp.MustCompile(`(?m)^  1h +5 +late \d+`).MatchString(got.out) {
+		t.Errorf("%s", got.out)
+	}
 	got := s.run("top", "--count", "2", "--every", "100ms", "--output", "jsonl").want(t, 0)
 	if n := strings.Count(got.out, "\n"); n != 2 || !strings.Contains(got.out, `"per_minute":0`) {
 		t.Errorf("%d lines: %s", n, got.out)
 	}
-	s.run("top").want(t, 0)
 	for args, says := range map[string]string{"--every 1ms": "--every", "--count -1": "--count", "--sort size": "--sort", "x": "only flags"} {
 		s.run(append([]string{"top"}, strings.Fields(args)...)...).want(t, 2, says)
 	}
