@@ -78,6 +78,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	s.run("dlq", "replay", dlq, "--note", "test").want(t, 2, "--yes")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "Replay 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "nothing was done")
+	s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "nosuch", "--note", "test").want(t, 0, "nothing to do: no message")
 	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--note", "test").want(t, 1, "Remove 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--note", "test").want(t, 1, "nothing was done")
 	if after := s.everything(); !maps.Equal(before, after) {

@@ -86,7 +86,7 @@ With --exec the body is the standard input of the command, which runs without a 
 status 0 means that the message is done, 65 sends it to the DLQ, and all others are retried.
 
 run ends on SIGTERM or Ctrl-C. Messages that are running then have --drain to finish; those
-that do not finish come back. See docs/reference/sidecar.md.`,
+that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		Example: `  redeliver run --broker kafka://localhost:9092 --topic orders --group billing --http http://localhost:8080/orders
   redeliver run --broker amqp://localhost/ --topic orders --retries 5 --backoff steps:10s,1m,1h --exec -- ./charge --fast
   redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081`,
