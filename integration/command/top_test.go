@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// top shows what is dead and what waits on each level, on every broker. SQS has no levels, and counts delayed messages.
+// On every broker top counts the DLQ's messages, and those that wait on each level. SQS has no levels.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {

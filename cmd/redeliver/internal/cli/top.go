@@ -162,7 +162,7 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 	}
 	for _, row := range rows {
 		if width > 0 {
-			row[0] = shortName(visible(row[0].(string)), max(room, 16))
+			row[0] = shortName(visible(fmt.Sprint(row[0])), max(room, 16))
 		}
 		g.add(row)
 	}

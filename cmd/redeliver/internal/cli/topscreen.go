@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,7 +182,7 @@ func (s *topScreen) lines(colour bool, width, height int) []string {
 	}
 	foot := []string{"", "m messages  c change  w waiting  n name  l levels  space pause  q quit"}
 	blocks := topTable(s.rows, s.at, colour, s.levels, width)
-	lines, room := append(head, blocks[0]...), height-len(foot)
+	lines, room := slices.Concat(head, blocks[0]), height-len(foot)
 	for i, block := range blocks[1:] {
 		rest := len(blocks) - 2 - i
 		if n := len(lines) + len(block); n > room || n == room && rest > 0 {
