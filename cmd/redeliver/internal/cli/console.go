@@ -63,9 +63,9 @@ DLQs appear while it runs.`,
 	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "Listen on this `address`")
 	flags.StringVar(&f.cert, "tls-cert", "", "Read the TLS certificate from this `file`, PEM (default no TLS)")
 	flags.StringVar(&f.key, "tls-key", "", "Read the key of the TLS certificate from this `file`, PEM")
-	flags.StringSliceVar(&f.hosts, "host", nil, "Accept requests for the host names in `NAME,...`, and refuse others (default any; without authentication localhost)")
+	flags.StringSliceVar(&f.hosts, "host", nil, "Accept only requests for one of the host names in `NAME,...` (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
-	flags.BoolVar(&f.readOnly, "read-only", false, "Refuse all changes, also by operators")
+	flags.BoolVar(&f.readOnly, "read-only", false, "Refuse all changes, also those of operators")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
 	flags.DurationVar(&f.refresh, "refresh", 0, "Count the messages of the DLQs again after this `duration` (default "+console.DefaultRefresh.String()+")")
 	return cmd

@@ -206,7 +206,8 @@ func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "completion SHELL", Short: "Print the script that completes commands in a shell",
 		Long: `Print the script that makes a shell complete commands, flags, DLQs and profiles. SHELL is bash,
-fish, powershell or zsh. For DLQs the script asks the broker of the profile or of the flags.`,
+fish, powershell or zsh. The script for bash needs the package bash-completion. For the names
+of DLQs the script asks the broker.`,
 		Example: `  source <(redeliver completion bash)
   redeliver completion bash > /etc/bash_completion.d/redeliver
   redeliver completion zsh > "${fpath[1]}/_redeliver"
