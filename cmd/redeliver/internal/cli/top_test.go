@@ -4,8 +4,11 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // terminal is a test's screen. It keeps what was drawn last.
@@ -105,6 +108,37 @@ func TestTopFitsASmallTerminal(t *testing.T) {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 	_, _ = press.Write([]byte{3})
+	(<-ended).want(t, 0)
+}
+
+// A broker that does not answer keeps neither the terminal nor the last screen from the user.
+func TestTopRestoresTheTerminalBeforeASlowBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	screen := &terminal{width: 80, height: 24}
+	keys, press := io.Pipe()
+	var out buffer
+	ended := make(chan ending)
+	go func() {
+		ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out}, "top", "--every", "100ms")
+	}()
+	s.await("a page", func() bool { return page(out.String()) != "" })
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.broker.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		once.Do(func() { close(asked) })
+		<-answer
+		return nil, nil, false
+	})
+	<-asked
+	_, _ = press.Write([]byte("q"))
+	s.await("the terminal as it was", func() bool { return !screen.raw.Load() && strings.HasSuffix(out.String(), "\x1b[?25h\x1b[?1049l") })
+	select {
+	case <-ended:
+		t.Error("top closed the broker during a request")
+	default:
+	}
+	close(answer)
 	(<-ended).want(t, 0)
 }
 
