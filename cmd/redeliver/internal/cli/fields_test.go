@@ -59,8 +59,7 @@ func TestTheDocumentedFieldsExist(t *testing.T) {
 // fieldsOf returns the JSON names of the fields of a type, and of the types in them. It stays in this package, apart
 // from the types that command.md describes.
 func fieldsOf(of reflect.Type) (own, nested []string) {
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" {
 			own = append(own, name)

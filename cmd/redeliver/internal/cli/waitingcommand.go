@@ -240,8 +240,8 @@ func withdrawCommand(a *app) *cobra.Command {
 	var w waitingFlags
 	cmd := &cobra.Command{
 		Use: "withdraw COMMAND --topic TOPIC [--group GROUP]", Short: "End a release or cancel command early; its earlier effects stay (Kafka)",
-		Long: `End a release or cancel command early, on Kafka. What it has done already stays. COMMAND is its
-id, as "waiting list --commands" prints it.`,
+		Long: `End a release or cancel command early, on Kafka. Its earlier effects stay. COMMAND is its id, as
+"waiting list --commands" prints it.`,
 		Args: exactly("the id of a command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onCommands(cmd, "waiting withdraw", &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
