@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// forgeries: forged headers are reported, not obeyed.
+// forgeries: forged headers are reported and not trusted.
 func forgeries() []test {
 	return []test{
 		{name: "RedeliverHeadersOnTheOriginAreNotTrusted", body: forgedOnOrigin},
@@ -51,7 +51,7 @@ func forgedOnOrigin(b *fixture) {
 	}
 	found := eventsOf[redeliver.HeadersIgnored](b.journal)
 	if len(found) != 1 || found[0].ID != "a" || found[0].Topic == "" || len(found[0].Findings) < 5 {
-		b.Errorf("reported %+v, want every lying header of a, once", found)
+		b.Errorf("reported %+v, want every forged header of a, once", found)
 	}
 }
 

@@ -119,7 +119,7 @@ type deadQueue struct {
 	state       logReader
 
 	mu         sync.Mutex
-	partitions int32 // at the last look
+	partitions int32 // at the last check
 	hasState   bool
 	ledger     *ledger
 	sessions   map[*deadSession]bool
