@@ -444,7 +444,8 @@ func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
 		}
 		stop()
 		select {
-		case <-end:
+		case err := <-end:
+			t.Logf("it ended with %v", err)
 		case <-time.After(time.Minute):
 			t.Error("the source has not ended a minute after the shutdown began")
 		}
