@@ -112,7 +112,8 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.Look += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
+			q.info.LookLimit = q.limit / 2
+			q.info.Look += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.info.LookLimit)
 		}
 	}()
 	hasAPI := q.client.cfg.ManagementURL != ""

@@ -107,6 +107,8 @@ type Info struct {
 	Back   string // where a replay is written; only that group reads it
 	ReadBy string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
 	Look   string // the cost of a look: FreeLook, or a description of its effect
+	// LookLimit is the number of looks at a message after which another is refused; 0 for no limit.
+	LookLimit int
 }
 
 // FreeLook is the Look of an Info if a look has no effect and needs no confirmation.
