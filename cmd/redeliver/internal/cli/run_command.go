@@ -149,13 +149,16 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
 	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name(), OnDeadLetter: f.webhook.name()}
 	if f.health != "" {
-		pages := c.Health.Handler()
+		pages := http.NewServeMux()
+		pages.Handle("/", c.Health.Handler())
 		if f.metrics {
-			if pages, err = measure(&c, pages); err != nil {
+			var end func()
+			if end, err = a.measure(ctx, &c, pages); err != nil {
 				return err
 			}
+			defer end()
 		}
-		at, end, err := listen(ctx, f.health, pages)
+		at, end, err := listen(ctx, "--health", f.health, pages)
 		if err != nil {
 			return err
 		}
@@ -213,10 +216,10 @@ func (a *app) logger(format string) *slog.Logger {
 }
 
 // listen serves until end is called.
-func listen(ctx context.Context, address string, h http.Handler) (at string, end func(), err error) {
+func listen(ctx context.Context, flag, address string, h http.Handler) (at string, end func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", nil, failed(codeFailed, "--health: %w", err)
+		return "", nil, failed(codeFailed, "%s: %w", flag, err)
 	}
 	const quick = 5 * time.Second // for both directions: requests and responses are short
 	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
