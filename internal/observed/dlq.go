@@ -16,10 +16,10 @@ const DefaultTimeout = 5 * time.Second
 // wait.
 const dear = 30 * time.Second
 
-// An age that the broker does not report is read from at most maxAgeLook messages, every ageEvery.
+// An age that the broker does not report is read from at most maxAgeReads messages, every ageInterval.
 const (
-	ageEvery   = time.Minute
-	maxAgeLook = 100
+	ageInterval = time.Minute
+	maxAgeReads = 100
 )
 
 // DLQ is a DLQ that is read periodically. Make it with [DLQs]. It is safe for concurrent use.
@@ -93,7 +93,7 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 		return Look{}, err
 	}
 	at, ok, err := q.queue.Oldest(ctx)
-	if err == nil && !ok && l.Messages > 0 && q.ReadAge && q.Info.LookLimit == 0 {
+	if err == nil && !ok && l.Messages > 0 && q.ReadAge && q.Info.MaxReads == 0 {
 		at = q.readOldest(ctx)
 		ok = !at.IsZero()
 	}
@@ -108,7 +108,7 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 func (q *DLQ) readOldest(ctx context.Context) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.aged.IsZero() && time.Since(q.aged) < ageEvery {
+	if !q.aged.IsZero() && time.Since(q.aged) < ageInterval {
 		return q.oldest
 	}
 	q.aged, q.oldest = time.Now(), time.Time{}
@@ -117,7 +117,7 @@ func (q *DLQ) readOldest(ctx context.Context) time.Time {
 		return q.oldest
 	}
 	defer func() { _ = scan.Close() }()
-	for range maxAgeLook {
+	for range maxAgeReads {
 		_, err := scan.Next(ctx, func(m *deadletter.Message) bool {
 			if !m.Time.IsZero() && (q.oldest.IsZero() || m.Time.Before(q.oldest)) {
 				q.oldest = m.Time
@@ -145,12 +145,12 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 	now := Known{Open: make(map[Sort]int), Became: make(map[Fate]int64)}
 	for i := range all {
 		t := &all[i]
-		if t.Open() {
+		if t.Unfinished() {
 			now.Open[Sort{t.Kind, t.Status}]++
 		}
 		for outcome, n := range map[string]int64{
 			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
-			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "came_back": t.Counts.CameBack,
+			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
 		} {
 			if n > 0 {
 				now.Became[Fate{t.Kind, outcome}] += n

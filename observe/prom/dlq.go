@@ -23,7 +23,7 @@ type DLQConfig struct {
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
 	// ReadAges reads at most 100 messages of a DLQ, once a minute, where the broker does not report the age of the oldest
-	// one. Queue.Info().Look has the cost; a DLQ that bounds the number of looks is not read. Default false.
+	// one. Queue.Info().ReadEffect has the cost; a DLQ with MaxReads is not read. Default false.
 	ReadAges bool
 }
 

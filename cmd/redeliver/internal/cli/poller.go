@@ -253,7 +253,7 @@ func (p *poller) open(ctx context.Context, of subject) (*polled, error) {
 			return p.b.doctor(ctx, of.topic, doctor.Examination{AnyPolicy: true, Group: of.group})
 		},
 	}
-	waiting, bad := prom.NewWaiting(prom.WaitingConfig{System: system, Subscriptions: []prom.Waiting{sub}, Timeout: p.timeout, Every: p.every})
+	waiting, bad := prom.NewWaiting(prom.WaitingConfig{System: system, Subscriptions: []prom.Waiting{sub}, Timeout: p.timeout, Interval: p.every})
 	if bad != nil {
 		return one, errors.Join(err, bad)
 	}
