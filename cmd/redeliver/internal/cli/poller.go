@@ -59,7 +59,7 @@ type poller struct {
 
 	mu     sync.Mutex
 	latest []prometheus.Metric
-	at     time.Time
+	until  time.Time // when latest is dropped
 }
 
 // polled is a DLQ with its subscription.
@@ -85,7 +85,7 @@ func (p *poller) Describe(chan<- *prometheus.Desc) {}
 func (p *poller) Collect(to chan<- prometheus.Metric) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.at) > staleAfter*p.every {
+	if time.Now().After(p.until) {
 		to <- prometheus.MustNewConstMetric(p.up, prometheus.GaugeValue, 0)
 		return
 	}
@@ -114,6 +114,7 @@ func (p *poller) run(ctx context.Context) {
 
 // look asks the broker once.
 func (p *poller) look(ctx context.Context) {
+	began := time.Now()
 	err := p.search(ctx)
 	found := make(chan prometheus.Metric)
 	go func() {
@@ -154,7 +155,8 @@ func (p *poller) look(ctx context.Context) {
 		prometheus.MustNewConstMetric(p.omitted, prometheus.GaugeValue, float64(p.left)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.latest, p.at = all, time.Now()
+	// A look at many DLQs takes long, and the next one will, too.
+	p.latest, p.until = all, time.Now().Add(staleAfter*p.every+time.Since(began))
 }
 
 // search opens new DLQs and those that could not be opened before, and closes those that are gone.

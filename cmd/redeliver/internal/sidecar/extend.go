@@ -19,7 +19,7 @@ type Extensions struct {
 	base string
 
 	mu      sync.Mutex
-	running map[string]context.Context // by token
+	running map[string]func(by time.Duration) error // by token
 }
 
 // ExtendPath is the pattern of the URLs.
@@ -27,7 +27,7 @@ const ExtendPath = "POST /extend/{token}"
 
 // NewExtensions returns the extensions of a policy. Serve them at the address that Listening gets.
 func NewExtensions(p redeliver.Policy) *Extensions {
-	return &Extensions{by: p.WithDefaults().Timeout, running: make(map[string]context.Context)}
+	return &Extensions{by: p.WithDefaults().Timeout, running: make(map[string]func(by time.Duration) error)}
 }
 
 // Listening sets the address at which the URLs are served. Call it before Run. A program that is on the same host, or in
@@ -48,7 +48,7 @@ func (e *Extensions) begin(ctx context.Context) (url string, end func()) {
 	token := rand.Text()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.running[token] = ctx
+	e.running[token] = func(by time.Duration) error { return redeliver.Extend(ctx, by) }
 	return e.base + token, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -59,7 +59,7 @@ func (e *Extensions) begin(ctx context.Context) (url string, end func()) {
 // ServeHTTP extends the attempt of a URL.
 func (e *Extensions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
-	ctx, ok := e.running[r.PathValue("token")]
+	extend, ok := e.running[r.PathValue("token")]
 	e.mu.Unlock()
 	by := e.by
 	if text := r.URL.Query().Get("for"); text != "" {
@@ -73,7 +73,7 @@ func (e *Extensions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such attempt runs", http.StatusNotFound)
 		return
 	}
-	if err := redeliver.Extend(ctx, by); err != nil {
+	if err := extend(by); err != nil {
 		http.Error(w, fmt.Sprint(err), http.StatusConflict)
 		return
 	}
