@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -141,8 +144,10 @@ func metricsPage(all *prometheus.Registry) http.Handler {
 }
 
 // watchOwn exports what the broker reports about the topics of a sidecar, until end is called.
-func (a *app) watchOwn(ctx context.Context, c *setup, topics []string, all *prometheus.Registry) (end func(), err error) {
-	b, err := a.open(ctx, *c)
+func (a *app) watchOwn(ctx context.Context, c *setup, topics []string, log *slog.Logger, all *prometheus.Registry) (end func(), err error) {
+	quiet := *a
+	quiet.Err = io.Discard // run has logged the warnings
+	b, err := quiet.open(ctx, *c)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +156,9 @@ func (a *app) watchOwn(ctx context.Context, c *setup, topics []string, all *prom
 		only[i] = subject{topic: topic, group: c.group}
 	}
 	// Several sidecars share the queues, so none reads messages.
-	p := newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(pollMax, len(topics))}, only, a.sayf)
+	p := newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(pollMax, len(topics))}, only, func(format string, args ...any) {
+		log.Warn("metrics are missing", "error", fmt.Sprintf(format, args...))
+	})
 	p.knowsPolicy = true
 	all.MustRegister(p)
 	ctx, cancel := context.WithCancel(ctx)

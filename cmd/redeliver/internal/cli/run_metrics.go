@@ -23,7 +23,7 @@ func (a *app) measure(ctx context.Context, c *sidecar.Config, pages *http.ServeM
 	if err != nil {
 		return nil, err
 	}
-	end, err = a.watchOwn(ctx, &setup{group: c.Group, policy: c.Policy}, c.Topics, all)
+	end, err = a.watchOwn(ctx, &setup{group: c.Group, policy: c.Policy}, c.Topics, c.Log, all)
 	if err != nil {
 		return nil, failed(codeOf(err), "--metrics: %w", err)
 	}
