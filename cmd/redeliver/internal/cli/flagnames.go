@@ -12,7 +12,7 @@ import (
 // flagOf maps a field of a Go configuration, as errors of the adapters name it, to the flag that sets it.
 var flagOf = map[string]string{
 	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
-	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
+	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxTimeout": "--max-timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
 	"Policy.Rate.PerSecond": "--rate-limit", "Policy.Rate.Burst": "--burst", "Policy.Outage": "--outage", "Policy.DeadLetterRate": "--dead-letter-rate",
 	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
 	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
