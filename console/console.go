@@ -15,7 +15,7 @@ type Console struct {
 	cfg      Config
 	desk     *desk
 	handler  http.Handler
-	failures failures
+	failures loginFailures
 	cancel   context.CancelFunc
 }
 

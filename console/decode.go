@@ -25,7 +25,7 @@ type Decoded struct {
 }
 
 // decode decodes a body that is shown whole. A partial body is not valid in any encoding.
-func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble string) {
+func (d *desk) decode(ctx context.Context, l *messageView) (p *payloadView, trouble string) {
 	if d.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
 		return nil, ""
 	}

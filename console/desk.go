@@ -20,7 +20,7 @@ type desk struct {
 	looks chan struct{} // semaphore for concurrent readers of DLQs
 
 	ctx  context.Context // of the background work
-	jobs jobs
+	jobs taskRuns
 	turn chan struct{} // semaphore for background reads
 
 	shown  sync.RWMutex // guards queues and notes
@@ -43,7 +43,7 @@ type openQueue struct {
 	asked   atomic.Bool // the causes of a costly DLQ were requested
 
 	mu   sync.Mutex
-	seen Snapshot
+	seen snapshot
 }
 
 func newDesk(ctx context.Context, cfg Config) *desk {
@@ -229,16 +229,16 @@ func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err e
 // auditor is the reader of the audit record. It makes the redactor hide the same parts there as on pages.
 var auditor = Actor{Role: Reader}
 
-// Overview is a DLQ with its state at the last background read.
-type Overview struct {
+// overview is a DLQ with its state at the last background read.
+type overview struct {
 	Key, Cluster string
 	Info         deadletter.Info
 	Costly       bool
 	Commands     bool // the consumers accept commands about waiting messages
-	Snapshot
+	snapshot
 }
 
-func (d *desk) overview(who Actor, q *openQueue) Overview {
+func (d *desk) overview(who Actor, q *openQueue) overview {
 	q.mu.Lock()
 	s := q.seen
 	q.mu.Unlock()
@@ -250,11 +250,11 @@ func (d *desk) overview(who Actor, q *openQueue) Overview {
 	s.Trouble = d.errorText(who, q.info, nil, s.Trouble)
 	s.Mute = d.errorText(who, q.info, nil, s.Mute)
 	_, commands := q.q.(Commander)
-	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Commands: commands, Snapshot: s}
+	return overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Commands: commands, snapshot: s}
 }
 
 // all returns every DLQ with its last known state. It sends no request to a broker.
-func (d *desk) all(who Actor) (list []Overview) {
+func (d *desk) all(who Actor) (list []overview) {
 	for _, q := range d.known() {
 		if here := who.on(q); d.may(here, Look) == nil {
 			list = append(list, d.overview(here, q))
@@ -264,10 +264,10 @@ func (d *desk) all(who Actor) (list []Overview) {
 }
 
 // one returns a DLQ with its last known state.
-func (d *desk) one(who Actor, key string) (Overview, error) {
+func (d *desk) one(who Actor, key string) (overview, error) {
 	q, err := d.enter(&who, key, Record{Action: Look})
 	if err != nil {
-		return Overview{}, err
+		return overview{}, err
 	}
 	return d.overview(who, q), nil
 }

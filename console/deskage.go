@@ -7,7 +7,7 @@ import (
 
 // age requests the age of the oldest message and the retention. If that fails, these values are unknown, which is not
 // an error of the DLQ.
-func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
+func (d *desk) age(ctx context.Context, q *openQueue, s *snapshot, r *pollState) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if s.Count == 0 {
@@ -28,13 +28,13 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	}
 }
 
-// Growth is the change of a DLQ's count: messages that arrived, less messages that left.
-type Growth struct {
+// growth is the change of a DLQ's count: messages that arrived, less messages that left.
+type growth struct {
 	By   int64
 	Over time.Duration // at most an hour; 0 if unknown
 }
 
-func (g Growth) String() string {
+func (g growth) String() string {
 	switch {
 	case g.By > 0:
 		return grouped(g.By) + " more in " + lasting(g.Over)
@@ -45,21 +45,21 @@ func (g Growth) String() string {
 	}
 }
 
-// growing holds the counts of the last hour, one per five minutes.
-type growing struct{ counts []counted }
+// countHistory holds the counts of the last hour, one per five minutes.
+type countHistory struct{ counts []countAt }
 
-type counted struct {
+type countAt struct {
 	at time.Time
 	n  int64
 }
 
 // see records a count and returns the change within the last hour.
-func (g *growing) see(at time.Time, n int64) Growth {
+func (g *countHistory) see(at time.Time, n int64) growth {
 	for len(g.counts) > 1 && at.Sub(g.counts[0].at) > time.Hour {
 		g.counts = g.counts[1:]
 	}
 	if len(g.counts) == 0 || at.Sub(g.counts[len(g.counts)-1].at) >= recent {
-		g.counts = append(g.counts, counted{at, n})
+		g.counts = append(g.counts, countAt{at, n})
 	}
-	return Growth{By: n - g.counts[0].n, Over: at.Sub(g.counts[0].at)}
+	return growth{By: n - g.counts[0].n, Over: at.Sub(g.counts[0].at)}
 }

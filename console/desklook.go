@@ -22,25 +22,25 @@ const (
 	maxNewer = 2_000 // maximum number of skipped messages if the newest come first
 )
 
-// wants is the list that a page requests.
-type wants struct {
+// listQuery is the list that a page requests.
+type listQuery struct {
 	Filter deadletter.Filter
 	Size   int
 	Skip   int
 	Newest bool // the newest first
 }
 
-// Rows is a page of the messages that match a filter.
-type Rows struct {
-	Rows []Row
+// messageList is a page of the messages that match a filter.
+type messageList struct {
+	Rows []messageRow
 	// Scanned is the number of messages that were read. More reports whether there are more matches, Cut whether the
 	// time ran out before the end.
 	Scanned   int64
 	More, Cut bool
 }
 
-// Row is a message in a list.
-type Row struct {
+// messageRow is a message in a list.
+type messageRow struct {
 	Position       deadletter.Position
 	ID             string
 	Key            []byte // nil for users who may not see it
@@ -72,14 +72,14 @@ func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(),
 var errBusy = errors.New("too many look into DLQs at once")
 
 // list returns the messages that match a filter, as far as w selects them.
-func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, error) {
+func (d *desk) list(ctx context.Context, who Actor, key string, w listQuery) (messageList, error) {
 	r := Record{Action: List}
 	if within(&w.Filter) {
 		r.Action, r.Filter = Search, &w.Filter
 	}
 	q, err := d.enter(&who, key, r)
 	if err != nil {
-		return Rows{}, err
+		return messageList{}, err
 	}
 	w.Size, w.Skip = min(max(w.Size, 1), maxRows), min(max(w.Skip, 0), maxSkip)
 	if w.Newest {
@@ -87,13 +87,13 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	}
 	ctx, leave, err := d.look(ctx)
 	if err != nil {
-		return Rows{}, err
+		return messageList{}, err
 	}
 	defer leave()
-	var out Rows
-	var last []Row // the newest so far; at least Size+Skip+1 are kept
+	var out messageList
+	var last []messageRow // the newest so far; at least Size+Skip+1 are kept
 	n := 0
-	err = deadletter.Browse(ctx, watching{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
+	err = deadletter.Browse(ctx, observedQueue{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
 		n++
 		if w.Newest {
 			last = append(last, d.listed(who, q, m))
@@ -130,14 +130,14 @@ func within(f *deadletter.Filter) bool {
 
 // listed returns the row of a message in a list. It keeps only the part of the key that is shown, because a list may
 // have thousands of rows and a key can be as long as a message.
-func (d *desk) listed(who Actor, q *openQueue, m *deadletter.Message) Row {
+func (d *desk) listed(who Actor, q *openQueue, m *deadletter.Message) messageRow {
 	r := d.row(who, q, m)
 	r.Key = bytes.Clone(r.Key[:min(len(r.Key), shownLine+1)])
 	return r
 }
 
-func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) Row {
-	r := Row{
+func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) messageRow {
+	r := messageRow{
 		Position: m.Position, ID: m.ID, Failed: m.Failed(), Attempts: m.State.Attempts, Replays: m.State.Replays,
 		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: d.quotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
 		Error: d.errorText(who, q.info, m.Headers, m.State.Error),
@@ -150,10 +150,10 @@ func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) Row {
 	return r
 }
 
-// Letter is one message as a user may see it.
-type Letter struct {
-	Row
-	Overview    Overview
+// messageView is one message as a user may see it.
+type messageView struct {
+	messageRow
+	Overview    overview
 	Time        time.Time
 	State       redeliver.State
 	Handler     string
@@ -164,24 +164,24 @@ type Letter struct {
 	// hidden.
 	Body          []byte
 	Shown, Whole  bool
-	Headers       []HeaderView
-	Foreign       []HeaderView
+	Headers       []headerView
+	Foreign       []headerView
 	HeadersHidden int // number of headers that the user may not see
 	HeadersLeft   int // number of headers above the limit
 }
 
-// HeaderView is a header as a user may see it.
-type HeaderView struct {
+// headerView is a header as a user may see it.
+type headerView struct {
 	Name  string
 	Value []byte
 	Whole bool
 }
 
 // Null reports whether a header has no value. An empty value is not null.
-func (h HeaderView) Null() bool { return h.Value == nil }
+func (h headerView) Null() bool { return h.Value == nil }
 
 // letter returns one message. Showing a whole message is recorded.
-func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
+func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*messageView, error) {
 	_, here, err := d.queue(who, key)
 	if err != nil {
 		return nil, err
@@ -203,11 +203,11 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	if err != nil {
 		return nil, err
 	}
-	l := &Letter{
-		Row: d.row(who, q, m), Overview: d.overview(who, q), Time: m.Time, State: m.State, Handler: m.Handler, Filler: m.Writer,
+	l := &messageView{
+		messageRow: d.row(who, q, m), Overview: d.overview(who, q), Time: m.Time, State: m.State, Handler: m.Handler, Filler: m.Writer,
 		Findings: m.Findings, Fingerprint: deadletter.Fingerprint(m),
 	}
-	l.State.Error = l.Row.Error
+	l.State.Error = l.messageRow.Error
 	if r.Action != Reveal {
 		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
 		l.Findings = nil // they quote headers
@@ -227,9 +227,9 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 // thousand headers, and the others are not copied.
 const shownHeaders = 100
 
-func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []headerView {
 	headers = headers[:min(len(headers), shownHeaders)]
-	views := make([]HeaderView, len(headers))
+	views := make([]headerView, len(headers))
 	for i, h := range headers {
 		v := &views[i]
 		v.Name = strings.Clone(h.Name) // do not keep the whole message in memory

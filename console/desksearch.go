@@ -16,15 +16,15 @@ import (
 // maxHits is the maximum number of search results.
 const maxHits = 100
 
-// Hit is a message that a search has found.
-type Hit struct {
+// searchHit is a message that a search has found.
+type searchHit struct {
 	DLQ string // the key of the DLQ
-	Row
+	messageRow
 }
 
-// Found is the result of a search.
-type Found struct {
-	Hits    []Hit
+// searchResult is the result of a search.
+type searchResult struct {
+	Hits    []searchHit
 	Scanned int64
 	More    bool     // there are more than maxHits
 	Cut     []string // DLQs that were not searched to their end in time
@@ -35,7 +35,7 @@ type Found struct {
 
 // search searches the ids, keys, errors, bodies and header values of all DLQs for a text, the smallest DLQ first. Each
 // DLQ has an equal share of the time.
-func (d *desk) search(ctx context.Context, who Actor, text string) (found Found, err error) {
+func (d *desk) search(ctx context.Context, who Actor, text string) (found searchResult, err error) {
 	ctx, leave, err := d.look(ctx)
 	if err != nil {
 		return found, err
@@ -75,7 +75,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 }
 
 // searchOne searches one DLQ for a text.
-func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *Found) error {
+func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *searchResult) error {
 	rec := Record{Action: Search, Text: d.errorText(auditor, q.info, nil, text)}
 	if d.may(who.on(q), Search) != nil { // otherwise a user could learn hidden content by searching for it
 		rec = Record{Action: List}
@@ -106,7 +106,7 @@ func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text stri
 			found.More = true
 			return nil
 		default:
-			found.Hits = append(found.Hits, Hit{q.key, d.listed(who, q, m)})
+			found.Hits = append(found.Hits, searchHit{q.key, d.listed(who, q, m)})
 		}
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Work is a task and its DLQ.
-type Work struct {
+// queueTask is a task and its DLQ.
+type queueTask struct {
 	Key string
 	deadletter.Task
 	// Job is the task's progress in this process. It is nil if another process runs the task.
-	Job *Job
+	Job *taskRun
 }
 
 // tasks returns the tasks of one DLQ or of all, the newest first. errs has the errors of the brokers that did not
 // answer, by DLQ.
-func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, errs map[string]error, err error) {
+func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []queueTask, errs map[string]error, err error) {
 	queues := d.known()
 	if key != "" {
 		q, _, err := d.queue(who, key)
@@ -51,27 +51,27 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 		})
 	}
 	all.Wait()
-	slices.SortStableFunc(list, func(x, y Work) int { return cmp.Or(y.Created.Compare(x.Created), cmp.Compare(x.ID, y.ID)) })
+	slices.SortStableFunc(list, func(x, y queueTask) int { return cmp.Or(y.Created.Compare(x.Created), cmp.Compare(x.ID, y.ID)) })
 	return list, errs, nil
 }
 
-func (d *desk) task(ctx context.Context, who Actor, key, id string) (Work, error) {
+func (d *desk) task(ctx context.Context, who Actor, key, id string) (queueTask, error) {
 	q, err := d.enter(&who, key, Record{Action: Look})
 	if err != nil {
-		return Work{}, err
+		return queueTask{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	t, err := deadletter.Lookup(ctx, q.q, id)
 	if err != nil {
-		return Work{}, err
+		return queueTask{}, err
 	}
 	return d.work(who, q, t), nil
 }
 
 // work returns a task as a user may see it. Its filter and its changes quote messages.
-func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
-	w := Work{Key: q.key, Task: t, Job: d.jobs.view(t.ID)}
+func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) queueTask {
+	w := queueTask{Key: q.key, Task: t, Job: d.jobs.view(t.ID)}
 	if w.Job != nil && w.Job.Running {
 		w.Task = w.Job.Task
 	}

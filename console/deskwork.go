@@ -20,8 +20,8 @@ const (
 	keptResults = 100
 )
 
-// Job is a task that this process runs or ran.
-type Job struct {
+// taskRun is a task that this process runs or ran.
+type taskRun struct {
 	Task    deadletter.Task
 	Expect  int64 // number of messages that was announced
 	Running bool
@@ -30,13 +30,13 @@ type Job struct {
 	Results []deadletter.Result // the latest ones
 }
 
-// jobs are the tasks of this process, the oldest first.
-type jobs struct {
+// taskRuns are the tasks of this process, the oldest first.
+type taskRuns struct {
 	mu   sync.Mutex
-	list []*Job
+	list []*taskRun
 }
 
-func (j *jobs) add(job *Job) {
+func (j *taskRuns) add(job *taskRun) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.list) == keptJobs {
@@ -45,14 +45,14 @@ func (j *jobs) add(job *Job) {
 	j.list = append(j.list, job)
 }
 
-func (j *jobs) change(do func()) {
+func (j *taskRuns) change(do func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	do()
 }
 
 // view returns a copy of a task's state, or nil.
-func (j *jobs) view(id string) *Job {
+func (j *taskRuns) view(id string) *taskRun {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, job := range slices.Backward(j.list) {
@@ -66,7 +66,7 @@ func (j *jobs) view(id string) *Job {
 }
 
 // running returns the number of tasks that have not ended.
-func (j *jobs) running() (n int) {
+func (j *taskRuns) running() (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, job := range j.list {
@@ -160,7 +160,7 @@ func (d *desk) start(ctx context.Context, who Actor, key string, rec Record, exp
 	if err != nil {
 		return "", err
 	}
-	job := &Job{Expect: expect, Running: true, Began: time.Now()}
+	job := &taskRun{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
 		Progress: func(t deadletter.Task) {
@@ -295,7 +295,7 @@ func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.Change)
 	defer leave()
 	m, err := deadletter.Find(ctx, q.q, c.Position)
 	if err != nil {
-		return &beforeError{err}
+		return &unchangedError{err}
 	}
 	if _, whole := d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers}); c.Body != nil && !whole {
 		return errors.New("the body is hidden in part, and what is hidden cannot be edited here")

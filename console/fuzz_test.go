@@ -49,7 +49,7 @@ func FuzzEditForm(f *testing.F) {
 		if err != nil {
 			return
 		}
-		l := &Letter{Headers: []HeaderView{{Name: name, Value: value, Whole: true}}}
+		l := &messageView{Headers: []headerView{{Name: name, Value: value, Whole: true}}}
 		p := newEditPage(l)
 		var change deadletter.Change
 		if p.readHeaders(v, &change) != nil {

@@ -22,25 +22,25 @@ const (
 	maxFailed = 1000
 )
 
-// failures counts refused requests. The zero value is ready to use.
-type failures struct {
+// loginFailures counts refused requests. The zero value is ready to use.
+type loginFailures struct {
 	mu   sync.Mutex
-	seen map[failure]streak
+	seen map[failureKey]failureCount
 }
 
-// failure is a key of failures.
-type failure struct {
+// failureKey is a key of failures.
+type failureKey struct {
 	user string     // empty for an unknown user
 	from netip.Addr // see network
 }
 
-type streak struct {
+type failureCount struct {
 	n     int
 	since time.Time
 }
 
 // full reports whether there were maxFailures within failureTime.
-func (f *failures) full(of failure) bool {
+func (f *loginFailures) full(of failureKey) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.seen[of]
@@ -48,15 +48,15 @@ func (f *failures) full(of failure) bool {
 }
 
 // add counts a failure and returns the number within failureTime.
-func (f *failures) add(of failure) int {
+func (f *loginFailures) add(of failureKey) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.seen[of]
 	if !ok || time.Since(c.since) >= failureTime {
-		c = streak{since: time.Now()}
+		c = failureCount{since: time.Now()}
 	}
 	if f.seen == nil || !ok && len(f.seen) >= maxFailed {
-		f.seen = make(map[failure]streak)
+		f.seen = make(map[failureKey]failureCount)
 	}
 	c.n++
 	f.seen[of] = c
@@ -74,7 +74,7 @@ func network(r *http.Request) netip.Addr {
 }
 
 // refused records a request that was refused.
-func (c *Console) refused(r *http.Request, of failure, err error) {
+func (c *Console) refused(r *http.Request, of failureKey, err error) {
 	n := c.failures.add(of)
 	if n > maxFailures {
 		return
@@ -90,7 +90,7 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()
-	of := failure{from: network(r)}
+	of := failureKey{from: network(r)}
 	if auth.knows != nil && auth.knows(name) {
 		of.user = name
 	}

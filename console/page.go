@@ -78,8 +78,8 @@ func percent(share float64) string {
 	}
 }
 
-// Frame is the part that all pages share.
-type Frame struct {
+// layout is the part that all pages share.
+type layout struct {
 	Title   string
 	Console string // title of the console
 	Root    string // path to the first page, "" or "../"
@@ -110,7 +110,7 @@ var notes = map[string]string{
 
 // show renders a page and sends it. It renders the whole page before the first byte is sent, so that an error leaves no
 // partial page.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f Frame) {
+func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f layout) {
 	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
 	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
 	f.Known = f.Actor.known()
@@ -130,20 +130,20 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	_, _ = w.Write(page.Bytes()) // the client may be gone
 }
 
-// Problem is an error page.
-type Problem struct {
+// errorPage is an error page.
+type errorPage struct {
 	Heading, Text string
 	Back          string // an address, or empty
 }
 
 func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
-	c.show(w, r, status, "problem", Frame{Title: heading, Page: Problem{Heading: heading, Text: text}})
+	c.show(w, r, status, "problem", layout{Title: heading, Page: errorPage{Heading: heading, Text: text}})
 }
 
 // trouble shows the page for an error.
 func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
-	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
+	p := errorPage{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
 	if key != "" {
 		if _, _, unknown := c.desk.queue(actorOf(r), key); unknown == nil {
 			p.Back = address("dlq", key, nil)
@@ -177,18 +177,18 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		p.Text = c.desk.about(actorOf(r), key, err) // the text of a broker may quote a message
 	}
-	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
+	c.show(w, r, status, "problem", layout{Title: p.Heading, Page: p})
 }
 
-// beforeError is an error that occurred before anything was changed.
-type beforeError struct{ err error }
+// unchangedError is an error that occurred before anything was changed.
+type unchangedError struct{ err error }
 
-func (e *beforeError) Error() string { return e.err.Error() }
-func (e *beforeError) Unwrap() error { return e.err }
+func (e *unchangedError) Error() string { return e.err.Error() }
+func (e *unchangedError) Unwrap() error { return e.err }
 
 // outcomeOf describes a request that a broker did not answer. The broker may have executed it nevertheless.
 func outcomeOf(r *http.Request, err error) string {
-	_, before := errors.AsType[*beforeError](err)
+	_, before := errors.AsType[*unchangedError](err)
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return "Nothing was changed."
 	}

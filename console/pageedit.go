@@ -19,30 +19,30 @@ const (
 	newHeaders = 3
 )
 
-// EditPage is the form that changes a message and, once it is filled in, a preview of the changes.
-type EditPage struct {
-	*Letter
+// editPage is the form that changes a message and, once it is filled in, a preview of the changes.
+type editPage struct {
+	*messageView
 	// Text is the body in the form. BodyLocked explains why it cannot be edited.
 	Text, BodyLocked string
-	Headers          []EditHeader
-	New              []EditHeader
+	Headers          []editHeader
+	New              []editHeader
 	Why              string
 	// Preview reports whether the page is the second step, which shows the message to be sent.
 	Preview  bool
-	Body     []DiffLine
-	Changed  []HeaderDiff
+	Body     []diffLine
+	Changed  []headerDiff
 	SameBody bool
 }
 
-// EditHeader is a header in the form.
-type EditHeader struct {
+// editHeader is a header in the form.
+type editHeader struct {
 	Name, Value string
 	Locked      string // why it cannot be edited
 	Remove      bool
 }
 
-// HeaderDiff is a header before and after the edit; an absent header is empty.
-type HeaderDiff struct {
+// headerDiff is a header before and after the edit; an absent header is empty.
+type headerDiff struct {
 	Name, Before, After string
 	Added, Removed      bool
 }
@@ -58,28 +58,28 @@ func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
 	if err := fewHeaders(l); err != nil {
 		return err
 	}
-	c.show(w, r, http.StatusOK, "edit", Frame{Title: "Edit " + line(l.ID), Nav: "dlq", Page: newEditPage(l)})
+	c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + line(l.ID), Nav: "dlq", Page: newEditPage(l)})
 	return nil
 }
 
 // fewHeaders returns an error if the page shows only some of a message's headers, because such a message cannot be
 // edited.
-func fewHeaders(l *Letter) error {
+func fewHeaders(l *messageView) error {
 	if l.HeadersLeft == 0 {
 		return nil
 	}
 	return wrong("this message has %s headers, and the console edits messages with at most %d: redeliver dlq edit edits it", grouped(int64(len(l.Headers)+len(l.Foreign)+l.HeadersLeft)), shownHeaders)
 }
 
-func newEditPage(l *Letter) EditPage {
-	p := EditPage{Letter: l, Text: string(l.Body), New: make([]EditHeader, newHeaders)}
+func newEditPage(l *messageView) editPage {
+	p := editPage{messageView: l, Text: string(l.Body), New: make([]editHeader, newHeaders)}
 	p.BodyLocked = bodyLocked(l)
 	names := make(map[string]int)
 	for _, h := range l.Headers {
 		names[h.Name]++
 	}
 	for _, h := range l.Headers {
-		e := EditHeader{Name: h.Name, Value: string(h.Value)}
+		e := editHeader{Name: h.Name, Value: string(h.Value)}
 		switch {
 		case deadletter.Locked(h.Name):
 			e.Locked = "it identifies the message"
@@ -100,7 +100,7 @@ func newEditPage(l *Letter) EditPage {
 
 // bodyLocked returns why a body cannot be edited in a form. A form changes line ends: if all of them are "\n" they can
 // be restored, otherwise they cannot.
-func bodyLocked(l *Letter) string {
+func bodyLocked(l *messageView) string {
 	switch {
 	case !l.Whole:
 		return "parts of it are hidden"
@@ -132,7 +132,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	r.Form.Set("look", "yes")
 	l, err := c.asked(w, r)
 	if err != nil {
-		return &beforeError{err}
+		return &unchangedError{err}
 	}
 	if err := fewHeaders(l); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	}
 	if v.Get("step") != "send" {
 		p.preview(&change)
-		c.show(w, r, http.StatusOK, "edit", Frame{Title: "Edit " + line(l.ID), Nav: "dlq", Page: p})
+		c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + line(l.ID), Nav: "dlq", Page: p})
 		return nil
 	}
 	key := v.Get("dlq")
@@ -173,7 +173,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readHeaders parses the headers of the form: existing ones by their index, and new ones.
-func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
+func (p *editPage) readHeaders(v url.Values, change *deadletter.Change) error {
 	for i := range p.Headers {
 		h := &p.Headers[i]
 		if h.Locked != "" {
@@ -201,7 +201,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 			}
 			continue
 		}
-		there := slices.ContainsFunc(p.Letter.Headers, func(v HeaderView) bool { return v.Name == h.Name })
+		there := slices.ContainsFunc(p.messageView.Headers, func(v headerView) bool { return v.Name == h.Name })
 		if there || deadletter.Locked(h.Name) || len(h.Name) > maxParam {
 			return wrong("%s cannot be added: it exists already, or identifies the message", h.Name)
 		}
@@ -211,19 +211,19 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 }
 
 // preview fills in the changes that the edit would make.
-func (p *EditPage) preview(change *deadletter.Change) {
+func (p *editPage) preview(change *deadletter.Change) {
 	p.Preview = true
 	p.SameBody = change.Body == nil
 	if !p.SameBody {
-		before, after := newPayload(p.Letter.Body), newPayload(change.Body)
+		before, after := newPayload(p.messageView.Body), newPayload(change.Body)
 		if before.Pretty != "" && after.Pretty != "" && before.Pretty != after.Pretty {
 			p.Body = diffLines(before.Pretty, after.Pretty)
 		} else {
-			p.Body = diffLines(visible(string(p.Letter.Body)), visible(string(change.Body)))
+			p.Body = diffLines(visible(string(p.messageView.Body)), visible(string(change.Body)))
 		}
 	}
 	value := func(name string) (s string, ok bool) {
-		for _, h := range p.Letter.Headers {
+		for _, h := range p.messageView.Headers {
 			if h.Name == name {
 				return string(h.Value), true
 			}
@@ -232,10 +232,10 @@ func (p *EditPage) preview(change *deadletter.Change) {
 	}
 	for _, h := range change.Set {
 		before, there := value(h.Name)
-		p.Changed = append(p.Changed, HeaderDiff{Name: h.Name, Before: before, After: string(h.Value), Added: !there})
+		p.Changed = append(p.Changed, headerDiff{Name: h.Name, Before: before, After: string(h.Value), Added: !there})
 	}
 	for _, name := range change.Remove {
 		before, _ := value(name)
-		p.Changed = append(p.Changed, HeaderDiff{Name: name, Before: before, Removed: true})
+		p.Changed = append(p.Changed, headerDiff{Name: name, Before: before, Removed: true})
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// HomePage is the page of all DLQs.
-type HomePage struct {
-	Queues []QueueView
+// homePage is the page of all DLQs.
+type homePage struct {
+	Queues []queueView
 	// Total is the number of dead letters in all DLQs. Empty reports whether there are none, Unsure whether some DLQs
 	// were not counted.
 	Total         int64
@@ -19,15 +19,15 @@ type HomePage struct {
 	Notes         []string
 }
 
-// QueueView is a DLQ as a page shows it.
-type QueueView struct {
-	Overview
+// queueView is a DLQ as a page shows it.
+type queueView struct {
+	overview
 	// State is "new" (not counted yet), "error" (the broker does not answer), "stale" (the state is old), "empty", or
 	// "".
 	State string
 	Age   time.Duration // of the oldest message, if known
 	Left  time.Duration // until the broker drops the oldest message; 0 for never
-	Bars  []Bar
+	Bars  []hourBar
 	Most  int64
 }
 
@@ -37,8 +37,8 @@ const lateAfter = 10 * time.Second
 // staleAfter is the number of refreshes without an answer after which a DLQ is shown as stale.
 const staleAfter = 3
 
-func (c *Console) view(o Overview) QueueView {
-	v := QueueView{Overview: o}
+func (c *Console) view(o overview) queueView {
+	v := queueView{overview: o}
 	switch {
 	case o.Trouble != "":
 		v.State = "error"
@@ -67,7 +67,7 @@ func (c *Console) view(o Overview) QueueView {
 
 func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	all := c.desk.all(actorOf(r))
-	p := HomePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
+	p := homePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
 	for _, note := range c.desk.told() {
 		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r).lowest(), deadletter.Info{}, nil, redeliver.Redact(note)))
 	}
@@ -78,27 +78,27 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 		p.Unsure = p.Unsure || v.State == "new" || v.State == "error"
 		p.Queues = append(p.Queues, v)
 	}
-	c.show(w, r, http.StatusOK, "home", Frame{Title: "All queues", Nav: "home", Live: true, Page: p})
+	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil
 }
 
 // shownGroups is the maximum number of causes on a page.
 const shownGroups = 50
 
-// DLQPage is the page of one DLQ, with its causes first.
-type DLQPage struct {
-	QueueView
-	Groups     []GroupView
+// dlqPage is the page of one DLQ, with its causes first.
+type dlqPage struct {
+	queueView
+	Groups     []groupView
 	From, Next int // indexes of causes; Next is 0 at the end
-	Form       FilterForm
-	List       ListView
+	Form       filterForm
+	List       listView
 	Filter     *deadletter.Filter // matches all messages
 	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
 	MayReplay string
 }
 
-// GroupView is a cause, with its share of all messages.
-type GroupView struct {
+// groupView is a cause, with its share of all messages.
+type groupView struct {
 	deadletter.Group
 	Share   float64
 	Width   int // of the bar, 0 to 100
@@ -116,11 +116,11 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := DLQPage{QueueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
+	p := dlqPage{queueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
 	p.MayReplay = c.why(who, o.Key, Replay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+shownGroups, len(groups)); i++ {
-		g := GroupView{Group: groups[i]}
+		g := groupView{Group: groups[i]}
 		if o.Summary.Matched > 0 {
 			g.Share = float64(g.Count) / float64(o.Summary.Matched)
 			g.Width = max(1, int(g.Share*100))
@@ -133,13 +133,13 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	if from+shownGroups < len(groups) {
 		p.Next = from + shownGroups
 	}
-	p.Form = newForm(o.Key, c.why(who, o.Key, Search) == "", wants{})
+	p.Form = newForm(o.Key, c.why(who, o.Key, Search) == "", listQuery{})
 	if p.State != "error" {
-		if p.List, err = c.listing(r, o, wants{Size: firstRows}); err != nil {
+		if p.List, err = c.listing(r, o, listQuery{Size: firstRows}); err != nil {
 			p.List.Trouble = c.desk.about(who, o.Key, err)
 		}
 	}
-	c.show(w, r, http.StatusOK, "dlq", Frame{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})
+	c.show(w, r, http.StatusOK, "dlq", layout{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})
 	return nil
 }
 

@@ -15,8 +15,8 @@ const (
 	pageRows  = 50
 )
 
-// FilterForm is the form that selects messages.
-type FilterForm struct {
+// filterForm is the form that selects messages.
+type filterForm struct {
 	Key    string
 	Filter deadletter.Filter
 	// Header and Value are the only header that the form can filter by.
@@ -29,8 +29,8 @@ type FilterForm struct {
 	Within bool
 }
 
-func newForm(key string, within bool, w wants) FilterForm {
-	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: within, Reasons: redeliver.Reasons()}
+func newForm(key string, within bool, w listQuery) filterForm {
+	f := filterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: within, Reasons: redeliver.Reasons()}
 	for name, value := range w.Filter.Headers {
 		f.Header, f.Value = name, value
 	}
@@ -44,17 +44,17 @@ func newForm(key string, within bool, w wants) FilterForm {
 }
 
 // More reports whether any of the collapsed fields is filled in.
-func (f FilterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
+func (f filterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
 
 // Is reports whether the form selects the reason r.
-func (f FilterForm) Is(r redeliver.Reason) bool {
+func (f filterForm) Is(r redeliver.Reason) bool {
 	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
 }
 
-// ListView is a list of messages on a page.
-type ListView struct {
+// listView is a list of messages on a page.
+type listView struct {
 	Key string
-	Rows
+	messageList
 	Skip int
 	// Next and Back are the addresses of the adjacent pages, empty at the ends.
 	Next, Back string
@@ -70,7 +70,7 @@ type ListView struct {
 }
 
 // listing returns a list, or the question whether the user agrees to a costly read.
-func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err error) {
+func (c *Console) listing(r *http.Request, o overview, w listQuery) (l listView, err error) {
 	l.Key, l.Skip, l.Newest = o.Key, w.Skip, w.Newest
 	order := ""
 	if w.Newest {
@@ -83,7 +83,7 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 		l.AskURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
 		return l, nil
 	}
-	l.Rows, err = c.desk.list(r.Context(), actorOf(r), o.Key, w)
+	l.messageList, err = c.desk.list(r.Context(), actorOf(r), o.Key, w)
 	if err != nil {
 		return l, err
 	}
@@ -99,11 +99,11 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 	return l, nil
 }
 
-// MessagesPage is the page of the messages that match a filter.
-type MessagesPage struct {
-	QueueView
-	Form   FilterForm
-	List   ListView
+// messagesPage is the page of the messages that match a filter.
+type messagesPage struct {
+	queueView
+	Form   filterForm
+	List   listView
 	Filter *deadletter.Filter
 	Words  []string
 	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
@@ -116,7 +116,7 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ask := wants{Filter: f, Newest: q.Get("order") == "newest"}
+	ask := listQuery{Filter: f, Newest: q.Get("order") == "newest"}
 	if ask.Size, err = number(q, "size", pageRows, 1, maxRows); err != nil {
 		return err
 	}
@@ -131,24 +131,24 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, c.why(who, o.Key, Search) == "", ask), Filter: &f, Words: describe(&f)}
+	p := messagesPage{queueView: c.view(o), Form: newForm(o.Key, c.why(who, o.Key, Search) == "", ask), Filter: &f, Words: describe(&f)}
 	p.MayReplay = c.why(who, o.Key, Replay)
 	if p.List, err = c.listing(r, o, ask); err != nil {
 		return err
 	}
 	// Each search is recorded, so the page does not repeat one.
 	live := !o.Costly && ask.Skip == 0 && !within(&f)
-	c.show(w, r, http.StatusOK, "messages", Frame{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
+	c.show(w, r, http.StatusOK, "messages", layout{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
 	return nil
 }
 
-// MessagePage is the page of one message.
-type MessagePage struct {
-	*Letter
-	Payload *Payload
-	Key     *Payload
+// messagePage is the page of one message.
+type messagePage struct {
+	*messageView
+	Payload *payloadView
+	Key     *payloadView
 	// Decoded is the body as Config.Decode returns it, nil if it was not decoded. Undecoded explains why.
-	Decoded            *Payload
+	Decoded            *payloadView
 	Undecoded          string
 	TraceURL           string
 	MayReplay, MayEdit string
@@ -160,21 +160,21 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	who := actorOf(r)
-	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
+	p := messagePage{messageView: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
 		p.Decoded, p.Undecoded = c.desk.decode(r.Context(), l)
 		if l.HasKey {
-			p.Key = newPayload(l.Row.Key)
+			p.Key = newPayload(l.messageRow.Key)
 		}
 	}
-	c.show(w, r, http.StatusOK, "message", Frame{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
+	c.show(w, r, http.StatusOK, "message", layout{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
 	return nil
 }
 
 // asked returns the message that a request names. If reading it changes something and the user has not agreed, asked
 // answers with the question and returns no message.
-func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error) {
+func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*messageView, error) {
 	key, at := r.FormValue("dlq"), r.FormValue(pAt)
 	if at == "" || len(at) > maxParam {
 		return nil, wrong("the address must have the position of the message")
@@ -186,15 +186,15 @@ func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error)
 	if o.Costly && r.FormValue("look") == "" {
 		q := r.URL.Query()
 		q.Set("look", "yes")
-		c.show(w, r, http.StatusOK, "ask", Frame{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: AskPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
+		c.show(w, r, http.StatusOK, "read-question", layout{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: readQuestionPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
 		return nil, nil
 	}
 	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
 }
 
-// AskPage asks the user whether to read the DLQ.
-type AskPage struct {
-	Overview
+// readQuestionPage asks the user whether to read the DLQ.
+type readQuestionPage struct {
+	overview
 	URL string
 }
 

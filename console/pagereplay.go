@@ -20,14 +20,14 @@ const (
 	usualWatch = deadletter.DefaultWatch
 )
 
-// OrderPage is the forecast of a replay or a purge, with the form that starts it.
-type OrderPage struct {
-	Overview
+// taskFormPage is the forecast of a replay or a purge, with the form that starts it.
+type taskFormPage struct {
+	overview
 	Forecast deadletter.Forecast
 	Cut      bool // the time ran out before all messages were counted
 	Filter   *deadletter.Filter
 	Words    []string
-	Hidden   []Field // the filter, as hidden fields
+	Hidden   []hiddenField // the filter, as hidden fields
 	// The text of the form's fields.
 	Why, Rate, Canary, Watch string
 	// Ask is set if counting changes something and the user has not agreed to it.
@@ -36,16 +36,16 @@ type OrderPage struct {
 	Change      string // the address of the filter's form
 }
 
-// Field is a hidden field of a form.
-type Field struct{ Name, Value string }
+// hiddenField is a hidden field of a form.
+type hiddenField struct{ Name, Value string }
 
-func hiddenFields(key string, f *deadletter.Filter) (fields []Field) {
+func hiddenFields(key string, f *deadletter.Filter) (fields []hiddenField) {
 	v := url.Values{}
 	writeFilter(v, f)
-	fields = append(fields, Field{"dlq", key})
+	fields = append(fields, hiddenField{"dlq", key})
 	for name, values := range v {
 		for _, value := range values {
-			fields = append(fields, Field{name, value})
+			fields = append(fields, hiddenField{name, value})
 		}
 	}
 	return fields
@@ -66,8 +66,8 @@ func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *h
 		if err := c.desk.permit(who, o.Key, a); err != nil {
 			return err
 		}
-		p := OrderPage{
-			Overview: o, Filter: &f, Words: describe(&f), Hidden: hiddenFields(o.Key, &f),
+		p := taskFormPage{
+			overview: o, Filter: &f, Words: describe(&f), Hidden: hiddenFields(o.Key, &f),
 			Why: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(usualWatch.Seconds())),
 		}
 		if q.Has("canary") {
@@ -82,13 +82,13 @@ func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *h
 		} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, a, deadletter.Replay{Filter: f}); err != nil {
 			return err
 		}
-		c.show(w, r, http.StatusOK, page, Frame{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
+		c.show(w, r, http.StatusOK, page, layout{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
 		return nil
 	}
 }
 
-// order is a submitted form of an OrderPage.
-type order struct {
+// taskForm is a submitted form of a taskFormPage.
+type taskForm struct {
 	values url.Values
 	dlq    string
 	filter deadletter.Filter
@@ -96,7 +96,7 @@ type order struct {
 	expect int64 // number of messages that the page has shown; 0 if unknown
 }
 
-func readOrder(r *http.Request) (o order, err error) {
+func readOrder(r *http.Request) (o taskForm, err error) {
 	if o.values, o.filter, err = readFilterForm(r); err != nil {
 		return o, err
 	}

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// SearchPage is the page with the results of a search in all DLQs.
-type SearchPage struct {
+// searchPage is the page with the results of a search in all DLQs.
+type searchPage struct {
 	Text  string
 	Asked bool
-	Found
+	searchResult
 }
 
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
@@ -17,13 +17,13 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	if len(text) > maxParam {
 		return wrong("the search text is longer than %d bytes", maxParam)
 	}
-	p := SearchPage{Text: text, Asked: text != ""}
+	p := searchPage{Text: text, Asked: text != ""}
 	if p.Asked {
 		var err error
-		if p.Found, err = c.desk.search(r.Context(), actorOf(r), text); err != nil {
+		if p.searchResult, err = c.desk.search(r.Context(), actorOf(r), text); err != nil {
 			return err
 		}
 	}
-	c.show(w, r, http.StatusOK, "search", Frame{Title: "Search", Nav: "search", Query: text, Page: p})
+	c.show(w, r, http.StatusOK, "search", layout{Title: "Search", Nav: "search", Query: text, Page: p})
 	return nil
 }

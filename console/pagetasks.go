@@ -8,21 +8,21 @@ import (
 // shownTasks is the maximum number of tasks on a page.
 const shownTasks = 100
 
-// TasksPage is the page of the history of tasks.
-type TasksPage struct {
+// tasksPage is the page of the history of tasks.
+type tasksPage struct {
 	Queue string // the key of a DLQ, or empty for all
-	Tasks []TaskView
+	Tasks []taskView
 	// Troubles are the DLQs that did not answer.
-	Troubles []TaskTrouble
+	Troubles []taskError
 	Left     int // tasks that are not shown
 }
 
-// TaskTrouble is a DLQ whose tasks are unknown.
-type TaskTrouble struct{ Key, Text string }
+// taskError is a DLQ whose tasks are unknown.
+type taskError struct{ Key, Text string }
 
-// TaskView is a task as a page shows it.
-type TaskView struct {
-	Work
+// taskView is a task as a page shows it.
+type taskView struct {
+	queueTask
 	Words []string
 	// Done is the number of settled messages, Of the number that was announced, 0 if unknown.
 	Done, Of int64
@@ -34,8 +34,8 @@ type TaskView struct {
 	Resumable bool
 }
 
-func (c *Console) taskView(who Actor, w Work) TaskView {
-	v := TaskView{Work: w, Words: describe(&w.Filter), MayAsk: c.why(who, w.Key, Pause)}
+func (c *Console) taskView(who Actor, w queueTask) taskView {
+	v := taskView{queueTask: w, Words: describe(&w.Filter), MayAsk: c.why(who, w.Key, Pause)}
 	n := w.Counts
 	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Quarantined + n.Refused
 	if w.Job != nil {
@@ -58,16 +58,16 @@ func (c *Console) tasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := TasksPage{Queue: key, Left: max(0, len(list)-shownTasks)}
+	p := tasksPage{Queue: key, Left: max(0, len(list)-shownTasks)}
 	for _, t := range list[:min(len(list), shownTasks)] {
 		p.Tasks = append(p.Tasks, c.taskView(who, t))
 	}
 	for _, q := range c.desk.known() {
 		if err := errs[q.key]; err != nil {
-			p.Troubles = append(p.Troubles, TaskTrouble{q.key, c.desk.about(who, q.key, err)})
+			p.Troubles = append(p.Troubles, taskError{q.key, c.desk.about(who, q.key, err)})
 		}
 	}
-	c.show(w, r, http.StatusOK, "tasks", Frame{Title: "Tasks", Nav: "tasks", Live: true, Page: p})
+	c.show(w, r, http.StatusOK, "tasks", layout{Title: "Tasks", Nav: "tasks", Live: true, Page: p})
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c.show(w, r, http.StatusOK, "task", Frame{Title: "Task " + line(t.ID), Nav: "tasks", Live: true, Page: c.taskView(who, t)})
+	c.show(w, r, http.StatusOK, "task", layout{Title: "Task " + line(t.ID), Nav: "tasks", Live: true, Page: c.taskView(who, t)})
 	return nil
 }
 

@@ -8,16 +8,16 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// WaitingPage is the page of the waiting messages, with the form for a command and the earlier commands.
-type WaitingPage struct {
-	Overview
-	Form     FilterForm
+// waitingPage is the page of the waiting messages, with the form for a command and the earlier commands.
+type waitingPage struct {
+	overview
+	Form     filterForm
 	Levels   []string // levels to choose from
-	Commands []CommandView
+	Commands []commandView
 }
 
-// CommandView is a command with its state.
-type CommandView struct {
+// commandView is a command with its state.
+type commandView struct {
 	deadletter.Command
 	Key    string
 	Words  []string
@@ -34,7 +34,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := WaitingPage{Overview: o, Form: newForm(o.Key, true, wants{})}
+	p := waitingPage{overview: o, Form: newForm(o.Key, true, listQuery{})}
 	p.Form.Reasons = nil // waiting messages have no reason yet
 	for _, l := range o.Waiting {
 		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // excludes the retry topic
@@ -42,7 +42,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for _, one := range slices.Backward(all) {
-		v := CommandView{Command: one, Key: o.Key, Stands: time.Now().Before(one.Expires)}
+		v := commandView{Command: one, Key: o.Key, Stands: time.Now().Before(one.Expires)}
 		for _, level := range one.Filter.Levels {
 			v.Words = append(v.Words, "level "+level)
 		}
@@ -51,7 +51,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Commands = append(p.Commands, v)
 	}
-	c.show(w, r, http.StatusOK, "waiting", Frame{Title: "Waiting for " + o.Info.Group, Nav: "dlq", Page: p})
+	c.show(w, r, http.StatusOK, "waiting", layout{Title: "Waiting for " + o.Info.Group, Nav: "dlq", Page: p})
 	return nil
 }
 

@@ -19,8 +19,8 @@ const (
 	minPoll = 6
 )
 
-// Snapshot is the state of a DLQ at a background read.
-type Snapshot struct {
+// snapshot is the state of a DLQ at a background read.
+type snapshot struct {
 	// Count is the number of messages that the broker reported at Counted.
 	Count   int64
 	Exact   bool
@@ -28,7 +28,7 @@ type Snapshot struct {
 	// Summary and Arrivals were computed from the messages at Read. They are zero if the DLQ has not been read yet, or
 	// is not read in the background.
 	Summary  deadletter.Summary
-	Arrivals Arrivals
+	Arrivals arrivals
 	Read     time.Time
 	// Partial reports whether there was not enough time to read all messages.
 	Partial bool
@@ -45,7 +45,7 @@ type Snapshot struct {
 	// Drops is another limit at which the broker drops messages. It is empty if there is none or it is unknown.
 	Drops string
 	// Growth is the recent change of the count. It is shown if the messages are not read.
-	Growth Growth
+	Growth growth
 	// Holder is the runner that uses the DLQ now.
 	Holder *deadletter.Holder
 	// Trouble is the error of the last read, empty for none. Since is when the errors began.
@@ -65,7 +65,7 @@ func (q *openQueue) poke() {
 func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var reading reading
+	var reading pollState
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -82,19 +82,19 @@ func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	}
 }
 
-// reading holds when a DLQ is to be read again.
-type reading struct {
+// pollState holds when a DLQ is to be read again.
+type pollState struct {
 	due   time.Time // earliest time of the next read
 	count int64     // at the last read
 	last  time.Time
 
 	asked time.Time // last request for waiting messages
 	aged  time.Time // last request for the retention
-	grown growing
+	grown countHistory
 }
 
 // see reads a DLQ once.
-func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
+func (d *desk) see(q *openQueue, turn chan struct{}, r *pollState) {
 	ctx, cancel := context.WithTimeout(d.ctx, pollTime)
 	defer cancel()
 	q.mu.Lock()
@@ -125,7 +125,7 @@ func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 }
 
 // saw records the new state or the error.
-func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
+func (d *desk) saw(q *openQueue, s *snapshot, err error) {
 	was := s.Trouble
 	s.Trouble = ""
 	if err != nil {
@@ -144,7 +144,7 @@ func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 }
 
 // count requests the values that cost nothing.
-func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
+func (d *desk) count(ctx context.Context, q *openQueue, s *snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 }
 
 // hear counts the waiting messages periodically. A failure is not an error of the DLQ.
-func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
+func (d *desk) hear(ctx context.Context, q *openQueue, s *snapshot, r *pollState) {
 	w, ok := q.q.(Waiter)
 	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {
 		return
@@ -184,7 +184,7 @@ func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) 
 }
 
 // wanted reports whether it is time to read the messages, and not only to count them.
-func (r *reading) wanted(count int64, refresh time.Duration) bool {
+func (r *pollState) wanted(count int64, refresh time.Duration) bool {
 	now := time.Now()
 	if now.Before(r.due) {
 		return false
@@ -193,10 +193,10 @@ func (r *reading) wanted(count int64, refresh time.Duration) bool {
 }
 
 // read reads all messages.
-func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) error {
+func (d *desk) read(ctx context.Context, q *openQueue, s *snapshot, r *pollState) error {
 	began := time.Now()
 	arrivals := newArrivals(began)
-	sum, err := deadletter.Groups(ctx, watching{q.q, arrivals.see}, deadletter.Filter{})
+	sum, err := deadletter.Groups(ctx, observedQueue{q.q, arrivals.see}, deadletter.Filter{})
 	took := time.Since(began)
 	r.due = time.Now().Add(took * pollShare)
 	partial := errors.Is(err, context.DeadlineExceeded) && sum.Scanned > 0 && d.ctx.Err() == nil
@@ -208,28 +208,28 @@ func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) 
 	return nil
 }
 
-// watching calls see with each message that a scan of the queue reads.
-type watching struct {
+// observedQueue calls see with each message that a scan of the queue reads.
+type observedQueue struct {
 	deadletter.Queue
 	see func(*deadletter.Message)
 }
 
-func (w watching) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+func (w observedQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := w.Queue.Scan(ctx, from)
 	if err != nil {
 		return nil, err
 	}
-	return tap{s, w.see}, nil
+	return observedScan{s, w.see}, nil
 }
 
-// tap calls see with each message of a scan.
-type tap struct {
+// observedScan calls see with each message of a scan.
+type observedScan struct {
 	deadletter.Scan
 	see func(*deadletter.Message)
 }
 
 // Next implements [deadletter.Scan].
-func (t tap) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+func (t observedScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	return t.Scan.Next(ctx, func(m *deadletter.Message) bool {
 		t.see(m)
 		return want == nil || want(m)

@@ -80,8 +80,8 @@ func line(v any) string {
 	}
 }
 
-// Payload is the display form of some bytes.
-type Payload struct {
+// payloadView is the display form of some bytes.
+type payloadView struct {
 	Null   bool
 	Size   int
 	Kind   string // "JSON", "text" or "binary"
@@ -93,8 +93,8 @@ type Payload struct {
 	Escaped, TextCut, HexCut bool
 }
 
-func newPayload(body []byte) *Payload {
-	p := &Payload{Null: body == nil, Size: len(body), Kind: "binary"}
+func newPayload(body []byte) *payloadView {
+	p := &payloadView{Null: body == nil, Size: len(body), Kind: "binary"}
 	if text := string(body); utf8.Valid(body) && !bytes.ContainsRune(body, 0) {
 		p.Kind = "text"
 		shown := cut(text, shownText)

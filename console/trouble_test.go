@@ -19,7 +19,7 @@ func TestOnlyWhatWasNotChangedIsSaidToBe(t *testing.T) {
 	}{
 		"a page":                    {http.MethodGet, late, http.StatusGatewayTimeout, true},
 		"a form":                    {http.MethodPost, late, http.StatusGatewayTimeout, false},
-		"a form, before it is done": {http.MethodPost, &beforeError{late}, http.StatusGatewayTimeout, true},
+		"a form, before it is done": {http.MethodPost, &unchangedError{late}, http.StatusGatewayTimeout, true},
 		"no turn to look":           {http.MethodPost, errBusy, http.StatusServiceUnavailable, true},
 	} {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})

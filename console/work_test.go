@@ -288,11 +288,11 @@ func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
 		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", editText+1): true,
 	} {
-		if got := bodyLocked(&Letter{Body: []byte(body), Whole: true}) != ""; got != locked {
+		if got := bodyLocked(&messageView{Body: []byte(body), Whole: true}) != ""; got != locked {
 			t.Errorf("%.20q is locked: %v", body, got)
 		}
 	}
-	if bodyLocked(&Letter{Body: nil, Whole: true}) == "" || bodyLocked(&Letter{Body: []byte("x")}) == "" {
+	if bodyLocked(&messageView{Body: nil, Whole: true}) == "" || bodyLocked(&messageView{Body: []byte("x")}) == "" {
 		t.Error("null, or what is hidden, can be edited")
 	}
 }
