@@ -8,8 +8,8 @@ import (
 
 const (
 	hours = 24
-	// recent is the period from which the current rate is computed.
-	recent = 5 * time.Minute
+	// recentPeriod is the period from which the current rate is computed.
+	recentPeriod = 5 * time.Minute
 )
 
 // arrivals counts the messages of a DLQ by the time at which they were written. It does not count messages that have
@@ -23,10 +23,10 @@ type arrivals struct {
 
 func newArrivals(now time.Time) arrivals { return arrivals{Now: now} }
 
-// see counts a message. Because clocks differ, it counts a time in the future as now.
-func (a *arrivals) see(m *deadletter.Message) {
+// add counts a message. Because clocks differ, it counts a time in the future as now.
+func (a *arrivals) add(m *deadletter.Message) {
 	age := max(0, a.Now.Sub(m.Time))
-	if age < recent {
+	if age < recentPeriod {
 		a.Recent++
 	}
 	if h := int(age / time.Hour); h < hours {

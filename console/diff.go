@@ -38,7 +38,7 @@ func diffLines(before, after string) []diffLine {
 	for _, s := range a[max(0, start-around):start] {
 		out = append(out, diffLine{Text: s})
 	}
-	out = append(out, middle(a[start:len(a)-end], b[start:len(b)-end])...)
+	out = append(out, diffMiddle(a[start:len(a)-end], b[start:len(b)-end])...)
 	for _, s := range a[len(a)-end : len(a)-end+min(end, around)] {
 		out = append(out, diffLine{Text: s})
 	}
@@ -46,7 +46,7 @@ func diffLines(before, after string) []diffLine {
 		out = append(out, diffLine{Sign: "…"})
 	}
 	for i := range out {
-		out[i].Text = cut(out[i].Text, shownText/4)
+		out[i].Text = truncate(out[i].Text, maxText/4)
 	}
 	if len(out) > maxShown {
 		out = append(out[:maxShown], diffLine{Sign: "…"})
@@ -54,8 +54,8 @@ func diffLines(before, after string) []diffLine {
 	return out
 }
 
-// middle compares texts that differ at both ends, using their longest common subsequence.
-func middle(a, b []string) (out []diffLine) {
+// diffMiddle compares texts that differ at both ends, using their longest common subsequence.
+func diffMiddle(a, b []string) (out []diffLine) {
 	if len(a) > maxDiff || len(b) > maxDiff {
 		for _, s := range a {
 			out = append(out, diffLine{"-", s})

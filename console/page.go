@@ -47,34 +47,34 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 })
 
 var functions = template.FuncMap{
-	"line": line, "visible": visible, "num": grouped, "size": sized, "ago": ago, "lasting": lasting, "address": address,
+	"line": tableText, "visible": escapeInvisible, "num": formatNumber, "size": formatSize, "ago": formatAgo, "duration": formatDuration, "address": address,
 	"str":      func(v []byte) string { return string(v) },
 	"int64":    func(n int) int64 { return int64(n) },
 	"stamp":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"clock":    func(t time.Time) string { return t.UTC().Format("15:04") },
-	"percent":  percent,
-	"overdue":  func(l Level) bool { return l.Overdue >= lateAfter },
-	"describe": describe,
-	"scope":    scope,
+	"percent":  formatShare,
+	"overdue":  func(l Level) bool { return l.Overdue >= minOverdue },
+	"describe": describeFilter,
+	"scope":    describeRights,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
 	},
 	"lookAt": func(at deadletter.Position) *deadletter.Filter {
 		return &deadletter.Filter{Positions: []deadletter.Position{at}}
 	},
-	"shorten": func(s string) string { return cut(s, 4<<10) },
+	"shorten": func(s string) string { return truncate(s, 4<<10) },
 }
 
-// percent formats a share. A share above 0 is never shown as 0 %.
-func percent(share float64) string {
+// formatShare formats a share. A share above 0 is never shown as 0 %.
+func formatShare(share float64) string {
 	switch {
 	case share <= 0:
 		return "0 %"
 	case share < 0.01:
 		return "under 1 %"
 	default:
-		return grouped(int64(share*100+0.5)) + " %"
+		return formatNumber(int64(share*100+0.5)) + " %"
 	}
 }
 
@@ -85,14 +85,14 @@ type layout struct {
 	Root    string // path to the first page, "" or "../"
 	Version string
 	Actor   Actor
-	// Known is false on a page for a user who is not logged in.
-	Known, ReadOnly bool
-	Nav             string // the current section of the console
-	Query           string // the search text
-	Now             time.Time
-	Live            bool   // the page may be kept up to date
-	Note            string // what the last form has done
-	Page            any
+	// LoggedIn is false on a page for a user who is not logged in.
+	LoggedIn, ReadOnly bool
+	Nav                string // the current section of the console
+	Query              string // the search text
+	Now                time.Time
+	Live               bool   // the page may be kept up to date
+	Note               string // what the last form has done
+	Page               any
 }
 
 // notes are the messages that a page shows at its top when its address requests them.
@@ -113,8 +113,8 @@ var notes = map[string]string{
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f layout) {
 	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
 	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
-	f.Known = f.Actor.known()
-	f.Live = f.Live && f.Known
+	f.LoggedIn = f.Actor.isValid()
+	f.Live = f.Live && f.LoggedIn
 	f.Root = strings.Repeat("../", max(0, strings.Count(r.URL.Path, "/")-1))
 	if f.Note == "" {
 		f.Note = notes[r.URL.Query().Get("note")]
@@ -136,16 +136,16 @@ type errorPage struct {
 	Back          string // an address, or empty
 }
 
-func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
+func (c *Console) showProblem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
 	c.show(w, r, status, "problem", layout{Title: heading, Page: errorPage{Heading: heading, Text: text}})
 }
 
-// trouble shows the page for an error.
-func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
+// showError shows the page for an error.
+func (c *Console) showError(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
 	p := errorPage{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
 	if key != "" {
-		if _, _, unknown := c.desk.queue(actorOf(r), key); unknown == nil {
+		if _, _, unknown := c.svc.findQueue(actorOf(r), key); unknown == nil {
 			p.Back = address("dlq", key, nil)
 		}
 	}
@@ -173,9 +173,9 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many look at once", p.Text+". Nothing was changed; ask again in a moment."
 	case errors.Is(err, context.DeadlineExceeded):
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
-		p.Text = "It took longer than " + lasting(lookTime) + ". " + outcomeOf(r, err) + " " + c.desk.about(actorOf(r), key, err)
+		p.Text = "It took longer than " + formatDuration(maxReadTime) + ". " + describeOutcome(r, err) + " " + c.svc.redactErrorFor(actorOf(r), key, err)
 	default:
-		p.Text = c.desk.about(actorOf(r), key, err) // the text of a broker may quote a message
+		p.Text = c.svc.redactErrorFor(actorOf(r), key, err) // the text of a broker may quote a message
 	}
 	c.show(w, r, status, "problem", layout{Title: p.Heading, Page: p})
 }
@@ -186,8 +186,8 @@ type unchangedError struct{ err error }
 func (e *unchangedError) Error() string { return e.err.Error() }
 func (e *unchangedError) Unwrap() error { return e.err }
 
-// outcomeOf describes a request that a broker did not answer. The broker may have executed it nevertheless.
-func outcomeOf(r *http.Request, err error) string {
+// describeOutcome describes a request that a broker did not answer. The broker may have executed it nevertheless.
+func describeOutcome(r *http.Request, err error) string {
 	_, before := errors.AsType[*unchangedError](err)
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return "Nothing was changed."
@@ -200,7 +200,7 @@ func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	content, err := files.ReadFile("assets/" + name)
 	if err != nil {
-		c.problem(w, r, http.StatusNotFound, "There is no such file", name)
+		c.showProblem(w, r, http.StatusNotFound, "There is no such file", name)
 		return
 	}
 	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// editText is the maximum size in bytes of a body that can be edited in a form. newHeaders is the number of headers
-	// that can be added at once.
-	editText   = 256 << 10
-	newHeaders = 3
+	// maxEditBytes is the maximum size in bytes of a body that can be edited in a form. newHeaderFields is the number
+	// of headers that can be added at once.
+	maxEditBytes    = 256 << 10
+	newHeaderFields = 3
 )
 
 // editPage is the form that changes a message and, once it is filled in, a preview of the changes.
@@ -48,31 +48,31 @@ type headerDiff struct {
 }
 
 func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
-	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
 		return err
 	}
-	l, err := c.asked(w, r)
+	l, err := c.requestedMessage(w, r)
 	if l == nil {
 		return err
 	}
-	if err := fewHeaders(l); err != nil {
+	if err := checkHeaderCount(l); err != nil {
 		return err
 	}
-	c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + line(l.ID), Nav: "dlq", Page: newEditPage(l)})
+	c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + tableText(l.ID), Nav: "dlq", Page: newEditPage(l)})
 	return nil
 }
 
-// fewHeaders returns an error if the page shows only some of a message's headers, because such a message cannot be
-// edited.
-func fewHeaders(l *messageView) error {
-	if l.HeadersLeft == 0 {
+// checkHeaderCount returns an error if the page shows only some of a message's headers, because such a message cannot
+// be edited.
+func checkHeaderCount(l *messageView) error {
+	if l.HeadersOmitted == 0 {
 		return nil
 	}
-	return wrong("this message has %s headers, and the console edits messages with at most %d: redeliver dlq edit edits it", grouped(int64(len(l.Headers)+len(l.Foreign)+l.HeadersLeft)), shownHeaders)
+	return invalidInput("this message has %s headers, and the console edits messages with at most %d: redeliver dlq edit edits it", formatNumber(int64(len(l.Headers)+len(l.Foreign)+l.HeadersOmitted)), maxHeaders)
 }
 
 func newEditPage(l *messageView) editPage {
-	p := editPage{messageView: l, Text: string(l.Body), New: make([]editHeader, newHeaders)}
+	p := editPage{messageView: l, Text: string(l.Body), New: make([]editHeader, newHeaderFields)}
 	p.BodyLocked = bodyLocked(l)
 	names := make(map[string]int)
 	for _, h := range l.Headers {
@@ -87,11 +87,11 @@ func newEditPage(l *messageView) editPage {
 			e.Locked = "it is hidden"
 		case names[h.Name] > 1:
 			e.Locked = "the message has it more than once"
-		case h.Value == nil, e.Value != visible(e.Value), strings.ContainsAny(e.Value, "\n"):
+		case h.Value == nil, e.Value != escapeInvisible(e.Value), strings.ContainsAny(e.Value, "\n"):
 			e.Locked = "its value is not a line of text"
 		}
 		if e.Locked != "" {
-			e.Value = line(h.Value)
+			e.Value = tableText(h.Value)
 		}
 		p.Headers = append(p.Headers, e)
 	}
@@ -106,17 +106,17 @@ func bodyLocked(l *messageView) string {
 		return "parts of it are hidden"
 	case l.Body == nil:
 		return "it is null"
-	case len(l.Body) > editText:
-		return "it is longer than " + sized(editText)
-	case !utf8.Valid(l.Body), bytes.ContainsRune(l.Body, '\r'), visible(string(l.Body)) != string(l.Body):
+	case len(l.Body) > maxEditBytes:
+		return "it is longer than " + formatSize(maxEditBytes)
+	case !utf8.Valid(l.Body), bytes.ContainsRune(l.Body, '\r'), escapeInvisible(string(l.Body)) != string(l.Body):
 		return "it is not plain text, or has characters that a form does not give back as they are"
 	default:
 		return ""
 	}
 }
 
-// fromForm restores the line ends of a text that a browser has changed.
-func fromForm(s string) string {
+// restoreLineEnds restores the line ends of a text that a browser has changed.
+func restoreLineEnds(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }
 
@@ -124,27 +124,27 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
 		return err
 	}
 	v := r.PostForm
 	v.Set("look", "yes") // the user agreed when the form was shown
 	r.Form.Set("look", "yes")
-	l, err := c.asked(w, r)
+	l, err := c.requestedMessage(w, r)
 	if err != nil {
 		return &unchangedError{err}
 	}
-	if err := fewHeaders(l); err != nil {
+	if err := checkHeaderCount(l); err != nil {
 		return err
 	}
 	if id := v.Get("id"); id != l.ID {
-		return wrong("another message is at this position now; look again")
+		return invalidInput("another message is at this position now; look again")
 	}
 	p := newEditPage(l)
 	p.Why = v.Get("why")
 	change := deadletter.Change{Position: l.Position, ID: l.ID}
 	if p.BodyLocked == "" && v.Has("body") {
-		p.Text = fromForm(v.Get("body"))
+		p.Text = restoreLineEnds(v.Get("body"))
 		if p.Text != string(l.Body) {
 			change.Body = []byte(p.Text)
 		}
@@ -153,18 +153,18 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if change.Body == nil && len(change.Set)+len(change.Remove) == 0 {
-		return wrong("nothing was changed; replay the message instead")
+		return invalidInput("nothing was changed; replay the message instead")
 	}
 	if change.Why, err = readWhy(v); err != nil {
 		return err
 	}
 	if v.Get("step") != "send" {
 		p.preview(&change)
-		c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + line(l.ID), Nav: "dlq", Page: p})
+		c.show(w, r, http.StatusOK, "edit", layout{Title: "Edit " + tableText(l.ID), Nav: "dlq", Page: p})
 		return nil
 	}
 	key := v.Get("dlq")
-	id, err := c.desk.edit(r.Context(), actorOf(r), key, change)
+	id, err := c.svc.editMessage(r.Context(), actorOf(r), key, change)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (p *editPage) readHeaders(v url.Values, change *deadletter.Change) error {
 		field := fmt.Sprintf("h%d", i)
 		was := h.Value
 		if v.Has(field) {
-			h.Value = fromForm(v.Get(field))
+			h.Value = restoreLineEnds(v.Get(field))
 		}
 		h.Remove = v.Get(field+"-remove") != ""
 		switch {
@@ -194,16 +194,16 @@ func (p *editPage) readHeaders(v url.Values, change *deadletter.Change) error {
 	}
 	for i := range p.New {
 		h := &p.New[i]
-		h.Name, h.Value = strings.TrimSpace(v.Get(fmt.Sprintf("n%d-name", i))), fromForm(v.Get(fmt.Sprintf("n%d", i)))
+		h.Name, h.Value = strings.TrimSpace(v.Get(fmt.Sprintf("n%d-name", i))), restoreLineEnds(v.Get(fmt.Sprintf("n%d", i)))
 		if h.Name == "" {
 			if h.Value != "" {
-				return wrong("a new header needs a name")
+				return invalidInput("a new header needs a name")
 			}
 			continue
 		}
 		there := slices.ContainsFunc(p.messageView.Headers, func(v headerView) bool { return v.Name == h.Name })
 		if there || deadletter.Locked(h.Name) || len(h.Name) > maxParam {
-			return wrong("%s cannot be added: it exists already, or identifies the message", h.Name)
+			return invalidInput("%s cannot be added: it exists already, or identifies the message", h.Name)
 		}
 		change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})
 	}
@@ -219,7 +219,7 @@ func (p *editPage) preview(change *deadletter.Change) {
 		if before.Pretty != "" && after.Pretty != "" && before.Pretty != after.Pretty {
 			p.Body = diffLines(before.Pretty, after.Pretty)
 		} else {
-			p.Body = diffLines(visible(string(p.messageView.Body)), visible(string(change.Body)))
+			p.Body = diffLines(escapeInvisible(string(p.messageView.Body)), escapeInvisible(string(change.Body)))
 		}
 	}
 	value := func(name string) (s string, ok bool) {

@@ -7,20 +7,20 @@ import (
 
 // searchPage is the page with the results of a search in all DLQs.
 type searchPage struct {
-	Text  string
-	Asked bool
+	Text     string
+	Searched bool
 	searchResult
 }
 
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if len(text) > maxParam {
-		return wrong("the search text is longer than %d bytes", maxParam)
+		return invalidInput("the search text is longer than %d bytes", maxParam)
 	}
-	p := searchPage{Text: text, Asked: text != ""}
-	if p.Asked {
+	p := searchPage{Text: text, Searched: text != ""}
+	if p.Searched {
 		var err error
-		if p.searchResult, err = c.desk.search(r.Context(), actorOf(r), text); err != nil {
+		if p.searchResult, err = c.svc.searchQueues(r.Context(), actorOf(r), text); err != nil {
 			return err
 		}
 	}

@@ -21,16 +21,16 @@ type commandView struct {
 	deadletter.Command
 	Key    string
 	Words  []string
-	Stands bool // has not expired
+	Active bool // has not expired
 }
 
 func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	who := actorOf(r)
-	o, err := c.desk.one(who, r.URL.Query().Get("dlq"))
+	o, err := c.svc.openOverview(who, r.URL.Query().Get("dlq"))
 	if err != nil {
 		return err
 	}
-	all, err := c.desk.commands(r.Context(), who, o.Key)
+	all, err := c.svc.listCommands(r.Context(), who, o.Key)
 	if err != nil {
 		return err
 	}
@@ -42,11 +42,11 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for _, one := range slices.Backward(all) {
-		v := commandView{Command: one, Key: o.Key, Stands: time.Now().Before(one.Expires)}
+		v := commandView{Command: one, Key: o.Key, Active: time.Now().Before(one.Expires)}
 		for _, level := range one.Filter.Levels {
 			v.Words = append(v.Words, "level "+level)
 		}
-		if v.Words = append(v.Words, describe(&one.Filter.Filter)...); len(v.Words) == 0 {
+		if v.Words = append(v.Words, describeFilter(&one.Filter.Filter)...); len(v.Words) == 0 {
 			v.Words = []string{"all that waits"}
 		}
 		p.Commands = append(p.Commands, v)
@@ -61,22 +61,22 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: filled(v["level"]), Filter: f}}
+	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: nonEmpty(v["level"]), Filter: f}}
 	order.Everything = order.Filter.All()
 	if err := order.Check(); err != nil {
-		return wrong("%v", err)
+		return invalidInput("%v", err)
 	}
 	if order.Everything && v.Get("all") == "" {
-		return wrong("that would take all waiting messages: narrow the filter, or tick the box")
+		return invalidInput("that would take all waiting messages: narrow the filter, or tick the box")
 	}
 	if order.Why, err = readWhy(v); err != nil {
 		return err
 	}
 	key := v.Get("dlq")
-	if err := c.confirmed(r, key, "nothing was asked of the consumers"); err != nil {
+	if err := c.checkConfirmation(r, key, "nothing was asked of the consumers"); err != nil {
 		return err
 	}
-	if err := c.desk.command(r.Context(), actorOf(r), key, order); err != nil {
+	if err := c.svc.sendCommand(r.Context(), actorOf(r), key, order); err != nil {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "given"))
@@ -88,7 +88,7 @@ func (c *Console) withdraw(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, id := r.PostForm.Get("dlq"), r.PostForm.Get("id")
-	if err := c.desk.withdraw(r.Context(), actorOf(r), key, id); err != nil {
+	if err := c.svc.withdrawCommand(r.Context(), actorOf(r), key, id); err != nil {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "withdrawn"))

@@ -206,8 +206,8 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 					"header": {Set: []deadletter.Header{{Name: "token", Value: []byte("new")}}},
 				} {
 					change.Why, change.Position = "x", deadletter.Position(at)
-					if _, err := c.desk.edit(t.Context(), ann, key, change); err == nil || !strings.Contains(err.Error(), "hidden") {
-						t.Errorf("the desk lets a hidden %s be edited: %v", what, err)
+					if _, err := c.svc.editMessage(t.Context(), ann, key, change); err == nil || !strings.Contains(err.Error(), "hidden") {
+						t.Errorf("the service lets a hidden %s be edited: %v", what, err)
 					}
 				}
 				if m, err := deadletter.Find(t.Context(), s.queue, deadletter.Position(at)); err != nil || string(m.Body) != `{"a":"secret"}` {

@@ -27,7 +27,7 @@ func TestOnlyWhatWasNotChangedIsSaidToBe(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		c.trouble(w, httptest.NewRequestWithContext(t.Context(), row.method, "/task", nil), row.err)
+		c.showError(w, httptest.NewRequestWithContext(t.Context(), row.method, "/task", nil), row.err)
 		c.Close()
 		if said := strings.Contains(w.Body.String(), "Nothing was changed"); w.Code != row.status || said != row.unchanged {
 			t.Errorf("%s is %d, and said to have changed nothing: %v", name, w.Code, said)

@@ -56,7 +56,7 @@ func TestACauseIsReplayed(t *testing.T) {
 		}
 		b.Wait()
 		<-time.After(20 * time.Second)
-		list, _, err := c.desk.tasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d tasks: %v", len(list), err)
 		}
@@ -120,7 +120,7 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		task := follow(t, c, "replay", form)
 		b.Wait()
 		<-time.After(time.Minute)
-		list, _, err := c.desk.tasks(t.Context(), Actor{Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Role: Viewer}, "")
 		if err != nil || len(list) != 1 || list[0].Status != deadletter.StatusStopped {
 			t.Fatalf("the tasks are %+v: %v", list, err)
 		}
@@ -286,7 +286,7 @@ func TestAMessageIsEdited(t *testing.T) {
 func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	for body, locked := range map[string]bool{
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
-		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", editText+1): true,
+		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", maxEditBytes+1): true,
 	} {
 		if got := bodyLocked(&messageView{Body: []byte(body), Whole: true}) != ""; got != locked {
 			t.Errorf("%.20q is locked: %v", body, got)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// age requests the age of the oldest message and the retention. If that fails, these values are unknown, which is not
-// an error of the DLQ.
-func (d *desk) age(ctx context.Context, q *openQueue, s *snapshot, r *pollState) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+// readAge requests the age of the oldest message and the retention. If that fails, these values are unknown, which is
+// not an error of the DLQ.
+func (svc *service) readAge(ctx context.Context, q *openQueue, s *snapshot, r *pollState) {
+	ctx, cancel := context.WithTimeout(ctx, maxReadTime)
 	defer cancel()
 	if s.Count == 0 {
 		s.Oldest = time.Time{}
@@ -17,14 +17,14 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *snapshot, r *pollState)
 	} else {
 		s.Oldest = time.Time{}
 	}
-	if time.Since(r.aged) < minPoll*d.cfg.Refresh {
+	if time.Since(r.retentionRead) < pollsPerFullRead*svc.cfg.Refresh {
 		return // settings do not change that often
 	}
-	r.aged = time.Now()
+	r.retentionRead = time.Now()
 	keeps, err := q.q.Retention(ctx)
-	s.Keeps, s.HasKeeps = keeps, err == nil
-	if s.Drops, err = q.q.DropLimit(ctx); err != nil {
-		s.Drops = ""
+	s.Retention, s.HasRetention = keeps, err == nil
+	if s.DropLimit, err = q.q.DropLimit(ctx); err != nil {
+		s.DropLimit = ""
 	}
 }
 
@@ -37,11 +37,11 @@ type growth struct {
 func (g growth) String() string {
 	switch {
 	case g.By > 0:
-		return grouped(g.By) + " more in " + lasting(g.Over)
+		return formatNumber(g.By) + " more in " + formatDuration(g.Over)
 	case g.By < 0:
-		return grouped(-g.By) + " fewer in " + lasting(g.Over)
+		return formatNumber(-g.By) + " fewer in " + formatDuration(g.Over)
 	default:
-		return "no change in " + lasting(g.Over)
+		return "no change in " + formatDuration(g.Over)
 	}
 }
 
@@ -53,12 +53,12 @@ type countAt struct {
 	n  int64
 }
 
-// see records a count and returns the change within the last hour.
-func (g *countHistory) see(at time.Time, n int64) growth {
+// add records a count and returns the change within the last hour.
+func (g *countHistory) add(at time.Time, n int64) growth {
 	for len(g.counts) > 1 && at.Sub(g.counts[0].at) > time.Hour {
 		g.counts = g.counts[1:]
 	}
-	if len(g.counts) == 0 || at.Sub(g.counts[len(g.counts)-1].at) >= recent {
+	if len(g.counts) == 0 || at.Sub(g.counts[len(g.counts)-1].at) >= recentPeriod {
 		g.counts = append(g.counts, countAt{at, n})
 	}
 	return growth{By: n - g.counts[0].n, Over: at.Sub(g.counts[0].at)}
