@@ -33,6 +33,7 @@ type consoleFlags struct {
 	key      string
 	audit    string
 	title    string
+	traceURL string
 	hosts    []string
 	readOnly bool
 	refresh  time.Duration
@@ -66,6 +67,7 @@ DLQs appear while it runs.`,
 	flags.StringSliceVar(&f.hosts, "host", nil, "Accept requests for the host names in `NAME,...`, and refuse others (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "Allow no changes")
+	flags.StringVar(&f.traceURL, "trace-url", "", "Link the trace ids of messages to this `URL`, which has {trace} in the place of the id (default no links)")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
 	flags.DurationVar(&f.refresh, "refresh", 0, "Count the messages of the DLQs again after this `duration` (default "+console.DefaultRefresh.String()+")")
 	return cmd
@@ -107,7 +109,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
-		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
+		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title, TraceURL: f.traceURL,
 	})
 	if err != nil {
 		return err
