@@ -116,7 +116,7 @@ func (c *Console) routes() http.Handler {
 	mux.HandleFunc("GET /events", c.events)
 	mux.HandleFunc("GET /assets/{file}", c.asset)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c.showProblem(w, r, http.StatusNotFound, "There is no such page", "The address is not one of this console's, or may not be asked for in this way.")
+		c.showProblem(w, r, http.StatusNotFound, "There is no such page", "The console has no page at this address, or the page does not accept this kind of request.")
 	})
 	return mux
 }

@@ -56,6 +56,7 @@ var functions = template.FuncMap{
 	"percent":  formatShare,
 	"overdue":  func(l Level) bool { return l.Overdue >= minOverdue },
 	"describe": describeFilter,
+	"isLevel":  isLevel,
 	"scope":    describeRights,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
@@ -98,13 +99,13 @@ type layout struct {
 // notes are the messages that a page shows at its top when its address requests them.
 var notes = map[string]string{
 	"started":   "The task was started.",
-	"asked":     "The task was asked. It stops after what it has in hand.",
-	"resumed":   "The task goes on.",
+	"asked":     "The task pauses after the messages that it is sending.",
+	"resumed":   "The task was resumed.",
 	"edited":    "The edited message was replayed, and the original is out of the DLQ.",
-	"reading":   "The DLQ is being read. Its causes are here in a moment.",
-	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
-	"cancelled": "The task was asked to end for good.",
-	"given":     "The command was given. The consumers read it within a second or two, and obey in the background.",
+	"reading":   "The DLQ is being read. Its causes appear in a moment.",
+	"starting":  "The task is starting. Reload in a moment.",
+	"cancelled": "The task is being cancelled.",
+	"given":     "The command was sent. The consumers read it within a second or two.",
 	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 
@@ -143,7 +144,7 @@ func (c *Console) showProblem(w http.ResponseWriter, r *http.Request, status int
 // showError shows the page for an error.
 func (c *Console) showError(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
-	p := errorPage{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
+	p := errorPage{Heading: "The request failed", Text: redeliver.Redact(err.Error())}
 	if key != "" {
 		if _, _, unknown := c.svc.findQueue(actorOf(r), key); unknown == nil {
 			p.Back = address("dlq", key, nil)
@@ -159,18 +160,18 @@ func (c *Console) showError(w http.ResponseWriter, r *http.Request, err error) {
 	case deniedTo:
 		status, p.Heading = http.StatusForbidden, "Not allowed"
 	case input, config:
-		status, p.Heading = http.StatusBadRequest, "That cannot be right"
+		status, p.Heading = http.StatusBadRequest, "Invalid input"
 	case large:
-		status, p.Heading, p.Text = http.StatusRequestEntityTooLarge, "Too much", "A form may have 8 MiB."
+		status, p.Heading, p.Text = http.StatusRequestEntityTooLarge, "The form is too large", "A form may have at most 8 MiB."
 	case isHeld:
-		status, p.Heading = http.StatusConflict, "Somebody else has this DLQ"
+		status, p.Heading = http.StatusConflict, "Another task uses this DLQ"
 		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
 	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
 		status, p.Heading = http.StatusNotFound, "Not found"
 	case errors.Is(err, deadletter.ErrMore):
-		status, p.Heading = http.StatusConflict, "More has come"
+		status, p.Heading = http.StatusConflict, "More messages have arrived"
 	case errors.Is(err, errBusy):
-		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many look at once", p.Text+". Nothing was changed; ask again in a moment."
+		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many reads at once", p.Text+". Nothing was changed; ask again in a moment."
 	case errors.Is(err, context.DeadlineExceeded):
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
 		p.Text = "It took longer than " + formatDuration(maxReadTime) + ". " + describeOutcome(r, err) + " " + c.svc.redactErrorFor(actorOf(r), key, err)

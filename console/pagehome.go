@@ -1,7 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -15,7 +18,8 @@ type homePage struct {
 	// were not counted.
 	Total            int64
 	Empty, Uncounted bool
-	Running          int // tasks of this process
+	Order            string // by which the queues are sorted, or empty
+	Running          int    // tasks of this process
 	Notes            []string
 }
 
@@ -66,6 +70,13 @@ func (c *Console) newQueueView(o overview) queueView {
 	return v
 }
 
+// homeOrders are the values by which the queues can be sorted, the greatest first.
+var homeOrders = map[string]func(*queueView) int64{
+	"count":   func(v *queueView) int64 { return v.Count },
+	"oldest":  func(v *queueView) int64 { return int64(v.Age) },
+	"arrived": func(v *queueView) int64 { return v.Arrivals.LastHour() },
+}
+
 func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	all := c.svc.overviews(actorOf(r))
 	p := homePage{Empty: len(all) > 0, Running: c.svc.runs.running()}
@@ -78,6 +89,10 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 		p.Empty = p.Empty && v.State == "empty"
 		p.Uncounted = p.Uncounted || v.State == "new" || v.State == "error"
 		p.Queues = append(p.Queues, v)
+	}
+	p.Order = r.URL.Query().Get("order")
+	if by := homeOrders[p.Order]; by != nil {
+		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(by(&y), by(&x)) })
 	}
 	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil
@@ -164,7 +179,8 @@ func (c *Console) denialOf(who Actor, key string, a Action) string {
 		err = c.svc.checkRight(here, a)
 	}
 	if err != nil {
-		return err.Error()
+		text := err.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
 	}
 	return ""
 }

@@ -186,7 +186,7 @@ func (c *Console) requestedMessage(w http.ResponseWriter, r *http.Request) (*mes
 	if o.ReadCosts && r.FormValue("look") == "" {
 		q := r.URL.Query()
 		q.Set("look", "yes")
-		c.show(w, r, http.StatusOK, "read-question", layout{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: readQuestionPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
+		c.show(w, r, http.StatusOK, "read-question", layout{Title: "Read " + o.Info.DLQ, Nav: "dlq", Page: readQuestionPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
 		return nil, nil
 	}
 	return c.svc.readMessage(r.Context(), actorOf(r), key, deadletter.Position(at))

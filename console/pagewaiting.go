@@ -12,7 +12,8 @@ import (
 type waitingPage struct {
 	overview
 	Form     filterForm
-	Levels   []string // levels to choose from
+	Kind     string // of the command that the form selects, and its level
+	Level    string
 	Commands []commandView
 }
 
@@ -24,9 +25,15 @@ type commandView struct {
 	Active bool // has not expired
 }
 
+// isLevel reports whether a command may name a level. The retry topic is none.
+func isLevel(name string) bool {
+	f := deadletter.WaitingFilter{Levels: []string{name}}
+	return f.Check() == nil
+}
+
 func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
-	who := actorOf(r)
-	o, err := c.svc.openOverview(who, r.URL.Query().Get("dlq"))
+	q, who := r.URL.Query(), actorOf(r)
+	o, err := c.svc.openOverview(who, q.Get("dlq"))
 	if err != nil {
 		return err
 	}
@@ -34,13 +41,8 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := waitingPage{overview: o, Form: newForm(o.Key, true, listQuery{})}
+	p := waitingPage{overview: o, Kind: q.Get("kind"), Level: q.Get("level"), Form: newForm(o.Key, true, listQuery{})}
 	p.Form.Reasons = nil // waiting messages have no reason yet
-	for _, l := range o.Waiting {
-		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // excludes the retry topic
-			p.Levels = append(p.Levels, l.Name)
-		}
-	}
 	for _, one := range slices.Backward(all) {
 		v := commandView{Command: one, Key: o.Key, Active: time.Now().Before(one.Expires)}
 		for _, level := range one.Filter.Levels {

@@ -186,5 +186,5 @@ func (e *DeniedError) Error() string {
 	if e.ReadOnly {
 		return fmt.Sprintf("%s is refused: this console is read-only", e.Action)
 	}
-	return fmt.Sprintf("%s needs the role %s, and %s is %s", e.Action, e.Action.minRole(), e.Actor.Name, describeRights(e.Actor))
+	return fmt.Sprintf("%s needs the role %s; the role of %s is %s", e.Action, e.Action.minRole(), e.Actor.Name, describeRights(e.Actor))
 }

@@ -104,7 +104,7 @@ func TestAViewerSeesNothingOfMessages(t *testing.T) {
 			}
 			a.has(t, "card <text> of <n> declined")
 		}
-		get(t, c, page("message", s.queue, "at", at), "Role", "viewer").has(t, "11 B. To see it needs the role reader", "3. To see them needs the role reader")
+		get(t, c, page("message", s.queue, "at", at), "Role", "viewer").has(t, "11 B, hidden. The role reader may see the body", "3 headers, hidden. The role reader may see them")
 		if said := rec.said(); len(said) != 0 {
 			t.Errorf("nothing was shown, and the record says %q", said)
 		}

@@ -31,7 +31,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			h.Set("Strict-Transport-Security", "max-age=31536000") // not with a port: HSTS holds for the whole host
 		}
 		if !c.hasHost(r.Host) {
-			c.showProblem(w, r, http.StatusMisdirectedRequest, "This console has another name", "It does not answer to the name by which it was asked for. --host, or Config.Hosts, has its names.")
+			c.showProblem(w, r, http.StatusMisdirectedRequest, "Unknown host name", "The console does not accept requests for this host name. --host, or Config.Hosts, lists its names.")
 			return
 		}
 		if r, ok := allowGET(r); ok {

@@ -149,7 +149,7 @@ func (svc *service) startPurge(ctx context.Context, who Actor, key string, p dea
 func historyName(who Actor) string { return who.Name + " (console)" }
 
 // errSlow reports that a task was started but has no id yet.
-var errSlow = errors.New("the task is being started, and the broker takes its time; look for it among the tasks")
+var errSlow = errors.New("the task is starting and has no id yet; look for it among the tasks")
 
 // taskFunc runs a task on a DLQ.
 type taskFunc func(context.Context, deadletter.Queue, deadletter.Report) (deadletter.Task, error)

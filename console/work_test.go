@@ -43,7 +43,7 @@ func TestACauseIsReplayed(t *testing.T) {
 			}
 		})
 		plan := get(t, c, "/"+link)
-		plan.has(t, "Would be sent 2", "Looked at 3", "orders.billing.retry", "Replay 2 messages")
+		plan.has(t, "Would be sent 2", "Read 3", "orders.billing.retry", "Replay 2 messages")
 		form := plan.form(t, "replay")
 		form.Set("why", "the bank is back, INC-1207")
 		form.Set("watch", "5")
@@ -133,14 +133,14 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		resume := a.form(t, "task")
 		resume.Set("ask", "resume")
 		s.mend()
-		follow(t, c, "task", resume).has(t, "The task goes on", "running")
+		follow(t, c, "task", resume).has(t, "The task was resumed", "running")
 		again := ask(t, c, http.MethodPost, "/replay", form)
 		if again.StatusCode != http.StatusConflict {
 			t.Errorf("a second task is %d", again.StatusCode)
 		}
-		again.has(t, "Somebody else has this DLQ", "local (console)")
+		again.has(t, "Another task uses this DLQ", "local (console)")
 		pause := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"pause"}}
-		follow(t, c, "task", pause).has(t, "The task was asked")
+		follow(t, c, "task", pause).has(t, "The task pauses")
 		<-time.After(2 * time.Second)
 		get(t, c, target).has(t, "Replay paused", "Resume", "Cancel for good")
 		cancel := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"cancel"}}
@@ -326,6 +326,6 @@ func TestWhoHasTheDLQIsNamed(t *testing.T) {
 		if a.StatusCode != http.StatusConflict {
 			t.Errorf("%d", a.StatusCode)
 		}
-		a.has(t, "Somebody else has this DLQ", "bob@ops", "t-1")
+		a.has(t, "Another task uses this DLQ", "bob@ops", "t-1")
 	})
 }
