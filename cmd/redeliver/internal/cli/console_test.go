@@ -390,6 +390,7 @@ func TestConsoleRefuses(t *testing.T) {
 		"at least 16 bytes":           {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*", "--proxy-secret-file", write(t, brief)},
 		"--proxy-secret-file are":     {"--proxy-secret-file", users},
 		"--trace-url is":              {"--trace-url", "https://jaeger.example.com/"},
+		"schema registry must begin":  {"--schema-registry", "registry:8081"},
 		"is no ROLE=WHO: op":          {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
 		"is no ROLE=WHO: operator":    {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
 		"covers all addresses":        {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
