@@ -79,7 +79,7 @@ func (c *Console) newListView(r *http.Request, o overview, w listQuery) (l listV
 	q := r.URL.Query()
 	l.Selectable, l.ReadAgreed = c.denialOf(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
 	if o.ReadCosts && q.Get("look") == "" {
-		l.ReadCost = o.Info.Look
+		l.ReadCost = o.Info.ReadEffect
 		l.ReadURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
 		return l, nil
 	}

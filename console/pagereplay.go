@@ -78,8 +78,8 @@ func (c *Console) taskFormHandler(a Action, title string) func(http.ResponseWrit
 		p.Change = address("messages", o.Key, &f, "look", look)
 		p.With = address(page, o.Key, &with, "look", look)
 		if o.ReadCosts && look == "" {
-			p.ReadCost, p.ReadURL = o.Info.Look, address(page, o.Key, &f, "look", "yes")
-		} else if p.Forecast, p.TimedOut, err = c.svc.forecast(r.Context(), who, o.Key, a, deadletter.Replay{Filter: f}); err != nil {
+			p.ReadCost, p.ReadURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes")
+		} else if p.Forecast, p.TimedOut, err = c.svc.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f}); err != nil {
 			return err
 		}
 		c.show(w, r, http.StatusOK, page, layout{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
@@ -114,7 +114,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replay := deadletter.Replay{Filter: o.filter, Why: o.why}
+	replay := deadletter.ReplayOptions{Filter: o.filter, Why: o.why}
 	rate, err := readNumber(o.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err

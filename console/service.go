@@ -61,7 +61,7 @@ func newService(ctx context.Context, cfg Config) *service {
 // newQueue returns a DLQ to show. If its name is not unique, its key includes the broker's name.
 func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
-	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, readCosts: info.Look != deadletter.FreeLook, wakeup: make(chan struct{}, 1)}
+	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, readCosts: info.ReadEffect != deadletter.NoReadEffect, wakeup: make(chan struct{}, 1)}
 	if ambiguous {
 		one.key = one.cluster + "/" + info.DLQ
 	}

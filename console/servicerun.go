@@ -78,7 +78,7 @@ func (j *taskRuns) running() (n int) {
 }
 
 // forecast counts the messages that an action would affect.
-func (svc *service) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
+func (svc *service) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.ReplayOptions) (f deadletter.Forecast, cut bool, err error) {
 	if err := svc.requireRight(who, key, a); err != nil {
 		return f, false, err
 	}
@@ -106,11 +106,11 @@ func (svc *service) forecast(ctx context.Context, who Actor, key string, a Actio
 }
 
 // startReplay starts a replay and returns its id.
-func (svc *service) startReplay(ctx context.Context, who Actor, key string, r deadletter.Replay, expect int64) (string, error) {
+func (svc *service) startReplay(ctx context.Context, who Actor, key string, r deadletter.ReplayOptions, expect int64) (string, error) {
 	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
 	return svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		r.Who, r.Report = historyName(who), report
-		return deadletter.Run(ctx, q, r)
+		return deadletter.Replay(ctx, q, r)
 	})
 }
 
@@ -242,7 +242,7 @@ func (svc *service) controlTask(ctx context.Context, who Actor, key, id string, 
 
 // editMessage replays one message with changes. It continues if the client goes away, and for a grace period after the
 // console is closed.
-func (svc *service) editMessage(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
+func (svc *service) editMessage(ctx context.Context, who Actor, key string, c deadletter.EditOptions) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := svc.openFor(&who, key, rec)
 	if err != nil {
@@ -284,7 +284,7 @@ func (svc *service) editMessage(ctx context.Context, who Actor, key string, c de
 }
 
 // checkEditable refuses to overwrite a body that the user could not see.
-func (svc *service) checkEditable(ctx context.Context, q *openQueue, c *deadletter.Change) error {
+func (svc *service) checkEditable(ctx context.Context, q *openQueue, c *deadletter.EditOptions) error {
 	if svc.cfg.Redact == nil {
 		return nil
 	}

@@ -62,7 +62,7 @@ func (svc *service) sendCommand(ctx context.Context, who Actor, key string, c de
 	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
 	return svc.sendToConsumers(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
 		c.Who = historyName(who)
-		given, err := to.Command(ctx, c)
+		given, err := to.SendCommand(ctx, c)
 		rec.Task = given.ID
 		return err
 	})

@@ -16,9 +16,9 @@ import (
 
 // diffRow is what an edit would change.
 type diffRow struct {
-	DryRun bool   `json:"dry_run"`
-	DLQ    string `json:"dlq"`
-	Back   string `json:"back"`
+	DryRun   bool   `json:"dry_run"`
+	DLQ      string `json:"dlq"`
+	ReplayTo string `json:"replay_to"`
 	*deadletter.Diff
 }
 
@@ -37,7 +37,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 		Example: `  redeliver dlq show orders.billing.dlq --position 0/17 --raw > body.json
   redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --note 'the shop sent euro as EURO'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := deadletter.Change{Position: deadletter.Position(position), ID: id, Remove: remove}
+			c := deadletter.EditOptions{Position: deadletter.Position(position), ID: id, Remove: remove}
 			for _, h := range set {
 				name, value, ok := strings.Cut(h, "=")
 				if !ok || name == "" {
@@ -69,7 +69,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 						return err
 					}
 					if dry {
-						return a.one(diffRow{true, q.Info().DLQ, q.Info().Back, diff}, func(c *card) { drawDiff(c, diff) })
+						return a.one(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *card) { drawDiff(c, diff) })
 					}
 					c := &card{}
 					drawDiff(c, diff)
@@ -78,7 +78,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 					if err := c.print(&asked); err != nil {
 						return err
 					}
-					if err := a.confirm(ctx, "y", fmt.Sprintf("Replay %s of %s to %s with these changes?", position, q.Info().DLQ, q.Info().Back)); err != nil {
+					if err := a.confirm(ctx, "y", fmt.Sprintf("Replay %s of %s to %s with these changes?", position, q.Info().DLQ, q.Info().ReplayTo)); err != nil {
 						return err
 					}
 				}
@@ -107,7 +107,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 }
 
 // readBody reads the new body, if one is given. An empty file is an empty body.
-func (a *app) readBody(c *deadletter.Change, from string) (err error) {
+func (a *app) readBody(c *deadletter.EditOptions, from string) (err error) {
 	switch from {
 	case "":
 		return nil

@@ -17,11 +17,11 @@ var flagOf = map[string]string{
 	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
 	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
 	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
-	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "Back": "--back", "ReadBy": "--read-by", "Lease": "--lease",
+	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "ReplayTo": "--replay-to", "ReadBy": "--read-by", "Lease": "--lease",
 	"Rate": "--rate", "Canary": "--canary", "Watch": "--watch", "Window": "--window", "MaxReplays": "--max-replays", "Expect": "--expect", "Everything": "--all",
 	"Who": "--who", "Why": "--note", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
 	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
-	"Expires": "--for", "For": "--for", "Handler": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "Errors": "--errors", "Poison": "--poison", "Outages": "--outage",
+	"Expires": "--for", "Duration": "--for", "HandlerTime": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "ErrorShare": "--errors", "PoisonShare": "--poison", "Outages": "--outage",
 	"Refresh": "--refresh", "TraceURL": "--trace-url",
 }
 

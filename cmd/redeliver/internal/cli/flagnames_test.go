@@ -93,7 +93,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		"dlq purge " + dlq + " --note x --yes --all --expect -1":                                              "--expect is -1",
 		"dlq show " + dlq + " --lease -1s":                                                                    "--lease",
 		"dlq show --topic a/b --group g":                                                                      "--topic is",
-		"dlq show x --topic orders --group billing --back x":                                                  "--back",
+		"dlq show x --topic orders --group billing --replay-to x":                                             "--replay-to",
 	} {
 		got := s.run(strings.Fields(args)...)
 		if got.code == 0 || !strings.Contains(got.err, says) || goNames.MatchString(got.err) {

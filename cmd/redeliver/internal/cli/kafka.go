@@ -38,7 +38,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 				return nil, missing("--group", "the consumer group that failed the messages")
 			}
 			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
-				Topic: s.topic, Group: s.group, DLQ: s.dlq, Back: s.back, ReadBy: s.readBy, Lease: s.lease,
+				Topic: s.topic, Group: s.group, DLQ: s.dlq, ReplayTo: s.back, ReadBy: s.readBy, Lease: s.lease,
 			})
 		},
 		doctor: c.Doctor,
@@ -78,7 +78,7 @@ func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
 			Name: t.Name, Kind: t.Kind, Level: level(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
-			Settings: settings(t.Settings), Exists: t.Exists, Later: t.Later, Old: t.Old,
+			Settings: settings(t.Settings), Exists: t.Exists, Later: t.OnDemand, Old: t.Old,
 		})
 	}
 	for _, d := range p.Delays {

@@ -30,7 +30,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 	s.put(strange)
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	got := s.run("dlq", "replay", dlq, "--reason", "permanent", "--note", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
-	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["note"] != "the card exists now" || got["back"] != back {
+	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["note"] != "the card exists now" || got["replay_to"] != back {
 		t.Errorf("%v", got)
 	}
 	if n := got["counts"].(map[string]any)["replayed"]; n != 3.0 {

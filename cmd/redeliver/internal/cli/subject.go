@@ -32,7 +32,7 @@ func (s *subjectFlags) define(flags *pflag.FlagSet) {
 // runner adds the flags of a verb that writes.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.lease, "lease", 0, "Kafka and SQS: how long the DLQ stays locked after the process of a task has died (default 30s)")
-	flags.StringVar(&s.back, "back", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
+	flags.StringVar(&s.back, "replay-to", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
 }
 
 // atMostDLQ accepts at most one argument, the name of a DLQ.
@@ -74,7 +74,7 @@ func (a *app) fits(flags *subjectFlags) error {
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
 		return usagef("--lease is %s: RabbitMQ locks a DLQ for as long as the connection of its task lasts; omit --lease", flags.lease)
 	case flags.back != "" && u.Broker != brokerurl.Kafka:
-		return usagef("--back is %q: only a replay on Kafka can go to another topic; omit --back", flags.back)
+		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.back)
 	case flags.readBy != "" && u.Broker != brokerurl.Kafka:
 		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
 	default:

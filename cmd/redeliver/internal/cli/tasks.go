@@ -23,7 +23,7 @@ func tasksCommand(a *app) *cobra.Command {
 				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL")
 				for i := range tasks {
 					t := &tasks[i]
-					if err := out.add(taskRowOf(t, q.Info().Back), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
+					if err := out.add(taskRowOf(t, q.Info().ReplayTo), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
 						short(t.Why, 60), short(t.Note, 100)); err != nil {
 						return err
 					}
@@ -121,7 +121,7 @@ func wishCommand(a *app, verb, short string, do func(ctx context.Context, q dead
 				if err != nil {
 					return err
 				}
-				row := taskRowOf(&t, q.Info().Back)
+				row := taskRowOf(&t, q.Info().ReplayTo)
 				a.sayf("requested: if the task is running, it reacts within a second")
 				return a.one(row, func(c *card) {
 					c.line("task", row.ID)

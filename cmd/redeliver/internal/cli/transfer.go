@@ -164,5 +164,5 @@ func (nowhere) Save(context.Context, deadletter.Task) error                     
 func (nowhere) Requested(context.Context, string) (deadletter.Request, error) {
 	return deadletter.NoRequest, nil
 }
-func (nowhere) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
-func (nowhere) Release(context.Context) error                              { return nil }
+func (nowhere) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
+func (nowhere) Release(context.Context) error                                 { return nil }

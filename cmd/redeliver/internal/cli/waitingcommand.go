@@ -117,7 +117,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 			return err
 		}
 		for _, l := range levels {
-			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) && (w.release == nil || l.Level > 0) { // a release skips the retry queue
+			if row.Scanned += l.Depth; c.Filter.MatchLevel(l.Level) && (w.release == nil || l.Level > 0) { // a release skips the retry queue
 				row.Matched += l.Depth
 			}
 		}
@@ -157,7 +157,7 @@ func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Com
 	if w.release != nil {
 		return a.releaseNow(ctx, w, of, &c)
 	}
-	given, err := w.commands.Command(ctx, c)
+	given, err := w.commands.SendCommand(ctx, c)
 	if err != nil {
 		return err
 	}
