@@ -29,16 +29,16 @@ func newRegistry(t *testing.T) string {
 		return f
 	}
 	file := func(name string, imports []string, types ...*descriptorpb.DescriptorProto) string {
-		raw, err := proto.Marshal(&descriptorpb.FileDescriptorProto{Name: &name, Package: proto.String("shop"), Syntax: proto.String("proto3"), Dependency: imports, MessageType: types})
+		raw, err := proto.Marshal(&descriptorpb.FileDescriptorProto{Name: &name, Package: new("shop"), Syntax: new("proto3"), Dependency: imports, MessageType: types})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return base64.StdEncoding.EncodeToString(raw)
 	}
-	money := file("money.proto", nil, &descriptorpb.DescriptorProto{Name: proto.String("Money"), Field: []*descriptorpb.FieldDescriptorProto{field("cents", 1, "")}})
+	money := file("money.proto", nil, &descriptorpb.DescriptorProto{Name: new("Money"), Field: []*descriptorpb.FieldDescriptorProto{field("cents", 1, "")}})
 	order := file("order.proto", []string{"money.proto", "google/protobuf/timestamp.proto"},
-		&descriptorpb.DescriptorProto{Name: proto.String("Order"), Field: []*descriptorpb.FieldDescriptorProto{field("sum", 1, ".shop.Money"), field("at", 2, ".google.protobuf.Timestamp")}},
-		&descriptorpb.DescriptorProto{Name: proto.String("Other"), NestedType: []*descriptorpb.DescriptorProto{{Name: proto.String("Inner"), Field: []*descriptorpb.FieldDescriptorProto{field("n", 1, "")}}}})
+		&descriptorpb.DescriptorProto{Name: new("Order"), Field: []*descriptorpb.FieldDescriptorProto{field("sum", 1, ".shop.Money"), field("at", 2, ".google.protobuf.Timestamp")}},
+		&descriptorpb.DescriptorProto{Name: new("Other"), NestedType: []*descriptorpb.DescriptorProto{{Name: new("Inner"), Field: []*descriptorpb.FieldDescriptorProto{field("n", 1, "")}}}})
 	refers := func(name string) []object { return []object{{"name": name, "subject": name, "version": 1}} }
 	answers := map[string]object{
 		"/schemas/ids/1":                              {"schema": `{"type":"record","name":"shop.Order","fields":[{"name":"sum","type":"shop.Money"},{"name":"id","type":"long"}]}`, "references": refers("shop.Money")},
