@@ -65,10 +65,10 @@ DLQs appear while it runs.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "Listen on this `address`")
 	flags.StringVar(&f.cert, "tls-cert", "", "Read the TLS certificate from this `file`, PEM (default no TLS)")
-	flags.StringVar(&f.key, "tls-key", "", "Read the key of the certificate from this `file`, PEM")
-	flags.StringSliceVar(&f.hosts, "host", nil, "Accept requests for the host names in `NAME,...`, and refuse others (default any; without authentication localhost)")
+	flags.StringVar(&f.key, "tls-key", "", "Read the key of the TLS certificate from this `file`, PEM")
+	flags.StringSliceVar(&f.hosts, "host", nil, "Accept only requests for one of the host names in `NAME,...` (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
-	flags.BoolVar(&f.readOnly, "read-only", false, "Allow no changes")
+	flags.BoolVar(&f.readOnly, "read-only", false, "Refuse all changes, also those of operators")
 	flags.StringVar(&f.traceURL, "trace-url", "", "Link the trace ids of messages to this `URL`, which has {trace} in the place of the id (default no links)")
 	flags.StringVar(&f.registry, "schema-registry", "", "Decode Avro and Protobuf bodies with the schemas of the Confluent schema registry at this `URL` (default $"+envRegistry+", or no decoding)")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
@@ -105,7 +105,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		}
 		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
-	for _, warning := range slices.Concat(s.warnings(), f.access.warnings(), warnings) {
+	for _, warning := range slices.Concat(f.access.warnings(), warnings) {
 		a.sayf("warning: %s", warning)
 	}
 	notes := s.notes()

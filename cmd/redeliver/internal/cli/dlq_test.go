@@ -216,7 +216,8 @@ func TestCheck(t *testing.T) {
 	if f := got[0]["findings"].([]any); len(f) != 1 || f[0].(map[string]any)["kind"] != "old" {
 		t.Errorf("%v", f)
 	}
-	s.run("dlq", "check", "nosuch.billing.dlq").want(t, 1, "no DLQ")
+	s.run("dlq", "check", "nosuch.billing.dlq").want(t, 1, "no DLQ nosuch.billing.dlq", "--topic and --group\n")
+	s.run("dlq", "groups", "orders.biling.dlq").want(t, 1, "Did you mean "+dlq+"?")
 	s.topics("somebody.dlq")
 	s.run("dlq", "check", "--max", "5").want(t, 3)
 	s.run("dlq", "groups", "somebody.dlq").want(t, 2, "--topic and --group")

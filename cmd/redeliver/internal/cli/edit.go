@@ -74,7 +74,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 					c := &card{}
 					drawDiff(c, diff)
 					asked := a.printer
-					asked.Out = a.Err // the diff is part of the question, not data
+					asked.Out, asked.OutTerminal = a.Err, a.ErrTerminal // the diff is part of the question, not data
 					if err := c.print(&asked); err != nil {
 						return err
 					}
@@ -97,7 +97,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 	flags.StringVar(&body, "body-file", "", "Read the new body from this `file`, - for stdin")
 	flags.StringArrayVar(&set, "set", nil, "Set a header, `name=value`. Repeatable")
 	flags.StringArrayVar(&remove, "remove", nil, "Remove the header with this `name`. Repeatable")
-	grouped(flags, groupWork, func(flags *pflag.FlagSet) {
+	grouped(flags, groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, "Show what would change and change nothing")
 		yesFlag(flags, &yes)

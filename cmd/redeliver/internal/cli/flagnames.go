@@ -33,7 +33,7 @@ var goWords = strings.NewReplacer(
 	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
 	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
 	"Config.ManagementURL", "--management-url", "as DLQ.Retention says", "as --retention says",
-	"Sarama.Net.TLS (off)", "TLS (off: kafka:// has none, kafka+tls:// has)", "Sarama.Net.TLS (on)", "TLS (on: kafka+tls:// has it, kafka:// has not)",
+	"Sarama.Net.TLS (off)", "TLS (off; kafka+tls:// turns it on)", "Sarama.Net.TLS (on)", "TLS (on; kafka:// turns it off)",
 	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
 )
 

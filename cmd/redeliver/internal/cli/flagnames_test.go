@@ -40,8 +40,8 @@ func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 func TestErrorsNameFlags(t *testing.T) {
 	t.Parallel()
 	for broker, says := range map[string]string{
-		"kafka://127.0.0.1:1":     "TLS (off: kafka:// has none, kafka+tls:// has) and SASL (off: the URL has no user)",
-		"kafka+tls://127.0.0.1:1": "TLS (on: kafka+tls:// has it, kafka:// has not)",
+		"kafka://127.0.0.1:1":     "TLS (off; kafka+tls:// turns it on) and SASL (off: the URL has no user)",
+		"kafka+tls://127.0.0.1:1": "TLS (on; kafka:// turns it off)",
 		"amqp://127.0.0.1:1/":     "check the address, the user, the virtual host and TLS",
 		"sqs+http://127.0.0.1:1":  "connection refused",
 	} {

@@ -65,7 +65,11 @@ func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err e
 	i := slices.IndexFunc(all, func(info deadletter.Info) bool { return info.DLQ == dlq })
 	switch {
 	case i < 0:
-		return "", "", failed(codeFailed, "there is no DLQ %s with a name that redeliver gives; for one that another framework fills give --topic and --group", dlq)
+		names := make([]string, len(all))
+		for i := range all {
+			names[i] = all[i].DLQ
+		}
+		return "", "", failed(codeFailed, "there is no DLQ %s; for one that another framework fills, give --topic and --group%s", dlq, didYouMean(dlq, "", names))
 	case all[i].Origin == "":
 		return "", "", usagef("the name %s contains no topic and group: give --topic and --group", dlq)
 	default:

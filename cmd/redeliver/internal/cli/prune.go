@@ -64,7 +64,7 @@ programs first.`,
 		},
 	}
 	of.flags(cmd)
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		flags.BoolVar(&dry, "dry-run", false, "List the levels that would be removed and change nothing")
 		yesFlag(flags, &yes)
 	})

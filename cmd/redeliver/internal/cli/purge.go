@@ -48,12 +48,9 @@ than it showed, or than --expect allows.`,
 			}
 			return row, err
 		},
-		ask: func(f *forecastRow) (question, answer, none string) {
-			if f.Purge == 0 {
-				return "", "", "no message in " + f.DLQ + " matches the filter"
-			}
+		ask: func(f *forecastRow) (question, answer string) {
 			p.Expect = cmp.Or(p.Expect, f.Purge)
-			return fmt.Sprintf("Remove %d of %d messages in %s for good? Type the name of the DLQ:", f.Purge, f.Scanned, f.DLQ), f.DLQ, ""
+			return fmt.Sprintf("Remove %d of %d messages in %s for good? Type the name of the DLQ:", f.Purge, f.Scanned, f.DLQ), f.DLQ
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			p.Filter, p.Who, p.Why, p.Report = f, s.who, s.note, report

@@ -74,8 +74,8 @@ are sent twice.`,
 				Refuse: f.Refuse, Refusals: f.Refusals, verbs: []string{"replay", "quarantine", "refuse"},
 			}, nil
 		},
-		ask: func(f *forecastRow) (question, answer, none string) {
-			return fmt.Sprintf("Replay %d of %d messages in %s to %s? %d would be quarantined and %d refused.", f.Replay, f.Matched, f.DLQ, f.ReplayTo, f.Quarantine, f.Refuse), "y", ""
+		ask: func(f *forecastRow) (question, answer string) {
+			return fmt.Sprintf("Replay %d of %d messages in %s to %s? %d would be quarantined and %d refused.", f.Replay, f.Matched, f.DLQ, f.ReplayTo, f.Quarantine, f.Refuse), "y"
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			r.Filter, r.Who, r.Why, r.Report = f, s.who, s.note, report

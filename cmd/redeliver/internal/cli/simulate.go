@@ -72,7 +72,7 @@ of the broker, partitions, the order of keys, and crashes.`,
 	flags.DurationVar(&f.s.HandlerTime, "handler", 0, "Let an attempt take this `duration`")
 	flags.IntVar(&f.s.Concurrency, "concurrency", 0, "Run at most this `number` of attempts at once, retries included (default no limit)")
 	flags.IntVar(&f.s.Bars, "bars", simulate.DefaultBars, "Divide the time into this `number` of parts, in charts and series")
-	flags.Uint64Var(&f.s.Seed, "seed", 0, "Choose the messages that fail by this `number`")
+	flags.Uint64Var(&f.s.Seed, "seed", 0, "Use this `number` as the seed of the random choices. The same seed gives the same result")
 	flags.StringVar(&f.svg, "svg", "", "Also draw the load and the waiting messages into this SVG `file`")
 	return cmd
 }

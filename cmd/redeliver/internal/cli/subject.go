@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ func (s *subjectFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupDLQ, s.
 
 func (s *subjectFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&s.topic, "topic", "", "The `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
-	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed the messages (default read from the DLQ's name, or the profile's)")
 	flags.StringVar(&s.readBy, "read-by", "", "Kafka, for a DLQ that another framework fills: skip the messages that this consumer `group` has committed")
 }
 
@@ -119,7 +120,9 @@ func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, c
 	defer cancel()
 	var names []string
 	if len(args) == 0 {
-		_ = a.with(ctx, setup{}, func(b *broker) error { // a completion cannot show an error
+		quiet := *a
+		quiet.Err = io.Discard // a completion cannot show a warning or an error
+		_ = quiet.with(ctx, setup{}, func(b *broker) error {
 			if b.queues == nil {
 				return errUnlisted
 			}

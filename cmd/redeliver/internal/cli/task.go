@@ -69,7 +69,7 @@ func counts(c *deadletter.Counts) string {
 		{c.Quarantined, "quarantined"}, {c.Refused, "refused"}, {c.Returned, "came back"},
 	} {
 		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+			parts = append(parts, thousands(p.n)+" "+p.what)
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "nothing yet")

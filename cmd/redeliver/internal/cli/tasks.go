@@ -84,7 +84,7 @@ begins with its first step again.`,
 		},
 	}
 	s.flags(cmd.Flags())
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.whoFlag(flags)
 		yesFlag(flags, &yes)
 		resultsFlag(flags, &results)
@@ -132,6 +132,6 @@ func wishCommand(a *app, verb, short string, do func(ctx context.Context, q dead
 		},
 	}
 	s.flags(cmd.Flags())
-	grouped(cmd.Flags(), groupWork, sign.whoFlag)
+	grouped(cmd.Flags(), groupChange, sign.whoFlag)
 	return cmd
 }
