@@ -22,7 +22,7 @@ var flagOf = map[string]string{
 	"Who": "--who", "Why": "--note", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
 	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
 	"Expires": "--for", "Duration": "--for", "HandlerTime": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "ErrorShare": "--errors", "PoisonShare": "--poison", "Outages": "--outage",
-	"Refresh": "--refresh",
+	"Refresh": "--refresh", "TraceURL": "--trace-url",
 }
 
 // problem matches a field, with or without an index, in the text of a redeliver.ConfigError.
