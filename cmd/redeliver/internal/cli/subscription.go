@@ -15,9 +15,14 @@ type subscriptionFlags struct {
 }
 
 func (s *subscriptionFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
-	cmd.Flags().StringVar(&s.group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
+	originFlags(cmd, &s.topic, &s.group)
 	s.policy.flags(cmd)
+}
+
+// originFlags adds the flags that name a subscription.
+func originFlags(cmd *cobra.Command, topic, group *string) {
+	cmd.Flags().StringVar(topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
+	cmd.Flags().StringVar(group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
 }
 
 // subscription checks the flags and fills in the profile's group.
