@@ -29,7 +29,7 @@ func (c *Client) writePause(ctx context.Context, topic string, e stateEntry) err
 	if err != nil {
 		return err
 	}
-	defer w.Close() //nolint:errcheck // the answer of the broker counts
+	defer w.Close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.createControlLocked(); err != nil {

@@ -52,7 +52,7 @@ type Subscription struct {
 	Turn *Turn
 	// Drain is set while a part of the subscription drains.
 	Drain Drain
-	// Gate is closed while a write fails that must succeed: nothing new begins.
+	// Gate is closed while a write fails that must succeed, or the group is paused: nothing new begins.
 	Gate Gate
 
 	slots         slots
