@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 )
@@ -44,7 +45,7 @@ and metrics show it.`,
 			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Pause(ctx, topic, reason) })
 		},
 	}
-	originFlags(cmd, &topic, &group)
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
 	cmd.Flags().StringVar(&reason, "reason", "", "Why you do this: a `text` that doctor and events show (required)")
 	return cmd
 }
@@ -60,7 +61,7 @@ Without a pause it does nothing.`,
 			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Resume(ctx, topic) })
 		},
 	}
-	originFlags(cmd, &topic, &group)
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -15,14 +16,14 @@ type subscriptionFlags struct {
 }
 
 func (s *subscriptionFlags) flags(cmd *cobra.Command) {
-	originFlags(cmd, &s.topic, &s.group)
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &s.topic, &s.group) })
 	s.policy.flags(cmd)
 }
 
-// originFlags adds the flags that name a subscription.
-func originFlags(cmd *cobra.Command, topic, group *string) {
-	cmd.Flags().StringVar(topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
-	cmd.Flags().StringVar(group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
+// whoseFlags adds --topic and --group.
+func whoseFlags(flags *pflag.FlagSet, topic, group *string) {
+	flags.StringVar(topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
+	flags.StringVar(group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
 }
 
 // subscription checks the flags and fills in the profile's group.
