@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Limits of names. Kafka allows topics of 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
@@ -39,14 +40,14 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return baseName(topic, group) + ".retry"
+	return baseName(topic, group) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return baseName(topic, group) + ".dlq"
+	return baseName(topic, group) + wirename.DLQSuffix
 }
 
 func (n Names) control(topic, group string) string {
@@ -76,7 +77,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		checkTopic(ps, field, retry)
-		if maxLen := maxTopic - maxSuffix + len(".retry"); len(retry) > maxLen && len(retry) <= maxTopic {
+		if maxLen := maxTopic - maxSuffix + len(wirename.RetrySuffix); len(retry) > maxLen && len(retry) <= maxTopic {
 			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
 		}
 		if retry == topic {

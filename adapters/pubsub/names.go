@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Names configures the names of a subscription's topics. A nil field means the default. The names
@@ -24,14 +26,14 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return topic + "." + escapeGroup(group) + ".retry"
+	return topic + "." + escapeGroup(group) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return topic + "." + escapeGroup(group) + ".dlq"
+	return topic + "." + escapeGroup(group) + wirename.DLQSuffix
 }
 
 func (n Names) delay(topic, group string, nth int) string {
