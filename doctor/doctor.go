@@ -2,7 +2,12 @@
 // subscription from outside: it changes nothing and joins no group.
 package doctor
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
 
 // DefaultLate is the default of Examination.Late.
 const DefaultLate = time.Minute
@@ -15,6 +20,8 @@ type Examination struct {
 	// AnyPolicy derives the policy from the existing levels instead of comparing them with the client's policy. Set it
 	// when you do not know which policy the group runs. Default false.
 	AnyPolicy bool
+	// Group is the group to examine, on Kafka. Default: the client's.
+	Group string
 }
 
 // WithDefaults returns the examination with the default of Late, where it is not positive.
@@ -37,6 +44,7 @@ const (
 	SymptomLate      SymptomKind = "late"      // messages are due and do not run
 	SymptomPolicies  SymptomKind = "policies"  // members of a group run different policies
 	SymptomConsumer  SymptomKind = "consumer"  // messages wait and nobody reads
+	SymptomPaused    SymptomKind = "paused"    // an operator has paused the group
 )
 
 // Symptom is one problem.
@@ -50,11 +58,26 @@ type Symptom struct {
 type Diagnosis struct {
 	Origin, Group string // on brokers without groups both are the queue
 	Symptoms      []Symptom
+	// Backlog is about how many messages of the origin the group has not handled. On RabbitMQ and SQS it leaves out
+	// those that a consumer has. It is nil if the broker does not report it.
+	Backlog *int64
 	// Checked lists the examined topics, queues and groups. A topic or queue in neither list does not exist on the
 	// broker.
 	Checked []string
 	// NotChecked lists what could not be examined, and why.
 	NotChecked []string
+}
+
+// AddPause adds the symptom of a paused group; none where m is nil.
+func (d *Diagnosis) AddPause(m *redeliver.PauseMark) {
+	d.Checked = append(d.Checked, "whether the group is paused")
+	switch {
+	case m == nil:
+	case m.At.IsZero():
+		d.Add(SymptomPaused, d.Origin, "it was paused by hand: "+m.Reason+". To end the pause: redeliver resume")
+	default:
+		d.Add(SymptomPaused, d.Origin, fmt.Sprintf("%s paused it %s ago: %s. To end the pause: redeliver resume", m.By, time.Since(m.At).Round(time.Second), m.Reason))
+	}
 }
 
 // Add adds a symptom.
