@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
@@ -21,14 +22,14 @@ func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dl
 	case cfg.Back == dlq:
 		ps.Add("Back", cfg.Back, "must not be the DLQ itself")
 	default:
-		checkTopic(ps, "Back", cfg.Back)
+		kafkaname.CheckTopic(ps, "Back", cfg.Back)
 	}
 	switch {
 	case cfg.ReadBy == "":
 	case !foreign:
 		ps.Add("ReadBy", cfg.ReadBy, theirs)
 	default:
-		checkGroup(ps, "ReadBy", cfg.ReadBy)
+		kafkaname.CheckGroup(ps, "ReadBy", cfg.ReadBy)
 	}
 }
 

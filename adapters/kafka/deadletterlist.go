@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // dlqSuffix ends the names of redeliver's DLQs.
@@ -52,6 +53,6 @@ func subscriptionOf(dlq string) (topic, group string, ok bool) {
 	if dot < 1 || dot == len(name)-1 {
 		return "", "", false
 	}
-	topic, group = name[:dot], unescapeGroup(name[dot+1:])
-	return topic, group, baseName(topic, group) == name
+	topic, group = name[:dot], kafkaname.UnescapeGroup(name[dot+1:])
+	return topic, group, kafkaname.Base(topic, group) == name
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // examination is one call of Doctor.
@@ -58,7 +59,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(existing)) {
 		rest, ok := strings.CutPrefix(name, d.layout.origin+".")
 		escaped, _, level := strings.Cut(rest, ".retry")
-		group := unescapeGroup(escaped)
+		group := kafkaname.UnescapeGroup(escaped)
 		if !ok || !level || group == d.layout.group {
 			continue
 		}

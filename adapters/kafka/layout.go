@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -81,7 +82,7 @@ func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 // layout lists the topics of the cluster and returns the layout of a subscription.
 func (c *Client) layout(topic string) (*layout, error) {
 	var ps redeliver.Problems
-	checkTopic(&ps, "topic", topic)
+	kafkaname.CheckTopic(&ps, "topic", topic)
 	c.cfg.Names.check(&ps, topic, c.cfg.Group)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
