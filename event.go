@@ -98,7 +98,8 @@ type Discarded struct {
 }
 
 // Hopped: a waiting message moved on from one level to a shorter one, or was written to a level behind a message of its key that
-// failed (PerKey), or came back from a delay topic of adapters/pubsub. It is reported after the broker has confirmed the write.
+// failed (PerKey), or came back from a delay topic of adapters/pubsub, or went to the retry topic at its third delivery
+// (adapters/kafkashare). It is reported after the broker has confirmed the write.
 type Hopped struct {
 	State    State
 	From, To string

@@ -1,0 +1,17 @@
+package kafkashare_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	adaptertest.Run(t, kafkatest.NewShare(t, brokers.RequireKafka(t)))
+	t.Logf("report: the conformance kit on share groups: %.1f s", time.Since(begin).Seconds())
+}
