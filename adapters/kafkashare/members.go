@@ -108,6 +108,7 @@ func (m *member) poll(ctx context.Context) {
 			m.fail(group)
 		default:
 			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back what it cannot read, and the broker drops that after %d deliveries", topic, partition, m.r.client.group.limit), err)
+			pause(ctx, time.Second)
 		}
 	})
 	records := fetched.Records()
