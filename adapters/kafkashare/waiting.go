@@ -22,8 +22,10 @@ import (
 const (
 	commitInterval = 200 * time.Millisecond
 	maxPolled      = 500
-	resumeAt       = 64
-	maxWaitBytes   = 8 << 20 // of the messages of one partition in memory
+	readAhead      = 4096                   // messages of one partition that are due
+	resumeAt       = 1024                   // free places at which a full partition resumes
+	fetchWait      = 250 * time.Millisecond // a partition that resumes waits for the fetch that is on its way
+	maxWaitBytes   = 8 << 20                // of the messages of one partition in memory
 )
 
 // waiters is the member of the consumer group that reads a subscription's levels.
@@ -49,7 +51,7 @@ func (r *reader) joinWaiters(ctx context.Context) (*waiters, error) {
 		kgo.ConsumerGroup(cfg.RetryGroup), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waiting()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(max(time.Minute, 2*cfg.DrainTimeout)),
-		kgo.BlockRebalanceOnPoll(), kgo.MetadataMinAge(time.Second),
+		kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(fetchWait),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { w.assign(ctx, added) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
 			w.end(gone, false)
@@ -120,7 +122,7 @@ func (w *waiters) begin(ctx context.Context, p partition, level time.Duration) {
 	go func() {
 		defer close(s.ended)
 		w.r.engine.RunLane(ctx, w.r.values, s, engine.LaneOptions[*kgo.Record]{
-			MaxAhead: 256, MaxBytes: maxWaitBytes, DrainTimeout: w.r.client.cfg.DrainTimeout,
+			MaxAhead: readAhead, MaxBytes: maxWaitBytes, DrainTimeout: w.r.client.cfg.DrainTimeout,
 		}, nil)
 	}()
 }

@@ -297,4 +297,3 @@ func wantProblems(t *testing.T, err error, fields ...string) {
 		t.Errorf("the problems are %v, want %v: %v", got, fields, err)
 	}
 }
-
