@@ -53,7 +53,8 @@ const (
 	ChangeTopicsNotEmptied Change = "settled records are not given back"      // Kafka: the right Delete is missing on delay topics
 	ChangeDLQNotEmptied    Change = "settled dead letters are not given back" // Kafka: the right Delete is missing on a DLQ
 	ChangeDLQStateGarbage  Change = "the state of the DLQ has garbage"        // Kafka: records in .state that are not redeliver's
-	ChangeLastDelivery     Change = "last delivery"                           // Kafka share groups: the broker will not deliver a message again
+	ChangeLastDelivery     Change = "last delivery"                           // Kafka share groups: the broker drops a message if this process loses it
+	ChangeLastDeliveryOver Change = "last delivery over"                      // no such message is in hand any more
 	ChangeDedupStoreLost   Change = "dedup store lost"                        // Dedup's store does not answer; messages are postponed
 	ChangeDedupStoreBack   Change = "dedup store back"                        // it answers again
 	ChangeDedupMarksLost   Change = "dedup marks lost"                        // Dedup could not mark a message that was handled

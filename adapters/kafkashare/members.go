@@ -194,6 +194,9 @@ func (m *member) ack(rec *kgo.Record, status kgo.AckStatus) {
 func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 	rec.Ack(status)
 	delete(m.hand, rec)
+	if m.isLast(rec) {
+		m.r.countLast(-1, "")
+	}
 	if len(m.hand) == 0 {
 		m.change()
 	}
@@ -244,7 +247,7 @@ func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
 		msg.Step = driver.Hop // it is due at once: see layout.topicFor
 	}
 	if m.isLast(rec) {
-		m.r.sub.EmitChange(redeliver.ChangeLastDelivery, fmt.Sprintf("%s/%d at offset %d: the broker drops the message if this process ends before the copy on %s is confirmed", rec.Topic, rec.Partition, rec.Offset, l.retry), nil)
+		m.r.countLast(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))
 	}
 	return nil
 }

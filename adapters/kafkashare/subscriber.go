@@ -2,6 +2,7 @@ package kafkashare
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -66,6 +67,7 @@ type reader struct {
 
 	mu   sync.Mutex
 	down int // members that could not read
+	last int // messages in hand at their last delivery
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -160,5 +162,19 @@ func (r *reader) reportFound() {
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	}
+}
+
+var errLastDelivery = errors.New("the broker drops the message if this process ends before its copy on the retry topic is confirmed")
+
+// countLast counts messages in hand that the broker will not deliver again. It reports each, and when there are none.
+func (r *reader) countLast(n int, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.last += n; {
+	case n > 0:
+		r.sub.EmitChange(redeliver.ChangeLastDelivery, detail, errLastDelivery)
+	case r.last == 0:
+		r.sub.EmitChange(redeliver.ChangeLastDeliveryOver, "", nil)
 	}
 }

@@ -22,6 +22,7 @@ const (
 	commands     = "commands are not read"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
+	last         = string(redeliver.ChangeLastDelivery)
 )
 
 // Turns maps SubscriptionChanged.Change to its meaning. An outage continues while it is probed.
@@ -48,4 +49,7 @@ var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeDedupStoreBack:  {{dedup, false}},
 	redeliver.ChangeDedupMarksLost:  {{marks, true}},
 	redeliver.ChangeDedupMarksBack:  {{marks, false}},
+
+	redeliver.ChangeLastDelivery:     {{last, true}},
+	redeliver.ChangeLastDeliveryOver: {{last, false}},
 }
