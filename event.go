@@ -151,7 +151,8 @@ type Abandoned struct {
 	Err   error
 }
 
-// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted.
+// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted. Or a
+// share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, with the partition where only one is concerned
