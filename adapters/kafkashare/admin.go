@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -128,22 +129,13 @@ func (a admin) configureGroup(ctx context.Context, group string, values map[stri
 
 // create creates a topic. An existing one is no error.
 func (a admin) create(ctx context.Context, name string, partitions int32, replicas int16, settings map[string]string) error {
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.TimeoutMillis = 30_000
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = name, partitions, replicas
-	for name, value := range settings {
-		c := kmsg.NewCreateTopicsRequestTopicConfig()
-		c.Name, c.Value = name, &value
-		t.Configs = append(t.Configs, c)
+	values := make(map[string]*string)
+	for k, v := range settings {
+		values[k] = &v
 	}
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, a.client)
-	if err == nil && len(resp.Topics) == 1 {
-		err = brokerError(resp.Topics[0].ErrorCode, resp.Topics[0].ErrorMessage)
-	}
+	resp, err := kadm.NewClient(a.client).CreateTopic(ctx, partitions, replicas, values, name)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("kafkashare: creating topic %s with %d partitions, %d replicas and %v: %w", name, partitions, replicas, settings, err)
+		return fmt.Errorf("kafkashare: creating topic %s with %d partitions, %d replicas and %v: %w %s", name, partitions, replicas, settings, err, resp.ErrMessage)
 	}
 	return nil
 }

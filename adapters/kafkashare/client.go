@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/internal/engine"
@@ -108,9 +107,3 @@ func (c *Client) disconnect() {
 	}
 	c.client.Close()
 }
-
-var (
-	_ message.Subscriber           = (*Subscriber)(nil)
-	_ message.SubscribeInitializer = (*Subscriber)(nil)
-	_ message.Publisher            = (*Publisher)(nil)
-)

@@ -84,3 +84,9 @@ func TestTheDefaultMarshalerKeepsAMessage(t *testing.T) {
 		t.Error("the message shares the record's bytes")
 	}
 }
+
+var (
+	_ message.Subscriber           = (*kafkashare.Subscriber)(nil)
+	_ message.SubscribeInitializer = (*kafkashare.Subscriber)(nil)
+	_ message.Publisher            = (*kafkashare.Publisher)(nil)
+)

@@ -253,7 +253,9 @@ func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
 }
 
 // isLast reports whether the broker will not deliver a record again.
-func (m *member) isLast(rec *kgo.Record) bool { return rec.DeliveryCount() >= m.r.client.group.limit }
+func (m *member) isLast(rec *kgo.Record) bool {
+	return int(rec.DeliveryCount()) >= m.r.client.group.limit
+}
 
 // Settle implements [driver.Source].
 func (m *member) Settle(msg *driver.Message[*kgo.Record]) { m.ack(msg.Record, kgo.AckAccept) }

@@ -17,7 +17,7 @@ import (
 // group is what a start has found out about the share group.
 type group struct {
 	lock  time.Duration // how long the broker keeps a record for a member
-	limit int32         // the number of deliveries after which it drops a record
+	limit int           // the number of deliveries after which it drops a record
 }
 
 const (
@@ -39,18 +39,13 @@ var groupSettings = map[string]string{resetSetting: "earliest", limitSetting: st
 // them to a member: polls stay empty.
 func (c *Client) checkCluster(ctx context.Context) error {
 	var ps redeliver.Problems
-	if err := c.checkFeature(ctx, &ps); err != nil {
-		return err
-	}
-	if ps == nil {
-		if err := c.checkStateTopic(ctx, &ps); err != nil {
+	checks := []func(context.Context, *redeliver.Problems) error{c.checkFeature, c.checkStateTopic, c.checkKinds, c.configureGroup}
+	for i, check := range checks {
+		if err := check(ctx, &ps); err != nil {
 			return err
 		}
-		if err := c.checkKinds(ctx, &ps); err != nil {
-			return err
-		}
-		if err := c.configureGroup(ctx, &ps); err != nil {
-			return err
+		if i == 0 && ps != nil {
+			break // without share groups the others would fail
 		}
 	}
 	return ps.Err()
@@ -176,6 +171,6 @@ func (c *Client) configureGroup(ctx context.Context, ps *redeliver.Problems) err
 	if err != nil {
 		return fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
 	}
-	c.group = group{lock: time.Duration(ms) * time.Millisecond, limit: int32(limit)}
+	c.group = group{lock: time.Duration(ms) * time.Millisecond, limit: limit}
 	return nil
 }

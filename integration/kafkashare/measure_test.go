@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,32 +23,26 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// TestMeasure makes the numbers of docs/explanation/share-groups.md. A topic has 4 partitions, and its records 1 KiB.
-func TestMeasure(t *testing.T) {
-	if os.Getenv("REDELIVER_SHARE_MEASURE") == "" {
-		t.Skip("REDELIVER_SHARE_MEASURE is not set: this measures, and checks nothing")
-	}
+// BenchmarkShare makes the numbers of docs/explanation/share-groups.md. A topic has 4 partitions, and its records 1 KiB.
+// Run it with -benchtime 1x.
+func BenchmarkShare(b *testing.B) {
 	const records = 50_000
 	for _, clients := range []int{1, 4, 16} {
-		t.Run(fmt.Sprintf("success/%d members", clients), func(t *testing.T) {
+		b.Run(fmt.Sprintf("success/%d members", clients), func(t *testing.B) {
 			measure(t, records, redeliver.Policy{}, shareOf(clients, 128), nil)
 		})
 	}
-	t.Run("success/adapters-kafka", func(t *testing.T) { measure(t, records, redeliver.Policy{}, kafkaOf(128), nil) })
+	b.Run("success/adapters-kafka", func(t *testing.B) { measure(t, records, redeliver.Policy{}, kafkaOf(128), nil) })
 	failing := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second, time.Second, time.Second)}
 	for name, open := range map[string]opener{"share, 4 members": shareOf(4, 128), "adapters-kafka": kafkaOf(128)} {
-		t.Run("all fail/"+name, func(t *testing.T) { measure(t, 20_000, failing, open, errors.New("card declined")) })
+		b.Run("all fail/"+name, func(t *testing.B) { measure(t, 20_000, failing, open, errors.New("card declined")) })
 	}
 }
 
-// TestMeasureKill kills a process that holds messages, beside another one.
-func TestMeasureKill(t *testing.T) {
-	if os.Getenv("REDELIVER_SHARE_MEASURE") == "" {
-		t.Skip("REDELIVER_SHARE_MEASURE is not set: this measures, and checks nothing")
-	}
+// BenchmarkShareKill kills a process that holds messages, beside another one.
+func BenchmarkShareKill(b *testing.B) {
 	for _, clients := range []int{1, 4} {
-		t.Run(fmt.Sprintf("2 processes of %d members", clients), func(t *testing.T) {
-			t.Parallel()
+		b.Run(fmt.Sprintf("2 processes of %d members", clients), func(t *testing.B) {
 			topic, group := makeRecords(t, 64)
 			var dying cutter
 			held := make(chan struct{}, 64)
@@ -136,10 +129,10 @@ func (c *cutter) cut() {
 }
 
 // opener opens a subscriber of a group.
-type opener func(t *testing.T, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber
+type opener func(t testing.TB, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber
 
 func shareOf(clients, inFlight int) opener {
-	return func(t *testing.T, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber {
+	return func(t testing.TB, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber {
 		t.Helper()
 		c, err := kafkashare.Open(t.Context(), kafkashare.Config{Brokers: brokers.RequireKafka(t), Group: group, Policy: p, Sink: sink, Clients: clients, MaxInFlight: inFlight})
 		if err != nil {
@@ -151,7 +144,7 @@ func shareOf(clients, inFlight int) opener {
 }
 
 func kafkaOf(inFlight int) opener {
-	return func(t *testing.T, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber {
+	return func(t testing.TB, group string, p redeliver.Policy, sink redeliver.Sink) message.Subscriber {
 		t.Helper()
 		c, err := kafka.Open(t.Context(), kafka.Config{Brokers: brokers.RequireKafka(t), Group: group, Policy: p, Sink: sink, MaxInFlight: inFlight})
 		if err != nil {
@@ -163,7 +156,7 @@ func kafkaOf(inFlight int) opener {
 }
 
 // measure writes records, and then handles them all with one answer.
-func measure(t *testing.T, records int, p redeliver.Policy, open opener, answer error) {
+func measure(t testing.TB, records int, p redeliver.Policy, open opener, answer error) {
 	t.Helper()
 	topic, group := makeRecords(t, records)
 	var ended atomic.Int64
@@ -220,7 +213,7 @@ func measure(t *testing.T, records int, p redeliver.Policy, open opener, answer 
 }
 
 // makeRecords writes records of 1 KiB to a new topic.
-func makeRecords(t *testing.T, n int) (topic, group string) {
+func makeRecords(t testing.TB, n int) (topic, group string) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers.RequireKafka(t)...))
 	if err != nil {
