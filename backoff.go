@@ -17,9 +17,9 @@ type Backoff interface {
 	Delay(n int, draw float64) (d time.Duration, ok bool)
 }
 
-// Listed is a [Backoff] that can list its delays. The delay topics have these delays, so that a planned retry waits on one of
+// DelayLister is a [Backoff] that can list its delays. The delay topics have these delays, so that a planned retry waits on one of
 // them. For other backoffs they are 1s 5s 30s 2m 10m 1h.
-type Listed interface {
+type DelayLister interface {
 	Backoff
 	// Delays returns the waits of the first n retries without jitter, fewer when the backoff ends before, and the maximum
 	// jitter of one.
@@ -79,7 +79,7 @@ func (b ExponentialBackoff) Delay(n int, draw float64) (time.Duration, bool) {
 	return d + jitter, true
 }
 
-// Delays implements [Listed].
+// Delays implements [DelayLister].
 func (b ExponentialBackoff) Delays(n int) ([]time.Duration, time.Duration) {
 	base, _ := b.bounds()
 	delays := make([]time.Duration, max(0, n))
@@ -142,7 +142,7 @@ func (b StepsBackoff) Delay(n int, _ float64) (time.Duration, bool) {
 	return b.steps[min(max(0, n), len(b.steps)-1)], true
 }
 
-// Delays implements [Listed].
+// Delays implements [DelayLister].
 func (b StepsBackoff) Delays(n int) ([]time.Duration, time.Duration) {
 	var delays []time.Duration
 	for i := range n {

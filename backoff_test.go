@@ -160,7 +160,7 @@ func TestStepsRepeatTheLast(t *testing.T) {
 // Delays lists the delays that Delay returns, because the delay topics have them.
 func TestListedDelaysAreTheDelays(t *testing.T) {
 	for name, row := range map[string]struct {
-		b      redeliver.Listed
+		b      redeliver.DelayLister
 		jitter time.Duration
 	}{
 		"Exponential":     {redeliver.Exponential(), time.Second},

@@ -5,58 +5,58 @@ type Change string
 
 // The connection and what the subscription reads.
 const (
-	ChangeAssigned      Change = "assigned"                    // Kafka: the group has given this member its partitions
-	ChangeConsuming     Change = "consuming"                   // the other brokers: it reads its queue
-	ChangeDisconnected  Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
-	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: a topic of redeliver's was deleted; the others are read
-	ChangeTopicUnfit    Change = "a topic is unfit"            // Kafka: a setting of a topic of redeliver's may lose messages
-	ChangeNotRead       Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
-	ChangeReadFromStart Change = "levels are read from start"  // Kafka: the group has no offsets, so all messages on its levels run
-	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the waiting messages before any runs
-	ChangeRunsSuspects  Change = "begins with care"            // Kafka: the last owner died; messages that may have crashed it run alone
-	ChangeNotChecked    Change = "not checked"                 // RabbitMQ: the management API did not answer at the start
-	ChangeRetryMissing  Change = "middleware.Retry is missing" // a handler fails and no middleware of redeliver sees it
-	ChangeBatchRefused  Change = "batches refused"             // a Size above MaxInFlight; no message runs
-	ChangeDedupRefused  Change = "dedup refused"               // Dedup does not remember messages of this subscription
-	ChangePolicyDiffers Change = "policies differ"             // other instances of the group run another policy
-	ChangePoliciesAgree Change = "policies agree"              // all instances run the same policy again
+	ChangeAssigned         Change = "assigned"                    // Kafka: the group has given this member its partitions
+	ChangeConsuming        Change = "consuming"                   // the other brokers: it reads its queue
+	ChangeDisconnected     Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
+	ChangeTopicMissing     Change = "a topic is missing"          // Kafka: a topic of redeliver's was deleted; the others are read
+	ChangeTopicUnfit       Change = "a topic is unfit"            // Kafka: a setting of a topic of redeliver's may lose messages
+	ChangeNotRead          Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
+	ChangeReadFromStart    Change = "levels are read from start"  // Kafka: the group has no offsets, so all messages on its levels run
+	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, PerKey: a new owner reads the waiting messages before any runs
+	ChangeSuspectsRunAlone Change = "suspects run alone"          // Kafka: the last owner died; messages that may have crashed it run alone
+	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API did not answer at the start
+	ChangeRetryMissing     Change = "middleware.Retry is missing" // a handler fails and no middleware of redeliver sees it
+	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight; no message runs
+	ChangeDedupRefused     Change = "dedup refused"               // Dedup does not remember messages of this subscription
+	ChangePolicyDiffers    Change = "policies differ"             // other instances of the group run another policy
+	ChangePoliciesAgree    Change = "policies agree"              // all instances run the same policy again
 )
 
 // The intake.
 const (
-	ChangeIntakePaused    Change = "intake paused"          // a write is not confirmed; nothing new begins until it is
-	ChangeIntakeResumed   Change = "intake resumed"         // writes are confirmed again
-	ChangeBlocked         Change = "blocked"                // RabbitMQ: an alarm of the broker blocks writes
-	ChangeUnblocked       Change = "unblocked"              // the alarm is over
-	ChangeThrottled       Change = "throttled"              // fewer messages run at once, because many fail
-	ChangeThrottleOver    Change = "throttle over"          // as many as configured run at once again
-	ChangePartitionFull   Change = "partition stands still" // Kafka, PerKey: MaxParked messages wait behind failed ones
-	ChangePartitionGoesOn Change = "partition goes on"      // fewer messages wait
-	ChangeOutage          Change = "outage"                 // nothing new begins: see Outage
-	ChangeProbing         Change = "probing"                // a probe has succeeded, and others follow it
-	ChangeOutageOver      Change = "outage over"            // all messages run again
-	ChangePaused          Change = "paused"                 // a handler asked for it: see Pause
-	ChangeResumed         Change = "resumed"                // a probe did not ask for another pause; all messages run again
-	ChangeFlood           Change = "flood"                  // too many dead letters: see DeadLetterRate
-	ChangeFloodOver       Change = "flood over"             // all messages run again
+	ChangeIntakePaused     Change = "intake paused"     // a write is not confirmed; nothing new begins until it is
+	ChangeIntakeResumed    Change = "intake resumed"    // writes are confirmed again
+	ChangeBlocked          Change = "blocked"           // RabbitMQ: an alarm of the broker blocks writes
+	ChangeUnblocked        Change = "unblocked"         // the alarm is over
+	ChangeThrottled        Change = "throttled"         // fewer messages run at once, because many fail
+	ChangeThrottleOver     Change = "throttle over"     // as many as configured run at once again
+	ChangePartitionPaused  Change = "partition paused"  // Kafka, PerKey: MaxWaiting messages wait behind failed ones
+	ChangePartitionResumed Change = "partition resumed" // fewer messages wait
+	ChangeOutage           Change = "outage"            // nothing new begins: see Outage
+	ChangeProbing          Change = "probing"           // a probe has succeeded, and others follow it
+	ChangeOutageOver       Change = "outage over"       // all messages run again
+	ChangePaused           Change = "paused"            // a handler asked for it: see Pause
+	ChangeResumed          Change = "resumed"           // a probe did not ask for another pause; all messages run again
+	ChangeFlood            Change = "flood"             // too many dead letters: see DeadLetterRate
+	ChangeFloodOver        Change = "flood over"        // all messages run again
 )
 
 // Commands, and what redeliver could not do.
 const (
-	ChangeReleased         Change = "command release"                         // Kafka: an operator released waiting messages
-	ChangeCancelled        Change = "command cancel"                          // Kafka: an operator cancelled waiting messages
-	ChangeCommandIgnored   Change = "command not obeyed"                      // Kafka: a command is refused or cannot be read
-	ChangeCommandsNotRead  Change = "commands are not read"                   // Kafka: the control topic cannot be read
-	ChangeCommandsRead     Change = "commands are read"                       // Kafka: it can be read again
-	ChangeCrashesUncounted Change = "crashes are not counted"                 // Kafka: the notes beside the offset cannot be written
-	ChangeSuspectUnmarked  Change = "suspect not marked"                      // RabbitMQ: a suspect's marker cannot be written
-	ChangeTopicsNotEmptied Change = "settled records are not given back"      // Kafka: the right Delete is missing on delay topics
-	ChangeDLQNotEmptied    Change = "settled dead letters are not given back" // Kafka: the right Delete is missing on a DLQ
-	ChangeDLQStateGarbage  Change = "the state of the DLQ has garbage"        // Kafka: records in .state that are not redeliver's
-	ChangeLastDelivery     Change = "last delivery"                           // Kafka share groups: the broker drops a message if this process loses it
-	ChangeLastDeliveryOver Change = "last delivery over"                      // no such message is in hand any more
-	ChangeDedupStoreLost   Change = "dedup store lost"                        // Dedup's store does not answer; messages are postponed
-	ChangeDedupStoreBack   Change = "dedup store back"                        // it answers again
-	ChangeDedupMarksLost   Change = "dedup marks lost"                        // Dedup could not mark a message that was handled
-	ChangeDedupMarksBack   Change = "dedup marks back"                        // it marks again
+	ChangeReleased              Change = "command release"                      // Kafka: an operator released waiting messages
+	ChangeCancelled             Change = "command cancel"                       // Kafka: an operator cancelled waiting messages
+	ChangeCommandIgnored        Change = "command ignored"                      // Kafka: a command is refused or cannot be read
+	ChangeCommandsNotRead       Change = "commands are not read"                // Kafka: the control topic cannot be read
+	ChangeCommandsRead          Change = "commands are read"                    // Kafka: it can be read again
+	ChangeCrashesUncounted      Change = "crashes are not counted"              // Kafka: the notes beside the offset cannot be written
+	ChangeSuspectUnmarked       Change = "suspect not marked"                   // RabbitMQ: a suspect's marker cannot be written
+	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the right Delete is missing on delay topics
+	ChangeDeadLettersNotDeleted Change = "settled dead letters are not deleted" // Kafka: the right Delete is missing on a DLQ
+	ChangeDLQStateUnknown       Change = "unknown records in the DLQ state"     // Kafka: records in .state that are not redeliver's
+	ChangeLastDelivery          Change = "last delivery"                        // Kafka share groups: the broker drops a message if this process loses it
+	ChangeLastDeliveryOver      Change = "last delivery over"                   // no such message is in hand any more
+	ChangeDedupStoreLost        Change = "dedup store lost"                     // Dedup's store does not answer; messages are postponed
+	ChangeDedupStoreRecovered   Change = "dedup store recovered"                // it answers again
+	ChangeDedupMarksLost        Change = "dedup marks lost"                     // Dedup could not mark a message that was handled
+	ChangeDedupMarksRecovered   Change = "dedup marks recovered"                // it marks again
 )

@@ -83,8 +83,8 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	}
 	class := p.classify(s, err)
 	if class.Kind == KindPostpone {
-		if pause, ok := as[*PauseError](err); ok && pause != nil && pause.For > 0 {
-			d.Pause = min(pause.For, MaxPause)
+		if pause, ok := as[*PauseError](err); ok && pause != nil && pause.Duration > 0 {
+			d.Pause = min(pause.Duration, MaxPause)
 			class.Backoff = Fixed(d.Pause)
 		}
 		p.postpone(d, class, now)
@@ -278,8 +278,8 @@ func retryDelay(err error) (time.Duration, bool) {
 	return after.After, true
 }
 
-// Unschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter; err names the bound.
-func (p *Policy) Unschedulable(d *Decision, err error) {
+// RejectUnschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter; err names the bound.
+func (p *Policy) RejectUnschedulable(d *Decision, err error) {
 	s := &d.State
 	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0
 	d.deadLetterAtLimit(ReasonUnschedulable, p.errorText(err))

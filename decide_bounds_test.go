@@ -169,7 +169,7 @@ func TestUnschedulableDeadLettersARetry(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(13 * time.Hour)}
 	planned := p.Decide(redeliver.State{ID: "a"}, errBoom, now)
 	d := planned
-	p.Unschedulable(&d, &redeliver.UnschedulableError{Wait: 13 * time.Hour, Max: 12 * time.Hour})
+	p.RejectUnschedulable(&d, &redeliver.UnschedulableError{Wait: 13 * time.Hour, Max: 12 * time.Hour})
 	check(t, d, dead(redeliver.ReasonUnschedulable, 1))
 	if want := "a wait of 13h0m0s is longer than the 12h0m0s that can be held; the failure was: boom"; d.State.Error != want {
 		t.Errorf("error %q, want %q", d.State.Error, want)

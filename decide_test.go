@@ -136,7 +136,7 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 		"permanent of a pause":     {redeliver.Permanent(redeliver.Pause(errBoom, time.Minute)), dead(redeliver.ReasonPermanent, 1)},
 
 		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
-		"crashed":                 {wrap(&redeliver.CrashedError{Times: 3}), dead(redeliver.ReasonCrashed, 0)},
+		"crashed":                 {wrap(&redeliver.CrashedError{Crashes: 3}), dead(redeliver.ReasonCrashed, 0)},
 		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
 		"invalid and postponed":   {errors.Join(errBreakerOpen, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
 		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), dead(redeliver.ReasonUndecodable, 0)},

@@ -134,8 +134,8 @@ func (e *postponeError) Unwrap() error {
 
 // PauseError wraps an error that concerns every message for a while.
 type PauseError struct {
-	Err error
-	For time.Duration
+	Err      error
+	Duration time.Duration
 }
 
 // Pause puts the message aside, as [Postpone] does, and pauses its subscription in this process: no message begins for d, neither
@@ -217,10 +217,10 @@ func (e *InvalidError) Unwrap() error {
 }
 
 // CrashedError is how often the process died while it ran this message alone.
-type CrashedError struct{ Times int }
+type CrashedError struct{ Crashes int }
 
 func (e *CrashedError) Error() string {
-	return fmt.Sprintf("the process died %d times while it ran this message and no other", e.Times)
+	return fmt.Sprintf("the process died %d times while it ran this message and no other", e.Crashes)
 }
 
 // Is makes errors.Is(err, ErrCrashed) true.

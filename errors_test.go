@@ -31,7 +31,7 @@ func pairs() map[string]pair {
 		}, "boom"},
 		"pause": {redeliver.Pause(errBoom, time.Minute), redeliver.ErrPaused, func(err error) bool {
 			var e *redeliver.PauseError
-			return errors.As(err, &e) && errors.Is(e.Err, errBoom) && e.For == time.Minute
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom) && e.Duration == time.Minute
 		}, "boom"},
 		"panic": {&redeliver.PanicError{Value: errBoom, Stack: []byte("x")}, redeliver.ErrPanic, func(err error) bool {
 			var e *redeliver.PanicError

@@ -39,9 +39,9 @@ func SetExpires(headers interface{ Set(name, value string) }, t time.Time) {
 	headers.Set(HeaderExpires, string(limits.AppendTime(nil, limits.CeilMilli(t))))
 }
 
-// Expired returns an [ExpiredError] if t is later than MaxAge or the message's own expiry, so that no attempt of the message with the
+// CheckExpired returns an [ExpiredError] if t is later than MaxAge or the message's own expiry, so that no attempt of the message with the
 // state s may begin then. Subscribers call it before each attempt.
-func (p *Policy) Expired(s *State, t time.Time) error {
+func (p *Policy) CheckExpired(s *State, t time.Time) error {
 	if e := p.expired(s, t); e != nil {
 		return e
 	}

@@ -36,7 +36,7 @@ func TestExpired(t *testing.T) {
 		"a timestamp of a clock in front": {time.Minute, redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, ""},
 	} {
 		policy := redeliver.Policy{MaxAge: row.maxAge}
-		err := policy.Expired(&row.state, now)
+		err := policy.CheckExpired(&row.state, now)
 		if row.limit == "" {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

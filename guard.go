@@ -99,21 +99,21 @@ func (p *Policy) guardDefaults() {
 func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 	if o := p.Outage; o.On() {
 		in := func(name string) string { return field("Outage." + name) }
-		ps.Count(in("MinKeys"), o.MinKeys, 2, 1000)
+		ps.CheckCount(in("MinKeys"), o.MinKeys, 2, 1000)
 		checkShare(ps, in("Share"), o.Share, 0.1, 1)
-		ps.Duration(in("Window"), o.Window, time.Second, time.Hour)
-		ps.Duration(in("MaxPause"), o.MaxPause, 10*time.Millisecond, time.Hour)
+		ps.CheckDuration(in("Window"), o.Window, time.Second, time.Hour)
+		ps.CheckDuration(in("MaxPause"), o.MaxPause, 10*time.Millisecond, time.Hour)
 		if o.Probe < 10*time.Millisecond || o.Probe > o.MaxPause {
 			ps.Add(in("Probe"), o.Probe, fmt.Sprintf("must be from 10ms to MaxPause, %s, or 0 for the default", o.MaxPause))
 		}
-		ps.Count(in("Probes"), o.Probes, 1, 100)
+		ps.CheckCount(in("Probes"), o.Probes, 1, 100)
 	}
 	p.Rate.check(ps, field("Rate"))
 	if r := p.DeadLetterRate; r.On() {
-		ps.Count(field("DeadLetterRate.Max"), r.Max, 1, 0)
-		ps.Duration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
-		ps.Duration(field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
-		ps.Count(field("DeadLetterRate.Probes"), r.Probes, 1, 0)
+		ps.CheckCount(field("DeadLetterRate.Max"), r.Max, 1, 0)
+		ps.CheckDuration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
+		ps.CheckDuration(field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
+		ps.CheckCount(field("DeadLetterRate.Probes"), r.Probes, 1, 0)
 	}
 }
 

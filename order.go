@@ -66,8 +66,8 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 }
 
-// Order notes an order that an adapter does not have. The field is named below prefix, as by Policy.Validate.
-func (ps *Problems) Order(prefix string, p Policy, has ...Order) {
+// CheckOrder notes an order that an adapter does not have. The field is named below prefix, as by Policy.Validate.
+func (ps *Problems) CheckOrder(prefix string, p Policy, has ...Order) {
 	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))
 	}

@@ -40,7 +40,7 @@ func TestABlockingPolicyIsCheckedAtStart(t *testing.T) {
 	}
 }
 
-// unlisted is a Backoff that is not Listed.
+// unlisted is a Backoff that is not a DelayLister.
 type unlisted struct{}
 
 func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
@@ -55,19 +55,19 @@ func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
 
 func TestProblemsOrder(t *testing.T) {
 	var ps redeliver.Problems
-	ps.Order("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckOrder("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
 	if ps.Err() != nil {
 		t.Errorf("refused: %v", ps.Err())
 	}
 	for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
 		ps = nil
-		ps.Order("Policy", redeliver.Policy{Order: order}, redeliver.KeyOrder, redeliver.Unordered)
+		ps.CheckOrder("Policy", redeliver.Policy{Order: order}, redeliver.KeyOrder, redeliver.Unordered)
 		if want := "Policy.Order is " + order.String() + ": must be one of [KeyOrder Unordered] here"; len(ps) != 1 || ps[0].String() != want {
 			t.Errorf("got %v, want %q", ps, want)
 		}
 	}
 	ps = nil
-	if ps.Order("Policy", redeliver.Policy{Order: 17}, redeliver.KeyOrder); ps.Err() != nil {
+	if ps.CheckOrder("Policy", redeliver.Policy{Order: 17}, redeliver.KeyOrder); ps.Err() != nil {
 		t.Errorf("%v: what is no order is Validate's to refuse", ps.Err())
 	}
 }

@@ -200,10 +200,10 @@ func (p Policy) check(ps *Problems, prefix string) {
 }
 
 // Delays returns the delays of the policy's retries in order, without jitter, and the maximum jitter. ok is false when its Backoff is
-// not [Listed].
+// not [DelayLister].
 func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool) {
 	p = p.WithDefaults()
-	listed, ok := p.Backoff.(Listed)
+	listed, ok := p.Backoff.(DelayLister)
 	if !ok {
 		return nil, 0, false
 	}

@@ -43,15 +43,15 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
-// Policy notes all problems of a policy. field precedes the names of its fields.
-func (ps *Problems) Policy(field string, p Policy) { p.check(ps, field) }
+// CheckPolicy notes all problems of a policy. field precedes the names of its fields.
+func (ps *Problems) CheckPolicy(field string, p Policy) { p.check(ps, field) }
 
-// Count notes a number that is not from low to high; a high of 0 is no bound. The problem's text says that 0 is the default, so n
+// CheckCount notes a number that is not from low to high; a high of 0 is no bound. The problem's text says that 0 is the default, so n
 // must have its default already.
-func (ps *Problems) Count(field string, n, low, high int) { checkRange(ps, field, n, low, high) }
+func (ps *Problems) CheckCount(field string, n, low, high int) { checkRange(ps, field, n, low, high) }
 
-// Duration is Count for a duration.
-func (ps *Problems) Duration(field string, d, low, high time.Duration) {
+// CheckDuration is CheckCount for a duration.
+func (ps *Problems) CheckDuration(field string, d, low, high time.Duration) {
 	checkRange(ps, field, d, low, high)
 }
 

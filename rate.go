@@ -32,5 +32,5 @@ func (r Rate) check(ps *Problems, field string) {
 	if !(r.PerSecond >= 1e-6 && r.PerSecond <= maxRate) {
 		ps.Add(field+".PerSecond", r.PerSecond, "must be from 0.000001 to 1000000, or 0 without a Burst for no bound")
 	}
-	ps.Count(field+".Burst", r.Burst, 1, maxRate)
+	ps.CheckCount(field+".Burst", r.Burst, 1, maxRate)
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // Schedule is the policy's rule as a text. Every waiting message carries it in the header redeliver-policy, after the fingerprint, so
-// that it finishes by the rule under which it failed, also after a deploy with another policy. See [Policy.Under].
+// that it finishes by the rule under which it failed, also after a deploy with another policy. See [Policy.WithSchedule].
 //
 //	1;3;1s,2s,4s,8s;j1s        Exponential(): 3 retries, and up to 1 s of jitter
 //	1;288;5m*289               RocketMQHTTP(): the same wait many times
@@ -27,11 +27,11 @@ const (
 //
 // It lists one wait more than there are delayed retries, for the postponement of a message without retries. Where it lists fewer,
 // the retries end there. It has no Timeout, Order, MaxCrashes, Levels or functions: those of the running process apply. It is empty
-// for a Backoff that is not [Listed], for a text of more than 256 bytes, more than 10,000 retries, or a wait that no policy may have.
+// for a Backoff that is not [DelayLister], for a text of more than 256 bytes, more than 10,000 retries, or a wait that no policy may have.
 // Then the policy of the process that runs the message decides.
 func (p Policy) Schedule() string {
 	p = p.WithDefaults()
-	listed, ok := p.Backoff.(Listed)
+	listed, ok := p.Backoff.(DelayLister)
 	n := retries(p.MaxRetries)
 	if !ok || n > maxScheduleRetries {
 		return ""
@@ -66,12 +66,12 @@ func (p Policy) Schedule() string {
 	return string(b)
 }
 
-// Under returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false, and the policy is
+// WithSchedule returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false, and the policy is
 // unchanged, for a text that is no schedule.
 //
 // Beyond the listed waits the last one is repeated, for a Classify with a MaxRetries of its own. The jitter is drawn evenly, as
 // Exponential's.
-func (p Policy) Under(schedule string) (under Policy, ok bool) {
+func (p Policy) WithSchedule(schedule string) (under Policy, ok bool) {
 	s, err := parseSchedule(schedule)
 	if err != nil {
 		return p, false
@@ -110,7 +110,7 @@ func (s *schedule) Delay(n int, draw float64) (d time.Duration, ok bool) {
 	return d + time.Duration(draw*float64(s.jitter)), !s.ends
 }
 
-// Delays implements [Listed].
+// Delays implements [DelayLister].
 func (s *schedule) Delays(n int) ([]time.Duration, time.Duration) {
 	var delays []time.Duration
 	for i := range n {

@@ -56,7 +56,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: schedule %q, want %q", name, got, c.want)
 		}
-		if _, ok := (redeliver.Policy{}).Under(got); ok != (c.want != "") {
+		if _, ok := (redeliver.Policy{}).WithSchedule(got); ok != (c.want != "") {
 			t.Errorf("%s: %q is read: %t", name, got, ok)
 		}
 	}
@@ -80,7 +80,7 @@ func TestAScheduleDecidesLikeThePolicyThatWroteIt(t *testing.T) {
 			was.Backoff = redeliver.ExponentialBackoff{Base: base, Max: base * time.Duration(rapid.IntRange(1, 100).Draw(t, "times"))}
 		}
 		is := redeliver.Policy{MaxRetries: 7, Immediate: 1, Backoff: redeliver.Fixed(time.Second), MaxAge: time.Minute, Timeout: time.Second}
-		under, ok := is.Under(was.Schedule())
+		under, ok := is.WithSchedule(was.Schedule())
 		if !ok || under.Timeout != is.Timeout {
 			t.Fatalf("under %q: %t, %+v", was.Schedule(), ok, under)
 		}
@@ -105,7 +105,7 @@ func TestAScheduleDecidesLikeThePolicyThatWroteIt(t *testing.T) {
 }
 
 func TestRetriesEndWithAShortSchedule(t *testing.T) {
-	under, _ := redeliver.Policy{}.Under(redeliver.Policy{MaxRetries: 9, Backoff: short{2}}.Schedule())
+	under, _ := redeliver.Policy{}.WithSchedule(redeliver.Policy{MaxRetries: 9, Backoff: short{2}}.Schedule())
 	for attempts, want := range map[int]redeliver.Action{0: redeliver.RetryLater, 1: redeliver.RetryLater, 2: redeliver.DeadLetter} {
 		if d := under.Decide(redeliver.State{Attempts: attempts}, errBoom, now); d.Action != want {
 			t.Errorf("after %d attempts: %s, want %s", attempts, d.Action, want)
@@ -116,11 +116,11 @@ func TestRetriesEndWithAShortSchedule(t *testing.T) {
 // When Classify gives an error more retries than the schedule lists, the last wait is repeated.
 func TestBeyondAScheduleTheLastWaitIsRepeated(t *testing.T) {
 	p := redeliver.Policy{Classify: func(error) redeliver.Class { return redeliver.Class{MaxRetries: 100} }}
-	under, _ := p.Under("1;2;1s,5s,7s")
+	under, _ := p.WithSchedule("1;2;1s,5s,7s")
 	if d := under.Decide(redeliver.State{Attempts: 50}, errBoom, now); d.Action != redeliver.RetryLater || d.Delay != 7*time.Second {
 		t.Errorf("%s after %s", d.Action, d.Delay)
 	}
-	under, _ = p.Under("1;2;1s,5s,7s;j1s")
+	under, _ = p.WithSchedule("1;2;1s,5s,7s;j1s")
 	if delay, ok := under.Backoff.Delay(50, 0.75); !ok || delay != 7*time.Second+750*time.Millisecond {
 		t.Errorf("with three quarters of the jitter %s, %t", delay, ok)
 	}
@@ -134,7 +134,7 @@ func TestAScheduleMayGoToItsBounds(t *testing.T) {
 		"less than a second": "1;3;0.5s", "all immediate": "1;3;1s;i3", "none": "1;0;1s", "the longest text": "1;100;" + strings.Repeat("1s,2s,", 41) + "10ms",
 		"as many waits as it needs": "1;3;1s*4", "with immediate ones": "1;3;1s*3;i1", "one run after another": "1;3;1s*2,2s*2",
 	} {
-		p, ok := redeliver.Policy{}.Under(text)
+		p, ok := redeliver.Policy{}.WithSchedule(text)
 		if !ok {
 			t.Errorf("%s: %q is not taken for a schedule", name, text)
 			continue
@@ -148,7 +148,7 @@ func TestAScheduleMayGoToItsBounds(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"1;3;999us", "1;3;8784h1ms", "1;3;8783h59m59s;j1001ms", "1;3;1s;a999us", "1;3;1s*5", "1;3;1s*4;i1", "1;100;" + strings.Repeat("1s,2s,", 41) + "100ms"} {
-		if _, ok := (redeliver.Policy{}).Under(text); ok {
+		if _, ok := (redeliver.Policy{}).WithSchedule(text); ok {
 			t.Errorf("%q is just beyond the bounds, and taken for a schedule", text)
 		}
 	}
@@ -173,7 +173,7 @@ func TestAnInvalidScheduleIsAFinding(t *testing.T) {
 		if want := (redeliver.State{Group: "g", Attempts: 2, Policy: mark}); !reflect.DeepEqual(st, want) || len(findings) != 1 {
 			t.Errorf("%s: %q makes %+v, findings %v", name, text, st, findings)
 		}
-		if p, ok := (redeliver.Policy{MaxRetries: 7}).Under(text); ok || p.MaxRetries != 7 || p.Backoff != nil {
+		if p, ok := (redeliver.Policy{MaxRetries: 7}).WithSchedule(text); ok || p.MaxRetries != 7 || p.Backoff != nil {
 			t.Errorf("%s: %q is taken for a schedule: %+v", name, text, p)
 		}
 	}
@@ -198,7 +198,7 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, ok := redeliver.Policy{}.Under(text)
+		p, ok := redeliver.Policy{}.WithSchedule(text)
 		if !ok {
 			return
 		}
@@ -215,7 +215,7 @@ func FuzzSchedule(f *testing.F) {
 			}
 		}
 		if again := p.Schedule(); again != "" {
-			if _, ok := p.Under(again); !ok {
+			if _, ok := p.WithSchedule(again); !ok {
 				t.Errorf("%q is written as %q, which nobody reads", text, again)
 			}
 		}

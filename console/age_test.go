@@ -30,7 +30,7 @@ func (q *told) DropLimit(context.Context) (string, error)        { return q.drop
 
 func newTold(name string) *told {
 	q := &told{stub: newStub(name, 10)}
-	q.info.Look = "a delivery"
+	q.info.ReadEffect = "a delivery"
 	q.count.Store(10)
 	return q
 }

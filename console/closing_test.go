@@ -50,7 +50,7 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 				ctx, gone := context.WithCancel(t.Context())
 				edited, closed := make(chan error, 1), make(chan struct{})
 				go func() {
-					_, err := c.desk.edit(ctx, anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
+					_, err := c.desk.edit(ctx, anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
 					edited <- err
 				}()
 				synctest.Wait()
@@ -92,8 +92,8 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 		}
 		c.Close()
 		began := time.Now()
-		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
-		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.Replay{Why: "a test"}, 1)
+		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
+		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.ReplayOptions{Why: "a test"}, 1)
 		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.PurgeOptions{Why: "a test", Everything: true})
 		resumed := c.desk.resume(t.Context(), anOperator, "q", "t-1")
 		for what, err := range map[string]error{"edit": edited, "replay": replayed, "purge": purged, "resume": resumed} {

@@ -23,7 +23,7 @@ type chief struct {
 	err   error
 }
 
-func (q *chief) Command(_ context.Context, c deadletter.Command) (deadletter.Command, error) {
+func (q *chief) SendCommand(_ context.Context, c deadletter.Command) (deadletter.Command, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c, err := deadletter.NewCommand(c)

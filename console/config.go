@@ -76,8 +76,8 @@ type Level struct {
 
 // Commander is a DLQ whose group's consumers accept commands about waiting messages, like kafka.Waiting.
 type Commander interface {
-	// Command sends a command to the consumers, which execute it in the background. It returns the command with its id.
-	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
+	// SendCommand sends a command to the consumers, which execute it in the background. It returns the command with its id.
+	SendCommand(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
 	// Commands returns the commands that were sent, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
 	// Withdraw withdraws a command. Effects that the command has had until then remain.
@@ -115,7 +115,7 @@ func (c *Config) validate() error {
 	if u, err := url.Parse(c.TraceURL); c.TraceURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || !strings.Contains(c.TraceURL, traceMark)) {
 		ps.Add("TraceURL", redeliver.RedactAddress(c.TraceURL), "must be an address of http or https with "+traceMark+" in it")
 	}
-	ps.Duration("Refresh", c.Refresh, time.Second, 0)
+	ps.CheckDuration("Refresh", c.Refresh, time.Second, 0)
 	c.Auth.check(&ps)
 	return ps.Err()
 }

@@ -9,7 +9,7 @@ import (
 // the operator, because CrossOriginProtection allows every GET.
 func TestAnotherSiteAsksForNothing(t *testing.T) {
 	rec, costly := &auditLog{}, newStub("costly", 3)
-	costly.info.Look = "a delivery of each message"
+	costly.info.ReadEffect = "a delivery of each message"
 	free := newStub("free", 3)
 	c, err := New(Config{Queues: []Queue{{Queue: free}, {Queue: costly}}, Audit: rec})
 	if err != nil {

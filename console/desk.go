@@ -61,7 +61,7 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 // newQueue returns a DLQ to show. If its name is not unique, its key includes the broker's name.
 func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
-	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
+	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.ReadEffect != deadletter.NoReadEffect, kick: make(chan struct{}, 1)}
 	if ambiguous {
 		one.key = one.cluster + "/" + info.DLQ
 	}

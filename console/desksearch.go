@@ -97,7 +97,7 @@ func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text stri
 	for {
 		m, err := scan.Next(ctx, want)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, deadletter.ErrBehind):
+		case errors.Is(err, io.EOF), errors.Is(err, deadletter.ErrBlocked):
 			return nil
 		case err != nil:
 			return err

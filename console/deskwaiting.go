@@ -62,7 +62,7 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
 	return d.direct(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
 		c.Who = signature(who)
-		given, err := to.Command(ctx, c)
+		given, err := to.SendCommand(ctx, c)
 		rec.Task = given.ID
 		return err
 	})

@@ -78,7 +78,7 @@ func (j *jobs) running() (n int) {
 }
 
 // forecast counts the messages that an action would affect.
-func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
+func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.ReplayOptions) (f deadletter.Forecast, cut bool, err error) {
 	if err := d.permit(who, key, a); err != nil {
 		return f, false, err
 	}
@@ -106,11 +106,11 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 }
 
 // replay starts a replay and returns its id.
-func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.Replay, expect int64) (string, error) {
+func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.ReplayOptions, expect int64) (string, error) {
 	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
 	return d.start(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		r.Who, r.Report = signature(who), report
-		return deadletter.Run(ctx, q, r)
+		return deadletter.Replay(ctx, q, r)
 	})
 }
 
@@ -242,7 +242,7 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 
 // edit replays one message with changes. It continues if the client goes away, and for a grace period after the console
 // is closed.
-func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
+func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.EditOptions) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(&who, key, rec)
 	if err != nil {
@@ -284,7 +284,7 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 }
 
 // editable refuses to overwrite a body that the user could not see.
-func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.Change) error {
+func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.EditOptions) error {
 	if d.cfg.Redact == nil {
 		return nil
 	}

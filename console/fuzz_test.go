@@ -51,7 +51,7 @@ func FuzzEditForm(f *testing.F) {
 		}
 		l := &Letter{Headers: []HeaderView{{Name: name, Value: value, Whole: true}}}
 		p := newEditPage(l)
-		var change deadletter.Change
+		var change deadletter.EditOptions
 		if p.readHeaders(v, &change) != nil {
 			return
 		}

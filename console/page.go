@@ -167,7 +167,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
 	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
 		status, p.Heading = http.StatusNotFound, "Not found"
-	case errors.Is(err, deadletter.ErrMore):
+	case errors.Is(err, deadletter.ErrTooMany):
 		status, p.Heading = http.StatusConflict, "More has come"
 	case errors.Is(err, errBusy):
 		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many look at once", p.Text+". Nothing was changed; ask again in a moment."

@@ -81,7 +81,7 @@ func newEditPage(l *Letter) EditPage {
 	for _, h := range l.Headers {
 		e := EditHeader{Name: h.Name, Value: string(h.Value)}
 		switch {
-		case deadletter.Locked(h.Name):
+		case deadletter.LockedHeader(h.Name):
 			e.Locked = "it identifies the message"
 		case !h.Whole:
 			e.Locked = "it is hidden"
@@ -142,7 +142,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := newEditPage(l)
 	p.Why = v.Get("why")
-	change := deadletter.Change{Position: l.Position, ID: l.ID}
+	change := deadletter.EditOptions{Position: l.Position, ID: l.ID}
 	if p.BodyLocked == "" && v.Has("body") {
 		p.Text = fromForm(v.Get("body"))
 		if p.Text != string(l.Body) {
@@ -173,7 +173,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readHeaders parses the headers of the form: existing ones by their index, and new ones.
-func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
+func (p *EditPage) readHeaders(v url.Values, change *deadletter.EditOptions) error {
 	for i := range p.Headers {
 		h := &p.Headers[i]
 		if h.Locked != "" {
@@ -202,7 +202,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 			continue
 		}
 		there := slices.ContainsFunc(p.Letter.Headers, func(v HeaderView) bool { return v.Name == h.Name })
-		if there || deadletter.Locked(h.Name) || len(h.Name) > maxParam {
+		if there || deadletter.LockedHeader(h.Name) || len(h.Name) > maxParam {
 			return wrong("%s cannot be added: it exists already, or identifies the message", h.Name)
 		}
 		change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})
@@ -211,7 +211,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 }
 
 // preview fills in the changes that the edit would make.
-func (p *EditPage) preview(change *deadletter.Change) {
+func (p *EditPage) preview(change *deadletter.EditOptions) {
 	p.Preview = true
 	p.SameBody = change.Body == nil
 	if !p.SameBody {

@@ -79,7 +79,7 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 	q := r.URL.Query()
 	l.Choose, l.Looked = c.why(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
 	if o.Costly && q.Get("look") == "" {
-		l.Ask = o.Info.Look
+		l.Ask = o.Info.ReadEffect
 		l.AskURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
 		return l, nil
 	}

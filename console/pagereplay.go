@@ -78,8 +78,8 @@ func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *h
 		p.Change = address("messages", o.Key, &f, "look", look)
 		p.With = address(page, o.Key, &with, "look", look)
 		if o.Costly && look == "" {
-			p.Ask, p.AskURL = o.Info.Look, address(page, o.Key, &f, "look", "yes")
-		} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, a, deadletter.Replay{Filter: f}); err != nil {
+			p.Ask, p.AskURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes")
+		} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f}); err != nil {
 			return err
 		}
 		c.show(w, r, http.StatusOK, page, Frame{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
@@ -114,7 +114,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replay := deadletter.Replay{Filter: o.filter, Why: o.why}
+	replay := deadletter.ReplayOptions{Filter: o.filter, Why: o.why}
 	rate, err := number(o.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err

@@ -239,7 +239,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("costly", 7)
-		q.info.Look = "raises x-delivery-count of each message"
+		q.info.ReadEffect = "raises x-delivery-count of each message"
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})
 		if err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func (c *Console) taskView(who Actor, w Work) TaskView {
 			v.Left = time.Duration(float64(took) / float64(v.Done) * float64(v.Of-v.Done))
 		}
 	}
-	v.Unended = w.Open()
+	v.Unended = w.Unfinished()
 	v.Resumable = w.Resumable()
 	return v
 }

@@ -201,7 +201,7 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 					t.Errorf("the body was edited: %d %s", a.StatusCode, a.text())
 				}
 				ann, key := Actor{Name: "ann", Role: Operator}, s.queue.Info().DLQ
-				for what, change := range map[string]deadletter.Change{
+				for what, change := range map[string]deadletter.EditOptions{
 					"body":   {Body: []byte("new")},
 					"header": {Set: []deadletter.Header{{Name: "token", Value: []byte("new")}}},
 				} {

@@ -16,7 +16,7 @@ import (
 func TestASearchGoesOverAllDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, costly, hidden, silent := newStub("orders", 20), newStub("refunds", 20), newStub("costly", 20), newStub("salaries", 20), newStub("silent", 1)
-	costly.info.Look = "a delivery"
+	costly.info.ReadEffect = "a delivery"
 	silent.fail(errSilent)
 	auth := Custom(func(*http.Request) (Actor, error) {
 		return Actor{Name: "ann", Rights: []Right{{Reader, "orders"}, {Viewer, "refunds"}, {Reader, "costly"}, {Reader, "silent"}}}, nil

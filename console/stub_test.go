@@ -30,7 +30,7 @@ type stub struct {
 
 func newStub(name string, n int64) *stub {
 	return &stub{
-		info: deadletter.Info{Broker: "stub", DLQ: name, Origin: "orders", Group: "billing", Back: name + ".back", Look: "nothing"}, n: n,
+		info: deadletter.Info{Broker: "stub", DLQ: name, Origin: "orders", Group: "billing", ReplayTo: name + ".back", ReadEffect: "nothing"}, n: n,
 		make: func(i int64) *deadletter.Message {
 			m := &deadletter.Message{
 				Position: deadletter.Position(fmt.Sprint(i)), ID: fmt.Sprintf("id-%d", i), Time: time.Now().Add(-time.Duration(i) * time.Second),

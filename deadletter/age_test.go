@@ -17,7 +17,7 @@ func TestTheAgeOfAReplayedMessageCountsFromItsReplay(t *testing.T) {
 		ID: "a", Attempts: 4, FirstFailed: failed, LastFailed: failed, Replayed: failed,
 		Source: redeliver.Source{Known: true, Timestamp: failed},
 	}}
-	st := deadletter.NewState(dead, deadletter.Info{Group: "billing", Origin: "orders"})
+	st := deadletter.ReplayState(dead, deadletter.Info{Group: "billing", Origin: "orders"})
 	policy := redeliver.Policy{MaxRetries: 3, MaxAge: time.Hour}
 	if dec := policy.Decide(st, errors.New("declined"), time.Now()); dec.Action != redeliver.RetryLater {
 		t.Errorf("the first failure of a replayed message is answered with %s (%s), want a retry", dec.Action, dec.State.Error)

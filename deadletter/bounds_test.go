@@ -25,7 +25,7 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 		for _, m := range h.lie {
 			m.Body, m.Key, m.Headers, m.Foreign, m.Properties = one.Body, one.Key, one.Headers, one.Foreign, one.Properties
 		}
-		if _, err := deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"}); err != nil {
+		if _, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(h.sizes, []int{2, 2}) {
@@ -37,7 +37,7 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 // A dry run refuses the same requests as a run, but needs no Who.
 func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
 	h := newHeap(1)
-	for name, r := range map[string]deadletter.Replay{
+	for name, r := range map[string]deadletter.ReplayOptions{
 		"NaN": {Rate: math.NaN()}, "Inf": {Rate: math.Inf(1)}, "-Inf": {Rate: math.Inf(-1)}, "-1": {Rate: -1},
 		"window": {Window: -1}, "canary": {Canary: []int{1, 0}}, "watch": {Watch: -1}, "replays": {MaxReplays: -1},
 		"filter": {Filter: deadletter.Filter{After: time.Unix(1, 0), Before: time.Unix(1, 0)}},
@@ -46,11 +46,11 @@ func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
 			t.Errorf("%s: a dry run takes it", name)
 		}
 		r.Who, r.Why = "ann", "a test"
-		if _, err := deadletter.Run(t.Context(), h, r); err == nil {
+		if _, err := deadletter.Replay(t.Context(), h, r); err == nil {
 			t.Errorf("%s: it was run", name)
 		}
 	}
-	if f, err := deadletter.DryRun(t.Context(), h, deadletter.Replay{}); err != nil || f.Replay != 1 {
+	if f, err := deadletter.DryRun(t.Context(), h, deadletter.ReplayOptions{}); err != nil || f.Replay != 1 {
 		t.Errorf("%+v: %v", f, err)
 	}
 }
@@ -108,11 +108,11 @@ func TestLocked(t *testing.T) {
 	for name, locked := range map[string]bool{
 		"redeliver-attempt": true, "Redeliver-Group": true, "_watermill_message_uuid": true, "_WATERMILL_x": true, "tenant": false, "redelivered": false, "": false,
 	} {
-		if deadletter.Locked(name) != locked {
+		if deadletter.LockedHeader(name) != locked {
 			t.Errorf("%q is locked: %v", name, !locked)
 		}
 		h := newHeap(1)
-		c := deadletter.Change{Who: "ann", Why: "a test", Position: "m-0000", Set: []deadletter.Header{{Name: name, Value: []byte("x")}}}
+		c := deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0000", Set: []deadletter.Header{{Name: name, Value: []byte("x")}}}
 		if _, err := deadletter.Edit(t.Context(), h, c); (err != nil) != (locked || name == "") {
 			t.Errorf("%q is set: %v", name, err)
 		}

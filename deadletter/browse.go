@@ -9,7 +9,7 @@ import (
 
 // Browse yields the dead letters that match a filter, in the broker's order, until yield returns
 // false, it has found limit messages (0: no limit), it reaches the end that the DLQ had at the
-// call, or ctx ends. [Info.Look] describes the cost of reading.
+// call, or ctx ends. [Info.ReadEffect] describes the cost of reading.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
 	if err := f.check(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Messa
 func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
 		m, err := scan.Next(ctx, want)
-		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
+		if errors.Is(err, io.EOF) || errors.Is(err, ErrBlocked) {
 			return nil
 		}
 		if err != nil {

@@ -125,15 +125,15 @@ func (w *watch) look(ctx context.Context) error {
 
 func (w *watch) cameBack() {
 	w.back++
-	w.r.task.Counts.CameBack++
+	w.r.task.Counts.Returned++
 }
 
 // lookAtAll reads the whole DLQ, because looking hides messages and only one session may look at a time. A message that
 // has gone was sent. A message that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
-		if a, ok := s.r.(driver.Arriver); ok {
-			if n, err := a.Arrived(ctx); err != nil || n <= 0 {
+		if a, ok := s.r.(driver.ArrivalCounter); ok {
+			if n, err := a.CountArrivals(ctx); err != nil || n <= 0 {
 				return err
 			}
 		}
@@ -142,7 +142,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 		return err
 	}
 	c, _ := w.r.claim.(*driverClaim)
-	s, err := c.q.Begin(ctx) // a new scan, because the claim's scan does not see new messages
+	s, err := c.q.Connect(ctx) // a new scan, because the claim's scan does not see new messages
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ type driverClaim struct {
 
 // Claim implements [Queue].
 func (q *driverQueue) Claim(ctx context.Context, h Holder) (Claim, error) {
-	s, err := q.Begin(ctx)
+	s, err := q.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +81,12 @@ func (c *driverClaim) Scan(ctx context.Context, from From) (Scan, error) {
 
 // Send implements [Claim].
 func (c *driverClaim) Send(ctx context.Context, msgs []*Message) []error {
-	return c.s.Write(ctx, driver.Back, msgs)
+	return c.s.Write(ctx, driver.ToGroup, msgs)
 }
 
 // Add implements [Claim].
 func (c *driverClaim) Add(ctx context.Context, msgs []*Message) []error {
-	return c.s.Write(ctx, driver.Dead, msgs)
+	return c.s.Write(ctx, driver.ToDLQ, msgs)
 }
 
 // Settle implements [Claim].
@@ -101,7 +101,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	for _, s := range done {
 		key := markPrefix + string(s.Message.Position)
 		switch {
-		case !s.Outcome.Out():
+		case !s.Outcome.LeavesDLQ():
 			if marks[s.Message.Position].Outcome == "" {
 				fresh++
 			}
@@ -113,13 +113,13 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 		out = append(out, s.Message)
 	}
 	if c.q.hides() && fresh > 0 && len(marks)+fresh > MaxMarks {
-		return fmt.Errorf("%w: marking in %s: %d messages have a mark, and %d more would be more than %d", ErrFull, c.q.Info().DLQ, len(marks), fresh, MaxMarks)
+		return fmt.Errorf("%w: marking in %s: %d messages have a mark, and %d more would be more than %d", ErrStateFull, c.q.Info().DLQ, len(marks), fresh, MaxMarks)
 	}
 	if err := c.record(ctx, out, entries); err != nil {
 		return err
 	}
 	for _, s := range done {
-		if s.Outcome.Out() {
+		if s.Outcome.LeavesDLQ() {
 			delete(marks, s.Message.Position)
 		} else {
 			marks[s.Message.Position] = mark{Outcome: s.Outcome, Time: s.Message.Time.UnixMilli()}
@@ -132,7 +132,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 // marks, because a replay would otherwise send messages that they exclude.
 func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
-	for keep := keptTasks / 2; errors.Is(err, ErrFull); keep /= 2 {
+	for keep := keptTasks / 2; errors.Is(err, ErrStateFull); keep /= 2 {
 		old, failed := c.oldTasks(ctx, keep)
 		if failed != nil {
 			return failed
@@ -156,7 +156,7 @@ func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.
 	all := tasksIn(state)
 	for i := range max(0, len(all)-keep) {
 		// The process of an edit or import that is recorded as running has died.
-		if t := &all[i]; t.ID != c.holder.Task && (!t.Open() || t.Kind.fixed() != "") {
+		if t := &all[i]; t.ID != c.holder.Task && (!t.Unfinished() || t.Kind.fixed() != "") {
 			entries = append(entries, driver.Entry{Key: taskPrefix + t.ID}, driver.Entry{Key: wantPrefix + t.ID})
 		}
 	}
@@ -166,7 +166,7 @@ func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.
 // Save implements [Claim].
 func (c *driverClaim) Save(ctx context.Context, t Task) error {
 	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)}
-	if !t.Open() { // once for each task
+	if !t.Unfinished() { // once for each task
 		old, err := c.oldTasks(ctx, keptTasks)
 		if err != nil {
 			return err
@@ -189,9 +189,9 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, er
 	return w, err
 }
 
-// Forget implements [Claim]. It drops the marks of messages that expired or that another program removed: those that no
+// DropMarks implements [Claim]. It drops the marks of messages that expired or that another program removed: those that no
 // runner has met in a whole look for 14 days. A message that was missed once may only be in hand elsewhere.
-func (c *driverClaim) Forget(ctx context.Context, met map[Position]bool) error {
+func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {
 		return err

@@ -25,6 +25,6 @@ func (c Config) Check(ps *redeliver.Problems, shortest, longest time.Duration) {
 		ps.Add("DLQ.Retention", c.Retention, "must not be set where DLQ.Discard is: there is no DLQ")
 	}
 	if c.Retention != 0 {
-		ps.Duration("DLQ.Retention", c.Retention, shortest, longest)
+		ps.CheckDuration("DLQ.Retention", c.Retention, shortest, longest)
 	}
 }

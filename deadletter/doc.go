@@ -1,6 +1,6 @@
 // Package deadletter works inside a dead-letter queue: it shows messages ([Browse]),
-// groups them by cause ([Groups]), sends them back to the group that failed them ([Run]),
-// edits ([Edit]) and deletes them ([Purge]), and moves them ([Export], [Import]).
+// groups them by cause ([Groups]), sends them back to the group that failed them
+// ([Replay]), edits ([Edit]) and deletes them ([Purge]), and moves them ([Export], [Import]).
 //
 // It works over a [Queue], which an adapter opens: adapters/kafka, adapters/amqp,
 // adapters/sqs, or the broker in memory of redelivertest. On adapters/pubsub the DLQ is
@@ -10,7 +10,7 @@
 //
 //   - No message is removed from the DLQ or marked before its copy is confirmed at
 //     its destination. A process that is killed at any instruction loses no message.
-//     Messages that it had sent and not yet settled, at most Replay.Window, are sent
+//     Messages that it had sent and not yet settled, at most ReplayOptions.Window, are sent
 //     again by Resume: duplicates with the same id.
 //   - A message goes back to the group that failed it and to no other. The
 //     destination comes from the queue's own configuration, never from a header. A

@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Change is the request of an edit. Who, Why and Position are required, and a change of the body or
+// EditOptions configures an edit. Who, Why and Position are required, and a change of the body or
 // of a header.
-type Change struct {
+type EditOptions struct {
 	Who, Why string
 	// Position is the message's place in the DLQ. ID, if it is given, must be its id, so that no other message
 	// is edited.
@@ -48,7 +48,7 @@ type HeaderChange struct {
 
 // Edit replays one message with a changed body or headers. The original stays in the DLQ until the edited copy is
 // confirmed. The message may be quarantined, because the edited message is another one. The returned task has the diff.
-func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
+func Edit(ctx context.Context, q Queue, c EditOptions) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err
 	}
@@ -62,7 +62,7 @@ func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 	return t, err
 }
 
-func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
+func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err error) {
 	scan, err := claim.Scan(ctx, Start)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error
 	return nil
 }
 
-func (c *Change) validate() error {
+func (c *EditOptions) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, c.Who, c.Why)
 	if c.Position == "" {
@@ -125,24 +125,24 @@ func (c *Change) validate() error {
 }
 
 // lock reports a problem if the header identifies the message.
-func (c *Change) lock(ps *redeliver.Problems, field, name string) {
+func (c *EditOptions) lock(ps *redeliver.Problems, field, name string) {
 	switch {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")
-	case Locked(name):
+	case LockedHeader(name):
 		ps.Add(field, name, "is locked: an edit must not change redeliver's headers and the id")
 	}
 }
 
-// Locked reports whether an edit must not change a header because it identifies the message:
+// LockedHeader reports whether an edit must not change a header because it identifies the message:
 // redeliver's own headers, in upper or lower case, and those that carry the id.
-func Locked(name string) bool {
+func LockedHeader(name string) bool {
 	lower := strings.ToLower(name)
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
 // on returns the edited copy, or an error if the message must not be edited.
-func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
+func (c *EditOptions) on(m *Message, dlq string) (*Message, *Diff, error) {
 	switch {
 	case c.ID != "" && c.ID != m.ID:
 		return nil, nil, fmt.Errorf("the message at %s in %s is %s, not %s: look again", c.Position, dlq, m.ID, c.ID)
@@ -158,7 +158,7 @@ func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
 
 // DryEdit returns what Edit would change, or why it would refuse. It changes nothing and needs no
 // claim.
-func DryEdit(ctx context.Context, q Queue, c Change) (*Diff, error) {
+func DryEdit(ctx context.Context, q Queue, c EditOptions) (*Diff, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func DryEdit(ctx context.Context, q Queue, c Change) (*Diff, error) {
 }
 
 // apply makes the edited copy. It does not change the original.
-func (c *Change) apply(m *Message) (*Message, *Diff) {
+func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 	edited := *m
 	edited.Headers = nil
 	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: named(m.Body)}

@@ -9,14 +9,14 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// ToElsewhere returns the headers with which m goes to a way back that redeliver does not write: a
+// ForeignReplayHeaders returns the headers with which m goes to a way back that redeliver does not write: a
 // retry topic of Spring's, or the origin. Nobody would believe the state of a message there. The
 // headers are the user's. If Spring filled the DLQ, they include those that locate the first
 // failure, which Spring only writes if they are missing. They also include id and replays: other
 // programs leave these headers alone when they dead-letter the message again, and a canary and
 // MaxReplays need them to recognise it.
-func ToElsewhere(m *Message, info Info) []Header {
-	st := NewState(m, info)
+func ForeignReplayHeaders(m *Message, info Info) []Header {
+	st := ReplayState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)
 	headers = append(headers, m.Headers...)
 	users := len(headers)
@@ -31,7 +31,7 @@ func ToElsewhere(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
-// takeReturn reads the headers that ToElsewhere wrote if another program has dead-lettered the message again. A service
+// takeReturn reads the headers that ForeignReplayHeaders wrote if another program has dead-lettered the message again. A service
 // may have copied them from another message, so they count only if the last id is the one that belongs to this message.
 // The pair is then removed from the user's headers. Otherwise it stays there.
 func takeReturn(m *Message, fallback func() string) {

@@ -41,7 +41,7 @@ func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
 					t.Fatalf("filled by %q, headers with %s, round %d: filled by %q, id %q, %d replays, headers %v", filler, users, round, m.Writer, m.ID, m.State.Replays, m.Headers)
 				}
 				sent = nil
-				for _, h := range deadletter.ToElsewhere(m, orders) {
+				for _, h := range deadletter.ForeignReplayHeaders(m, orders) {
 					if !strings.HasPrefix(h.Name, "kafka_dlt-") { // Spring's recoverer adds them again
 						sent = append(sent, h)
 					}

@@ -41,10 +41,10 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 	var e *ending
 	switch {
 	case err == nil:
-		t.Status, t.UnderWay = StatusDone, nil
+		t.Status, t.Settling = StatusDone, nil
 	case errors.As(err, &e):
 		t.Status, t.Note, err = e.status, e.note, nil
-	case errors.Is(err, ErrLost):
+	case errors.Is(err, ErrClaimLost):
 		t.Status, t.Note = StatusInterrupted, err.Error()
 	case ctx.Err() != nil && t.Kind.fixed() == "":
 		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner had to end: %v", context.Cause(ctx))
@@ -52,10 +52,10 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 		t.Status, t.Note = StatusFailed, err.Error()
 	}
 	t.Updated = now()
-	if !t.Open() {
+	if !t.Unfinished() {
 		t.Ended = t.Updated
 	}
-	if !errors.Is(err, ErrLost) {
+	if !errors.Is(err, ErrClaimLost) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 		defer cancel()
 		if bad := claim.Save(last, *t); bad != nil {

@@ -57,7 +57,7 @@ func Example() {
 	for _, cause := range summary.Groups {
 		fmt.Println(cause.Count, cause.Reason, cause.Error)
 	}
-	task, err := deadletter.Run(ctx, queue, deadletter.Replay{
+	task, err := deadletter.Replay(ctx, queue, deadletter.ReplayOptions{
 		Who: "ann", Why: "the bank is back",
 		Filter: deadletter.Filter{Fingerprints: []string{summary.Groups[0].Fingerprint}},
 		Canary: []int{1}, Watch: 10 * time.Millisecond,

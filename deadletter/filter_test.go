@@ -113,15 +113,15 @@ func TestGroupsAreBounded(t *testing.T) {
 func TestABadOrderIsRefusedWithAllItsProblems(t *testing.T) {
 	t.Parallel()
 	q := &stored{}
-	_, err := deadletter.Run(t.Context(), q, deadletter.Replay{Rate: -1, Window: 1e6, MaxReplays: -1, Canary: []int{0}})
+	_, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Rate: -1, Window: 1e6, MaxReplays: -1, Canary: []int{0}})
 	bad, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || len(bad.Problems) != 6 {
 		t.Errorf("refused with %v, want six problems", err)
 	}
-	if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "a", Why: "b", Filter: deadletter.Filter{IDs: make([]string, 1001)}}); err == nil {
+	if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "a", Why: "b", Filter: deadletter.Filter{IDs: make([]string, 1001)}}); err == nil {
 		t.Error("a filter of 1001 ids was accepted")
 	}
-	if _, err := deadletter.Edit(t.Context(), q, deadletter.Change{Who: "a", Why: "b", Position: "0/1"}); err == nil {
+	if _, err := deadletter.Edit(t.Context(), q, deadletter.EditOptions{Who: "a", Why: "b", Position: "0/1"}); err == nil {
 		t.Error("an edit of nothing was accepted")
 	}
 }

@@ -32,7 +32,7 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 	marks := make(map[deadletter.Position]deadletter.Outcome)
 	out := 0
 	for _, s := range done {
-		if s.Outcome.Out() {
+		if s.Outcome.LeavesDLQ() {
 			out++
 		} else {
 			marks[s.Message.Position] = s.Outcome
@@ -42,7 +42,7 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 		return errors.New("what is out and what stays are told at once")
 	}
 	if n := len(c.q.marks) + len(marks); len(marks) > 0 && n > deadletter.MaxMarks {
-		return fmt.Errorf("%w: %d would be more than %d", deadletter.ErrFull, n, deadletter.MaxMarks)
+		return fmt.Errorf("%w: %d would be more than %d", deadletter.ErrStateFull, n, deadletter.MaxMarks)
 	}
 	maps.Copy(c.q.marks, marks)
 	return c.Claim.Settle(ctx, t, done)
@@ -53,7 +53,7 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	q := &marked{newHeap(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
 	task, err := deadletter.Quarantine(t.Context(), q, i)
-	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.marks) != deadletter.MaxMarks {
+	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.marks) != deadletter.MaxMarks {
 		t.Errorf("it is %s with %+v, and %d are marked: %v", task.Status, task.Counts, len(q.marks), err)
 	}
 	if was := q.only(t); was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks || !strings.Contains(was.Note, "2000") {
@@ -69,7 +69,7 @@ func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 	}
 	q.lie[1].State.Replays, q.lie[4].State.Replays = 3, 3
 	told := 0
-	task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{
+	task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{
 		Result: func(deadletter.Result) { told++ },
 	}})
 	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.lie) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || told != 6 {
@@ -96,7 +96,7 @@ type forgetfulClaim struct {
 	q *forgetful
 }
 
-func (c *forgetfulClaim) Forget(_ context.Context, met map[deadletter.Position]bool) error {
+func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Position]bool) error {
 	c.q.told = append(c.q.told, met)
 	return errors.New("no answer")
 }

@@ -33,7 +33,7 @@ func FuzzRead(f *testing.F) {
 			m.Headers = append(m.Headers, Header{Name: name, Value: []byte(value)})
 		}
 		before := slices.Clone(m.Headers)
-		Read(m, info, nil, func() string { return "fallback" })
+		ReadHeaders(m, info, nil, func() string { return "fallback" })
 		if len(m.Headers)+len(m.Foreign) != len(before) {
 			t.Fatalf("of %d headers %d are the user's and %d the filler's", len(before), len(m.Headers), len(m.Foreign))
 		}

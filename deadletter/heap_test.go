@@ -168,7 +168,7 @@ func (c *heapClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 		return err
 	}
 	for _, s := range done {
-		if s.Outcome.Out() {
+		if s.Outcome.LeavesDLQ() {
 			c.h.lie = slices.DeleteFunc(c.h.lie, func(m *deadletter.Message) bool { return m == s.Message })
 		}
 	}
@@ -192,7 +192,7 @@ func (c *heapClaim) Requested(_ context.Context, task string) (deadletter.Reques
 	return c.h.wants[task], nil
 }
 
-func (c *heapClaim) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
+func (c *heapClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
 
 func (c *heapClaim) Release(context.Context) error {
 	c.h.claimed = nil

@@ -80,15 +80,15 @@ func entryOf(key string, value any) driver.Entry {
 
 // Holder implements [Queue].
 func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
-	return q.Held(ctx, driver.ClaimLock)
+	return q.LockHolder(ctx, driver.ClaimLock)
 }
 
 // hides reports whether a message that is read is hidden from others.
-func (q *driverQueue) hides() bool { return q.Info().Look != FreeLook }
+func (q *driverQueue) hides() bool { return q.Info().ReadEffect != NoReadEffect }
 
 // Scan implements [Queue]. The scan has a session of its own.
 func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
-	s, err := q.Begin(ctx)
+	s, err := q.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -126,11 +126,11 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
 	var first time.Time // end of the runner's lease when it was first seen
 	for met := false; ; {
-		err := s.Lock(ctx, driver.LookLock, h)
+		err := s.Lock(ctx, driver.ReadLock, h)
 		if !errors.Is(err, ErrHeld) {
 			return err
 		}
-		runner, ok, err := q.Held(ctx, driver.ClaimLock)
+		runner, ok, err := q.LockHolder(ctx, driver.ClaimLock)
 		switch {
 		case err != nil:
 			return err

@@ -26,8 +26,8 @@ type PurgeOptions struct {
 	Report Report
 }
 
-// ErrMore marks a purge that would have removed more than was expected.
-var ErrMore = errors.New("the filter takes more than was expected; nothing was removed")
+// ErrTooMany marks a purge that would have removed more than was expected.
+var ErrTooMany = errors.New("the filter takes more than was expected; nothing was removed")
 
 // Purge removes dead letters for good. Task.Counts.Purged is their number. It only touches messages
 // that are in the DLQ now. It can be resumed like a replay.
@@ -56,7 +56,7 @@ func expect(ctx context.Context, q Queue, p PurgeOptions) error {
 	var n int64
 	err := Browse(ctx, q, p.Filter, 0, func(*Message) bool { n++; return n <= p.Expect })
 	if err == nil && n > p.Expect {
-		err = ErrMore
+		err = ErrTooMany
 	}
 	return err
 }

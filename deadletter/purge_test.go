@@ -65,7 +65,7 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 
 func TestAPurgeThatExpectsIsRefusedOrCounts(t *testing.T) {
 	h := newHeap(3)
-	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrMore) || len(h.lie) != 3 || h.claimed != nil {
+	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrTooMany) || len(h.lie) != 3 || h.claimed != nil {
 		t.Errorf("of three, with two expected: %v, and %v are left", err, h.ids())
 	}
 	if _, err := deadletter.Purge(t.Context(), h, expecting(-1)); err == nil {

@@ -26,7 +26,7 @@ type QuarantineOptions struct {
 // messages that are in the DLQ now. It can be resumed like a replay.
 //
 // On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. A window whose
-// marks do not all fit marks nothing, and the task fails with ErrFull. In a group of a FIFO queue
+// marks do not all fit marks nothing, and the task fails with ErrStateFull. In a group of a FIFO queue
 // of SQS, only as many messages are marked as SQS shows at once. If there may be more, the task
 // fails, and its note says so.
 func Quarantine(ctx context.Context, q Queue, i QuarantineOptions) (Task, error) {

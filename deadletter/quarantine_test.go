@@ -36,7 +36,7 @@ func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
 		if len(marked) != 3 || !marked["a"] || !marked["b"] || marked["c"] {
 			t.Errorf("marked are %v", marked)
 		}
-		rest, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+		rest, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"})
 		if err != nil || rest.Counts.Replayed != 1 {
 			t.Errorf("a replay took %d, want the one that is not marked: %v", rest.Counts.Replayed, err)
 		}

@@ -68,8 +68,8 @@ const (
 	End   = driver.End
 )
 
-// FreeLook is the Look of an Info if a look has no effect and needs no confirmation.
-const FreeLook = driver.FreeLook
+// NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
+const NoReadEffect = driver.NoReadEffect
 
 // Scan reads a DLQ. It belongs to one goroutine.
 type Scan interface {
@@ -78,7 +78,7 @@ type Scan interface {
 	// until want returns. Its strings may be kept, and so may everything of the returned message. A
 	// nil want accepts all messages. io.EOF is the end that the DLQ had when the scan began or when
 	// the last io.EOF was returned. After that Next may be called again, for messages that have
-	// arrived since. The error is [ErrBehind] if earlier messages must be settled first.
+	// arrived since. The error is [ErrBlocked] if earlier messages must be settled first.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close hands back messages that were only read.
 	Close() error
@@ -86,7 +86,7 @@ type Scan interface {
 
 // Claim is the right to change a DLQ. Its methods belong to one goroutine. The adapter keeps the
 // claim alive until Release. If it was lost, because the process was stopped for too long, the
-// methods return an error that is ErrLost.
+// methods return an error that is ErrClaimLost.
 type Claim interface {
 	// Scan is Queue.Scan for messages to settle.
 	Scan(ctx context.Context, from From) (Scan, error)
@@ -97,7 +97,7 @@ type Claim interface {
 	// Settle records outcomes, and the task as Save does, and removes messages that leave the DLQ.
 	// It is called after the copies are confirmed. The messages come from a scan of this claim.
 	// Messages that leave and messages that stay are settled in two calls: if not all marks of
-	// those that stay fit, nothing is recorded, and the error is [ErrFull].
+	// those that stay fit, nothing is recorded, and the error is [ErrStateFull].
 	Settle(ctx context.Context, t Task, done []Settlement) error
 	// Add writes messages into the DLQ itself, confirmed, as Send does.
 	Add(ctx context.Context, msgs []*Message) []error
@@ -105,9 +105,9 @@ type Claim interface {
 	Save(ctx context.Context, t Task) error
 	// Requested returns the latest request for a task.
 	Requested(ctx context.Context, task string) (Request, error)
-	// Forget drops the marks of messages that somebody else has removed. A runner calls it after it
+	// DropMarks drops the marks of messages that somebody else has removed. A runner calls it after it
 	// has read the whole DLQ, with the marked messages that it found.
-	Forget(ctx context.Context, met map[Position]bool) error
+	DropMarks(ctx context.Context, met map[Position]bool) error
 	// Release ends the claim, so that the next runner need not wait.
 	Release(ctx context.Context) error
 }
@@ -126,27 +126,27 @@ const (
 var (
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
 	ErrHeld = driver.ErrHeld
-	// ErrLost marks a claim that has run out, or was taken over.
-	ErrLost = driver.ErrLost
+	// ErrClaimLost marks a claim that has run out, or was taken over.
+	ErrClaimLost = driver.ErrClaimLost
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
-	// ErrBehind is the error of Scan.Next if unsettled messages hold up those behind them, as in a
+	// ErrBlocked is the error of Scan.Next if unsettled messages hold up those behind them, as in a
 	// group of a FIFO queue of SQS. Next continues when they are settled, or their scan is closed.
 	// For a reader that settles nothing this is the end.
-	ErrBehind = driver.ErrBehind
-	// ErrFull is the error of Claim.Settle if the broker has no room for more marks of messages that stay. A replay
+	ErrBlocked = driver.ErrBlocked
+	// ErrStateFull is the error of Claim.Settle if the broker has no room for more marks of messages that stay. A replay
 	// continues without them.
-	ErrFull = driver.ErrFull
+	ErrStateFull = driver.ErrStateFull
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = driver.ErrNotReported
 	// ErrNotFound marks a message that is not (or no longer) in the DLQ.
 	ErrNotFound = errors.New("no such dead letter")
 )
 
-// NewState returns the state with which a dead letter goes back to its group. Its policy begins again. Its id, its
+// ReplayState returns the state with which a dead letter goes back to its group. Its policy begins again. Its id, its
 // place in the origin and its first failure are kept, and its number of replays increases by one. Adapters write this
 // state.
-func NewState(m *Message, info Info) redeliver.State {
+func ReplayState(m *Message, info Info) redeliver.State {
 	st := m.State
 	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin
 	st.Attempts, st.Reason, st.Policy, st.Schedule = 0, "", "", ""

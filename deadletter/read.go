@@ -10,14 +10,14 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// Read sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings and
+// ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings and
 // Mismatch. m has its Headers without redeliver's own block; ours is that block, or nil if there is
 // none. Read calls fallback for an id if no header has one. It drops a Time beyond the year 9999,
 // which must be wrong.
 //
 // redeliver believes a block only if it is of this queue's group and origin. A message with the
 // block of another group or origin does not belong here: it is shown, and a replay refuses it.
-func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
+func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON cannot represent it
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", Back: "orders.billing.retry"}
+var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", ReplayTo: "orders.billing.retry"}
 
 func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Message {
 	m := &deadletter.Message{Time: time.Unix(1_700_000_000, 0).UTC(), Headers: headers}
-	deadletter.Read(m, orders, ours, func() string { return "made up" })
+	deadletter.ReadHeaders(m, orders, ours, func() string { return "made up" })
 	return m
 }
 
@@ -32,7 +32,7 @@ func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 			t.Errorf("headers of group %s and origin %s belong to %+v", other.Group, other.Origin, orders)
 		}
 	}
-	back := deadletter.NewState(m, orders)
+	back := deadletter.ReplayState(m, orders)
 	if back.Attempts != 0 || back.Replays != 3 || back.Reason != "" || back.ID != "a" || !back.Due.IsZero() || back.Error != "no" {
 		t.Errorf("it is replayed as %+v", back)
 	}
@@ -123,7 +123,7 @@ func TestReadRabbitMQ(t *testing.T) {
 		{"count":3,"reason":"expired","queue":"orders-wait","time":"2026-03-04T05:06:08Z"},
 		{"count":2,"reason":"delivery_limit","queue":"orders","time":"2026-03-04T05:06:07Z"}]`
 	m := &deadletter.Message{Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}, {Name: "x-death", Value: []byte(deaths)}, {Name: "x-first-death-queue", Value: []byte("orders")}, {Name: "x-first-death-reason", Value: []byte("delivery_limit")}}}
-	deadletter.Read(m, info, nil, func() string { return "id" })
+	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
 	st := m.State
 	if m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
 		t.Errorf("it says %+v", m)
@@ -133,12 +133,12 @@ func TestReadRabbitMQ(t *testing.T) {
 	}
 	// RabbitMQ dead-lettered it from a level of redeliver's.
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("orders.billing.retry.10s")}}}
-	deadletter.Read(m, orders, nil, func() string { return "m" })
+	deadletter.ReadHeaders(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {
 		t.Errorf("what died in a queue of redeliver's is read as %+v", m)
 	}
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("refunds")}, {Name: "x-first-death-reason", Value: []byte("maxlen")}, {Name: "x-death", Value: []byte("garbage")}}}
-	deadletter.Read(m, info, nil, func() string { return "id" })
+	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
 	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {
 		t.Errorf("of another queue it says %+v", m)
 	}
@@ -148,7 +148,7 @@ func TestReadSQSRedrive(t *testing.T) {
 	info := deadletter.Info{DLQ: "orders-dlq", Origin: "orders", Group: "orders"}
 	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
 		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
-		deadletter.Read(m, info, nil, func() string { return "id" })
+		deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
 		if m.Writer != deadletter.WriterSQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
 			t.Errorf("from %s it says %+v", source, m)
 		}
@@ -172,7 +172,7 @@ func TestATimeBeyondTheYearsIsTakenAway(t *testing.T) {
 		{time.Unix(1763700000, 0).UTC(), true},
 	} {
 		m := &deadletter.Message{Time: c.at}
-		deadletter.Read(m, orders, nil, func() string { return "made up" })
+		deadletter.ReadHeaders(m, orders, nil, func() string { return "made up" })
 		if kept := m.Time.Equal(c.at); kept != c.kept || !c.kept && !m.Time.IsZero() {
 			t.Errorf("seconds %d: it is read as %s", c.at.Unix(), m.Time)
 		}

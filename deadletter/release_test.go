@@ -52,7 +52,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 func TestAReleaseIsBounded(t *testing.T) {
 	for name, do := range map[string]func(context.Context, Queue) error{
 		"replay": func(ctx context.Context, q Queue) error {
-			_, err := Run(ctx, q, Replay{Who: "ann", Why: "a test"})
+			_, err := Replay(ctx, q, ReplayOptions{Who: "ann", Why: "a test"})
 			return err
 		},
 		"resume": func(ctx context.Context, q Queue) error {
@@ -64,7 +64,7 @@ func TestAReleaseIsBounded(t *testing.T) {
 			return err
 		},
 		"edit": func(ctx context.Context, q Queue) error {
-			_, err := Edit(ctx, q, Change{Who: "ann", Why: "a test", Position: "1", Body: []byte("new")})
+			_, err := Edit(ctx, q, EditOptions{Who: "ann", Why: "a test", Position: "1", Body: []byte("new")})
 			return err
 		},
 		"import": func(ctx context.Context, q Queue) error {

@@ -22,8 +22,8 @@ type halfRemoving struct {
 	records bool
 }
 
-func (d *halfRemoving) Begin(ctx context.Context) (driver.Session, error) {
-	s, err := d.DLQ.Begin(ctx)
+func (d *halfRemoving) Connect(ctx context.Context) (driver.Session, error) {
+	s, err := d.DLQ.Connect(ctx)
 	return &halfSession{s, d}, err
 }
 
@@ -64,7 +64,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 				var task deadletter.Task
 				var err error
 				if kind == deadletter.KindReplay {
-					task, err = deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+					task, err = deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
 				} else {
 					task, err = deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Window: 10, Everything: true})
 				}
@@ -72,7 +72,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 					t.Fatalf("it ended as %s: %v", task.Status, err)
 				}
 				task, err = deadletter.Resume(t.Context(), q, task.ID, "ben", deadletter.Report{})
-				if err != nil || task.Counts.Replayed+task.Counts.Purged != 20 || len(task.UnderWay) > 0 {
+				if err != nil || task.Counts.Replayed+task.Counts.Purged != 20 || len(task.Settling) > 0 {
 					t.Errorf("%s, recorded %v: it counts %+v of 20: %v", kind, records, task.Counts, err)
 				}
 				if left := len(orders.DeadLetters()); left > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Defaults and bounds of [Replay].
+// Defaults and bounds of [ReplayOptions].
 const (
 	DefaultMaxReplays = 3
 	DefaultWindow     = 500
@@ -20,8 +20,8 @@ const (
 	maxWindow = 10_000
 )
 
-// Replay is the request of a replay. It requires Who and Why.
-type Replay struct {
+// ReplayOptions configures a replay. It requires Who and Why.
+type ReplayOptions struct {
 	// The name of the user, for the history.
 	Who string
 	// Why is the reason, for the history.
@@ -48,7 +48,7 @@ type Replay struct {
 	Report Report
 }
 
-func (r Replay) withDefaults() Replay {
+func (r ReplayOptions) withDefaults() ReplayOptions {
 	r.Watch = cmp.Or(r.Watch, DefaultWatch)
 	r.Window = cmp.Or(r.Window, DefaultWindow)
 	r.MaxReplays = cmp.Or(r.MaxReplays, DefaultMaxReplays)
@@ -56,7 +56,7 @@ func (r Replay) withDefaults() Replay {
 }
 
 // validate returns all problems at once.
-func (r Replay) validate() error {
+func (r ReplayOptions) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, r.Who, r.Why)
 	r.check(&ps)
@@ -64,7 +64,7 @@ func (r Replay) validate() error {
 }
 
 // check reports the problems of everything but the filter and the signature, which a dry run does not need.
-func (r Replay) check(ps *redeliver.Problems) {
+func (r ReplayOptions) check(ps *redeliver.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
 	}
@@ -94,12 +94,12 @@ func signed(ps *redeliver.Problems, who, why string) {
 	}
 }
 
-// Run replays the messages that are in the DLQ now and match the filter. It returns when the task
+// Replay replays the messages that are in the DLQ now and match the filter. It returns when the task
 // is done, paused, cancelled, stopped by its canary, or failed. The task has that status, and is
-// recorded before the first message is sent. Run returns an error, too, if the task was
+// recorded before the first message is sent. Replay returns an error, too, if the task was
 // interrupted: ctx ended, the broker did not answer, or the claim was lost. Resume continues such a
-// task. When ctx ends, Run first confirms and records the messages that were sent, for up to 10 s.
-func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
+// task. When ctx ends, Replay first confirms and records the messages that were sent, for up to 10 s.
+func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	r = r.withDefaults()
 	if err := r.validate(); err != nil {
 		return Task{}, err
@@ -132,7 +132,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed: %s", id, t.Kind, t.Kind.fixed())
 	case t.Kind != KindReplay && t.Kind != KindPurge && t.Kind != KindQuarantine:
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
-	case !t.Open():
+	case !t.Unfinished():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
 	default:
 		err = t.sameWay(q.Info())
@@ -164,8 +164,8 @@ func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 
 // Forecast describes what a replay would do.
 type Forecast struct {
-	// Back is the destination of the messages.
-	Back string
+	// ReplayTo is the destination of the messages.
+	ReplayTo string
 	// Scanned is the number of messages that were read, Matched the number of those that match the
 	// filter. Of these, Replay would be sent, Quarantine would be marked because they were replayed
 	// too often, and Refuse name another group or origin.
@@ -177,11 +177,11 @@ type Forecast struct {
 // maxRefusals bounds Forecast.Refusals.
 const maxRefusals = 10
 
-// DryRun reads the DLQ and returns what Run would do, or why Run would refuse the request. It
+// DryRun reads the DLQ and returns what Replay would do, or why it would refuse the request. It
 // changes nothing, and needs no claim, Who or Why.
-func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
+func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 	r = r.withDefaults()
-	f := Forecast{Back: q.Info().Back}
+	f := Forecast{ReplayTo: q.Info().ReplayTo}
 	var ps redeliver.Problems
 	r.check(&ps)
 	if err := errors.Join(ps.Err(), r.Filter.check()); err != nil {

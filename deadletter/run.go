@@ -46,7 +46,7 @@ type runner struct {
 // else uses a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
-	r.underWay = underWayOf(r.task.UnderWay)
+	r.underWay = underWayOf(r.task.Settling)
 	long, over := finishContext(ctx)
 	defer over()
 	err := r.begin(long)
@@ -106,7 +106,7 @@ func (r *runner) rest() error {
 	if !ok {
 		return nil
 	}
-	if h, ok := s.r.(driver.Holding); ok && h.HoldsFor() > 0 && time.Since(s.opened) > h.HoldsFor()/2 {
+	if h, ok := s.r.(driver.HoldLimiter); ok && h.MaxHold() > 0 && time.Since(s.opened) > h.MaxHold()/2 {
 		return r.closeScan()
 	}
 	return nil
@@ -138,7 +138,7 @@ func (r *runner) work(ctx context.Context) error {
 		}
 	}
 	if r.whole {
-		_ = r.claim.Forget(ctx, r.met) // the task is done; if this fails, the next runner tries again
+		_ = r.claim.DropMarks(ctx, r.met) // the task is done; if this fails, the next runner tries again
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			r.whole = true
 			return batch, marks, true, nil
 		}
-		if errors.Is(err, ErrBehind) {
+		if errors.Is(err, ErrBlocked) {
 			if len(batch) > 0 {
 				return batch, marks, false, nil // the next scan sees the messages behind it
 			}
@@ -192,7 +192,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		r.task.Counts.Matched++
 		o := r.outcome(m)
 		switch {
-		case o.Out():
+		case o.LeavesDLQ():
 			batch = append(batch, m)
 			bytes += sizeOf(m)
 			if r.underWay[underWayName(m)] {
@@ -291,13 +291,13 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 		if !r.underWay[underWayName(s.Message)] {
 			t.Counts.count(s.Outcome)
 		}
-		if !s.Outcome.Out() {
+		if !s.Outcome.LeavesDLQ() {
 			r.meet(s.Message.Position)
 		}
 	}
-	t.Updated, t.UnderWay = now(), r.underWay.bytes(done)
+	t.Updated, t.Settling = now(), r.underWay.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
-	if errors.Is(err, ErrFull) && t.Kind == KindReplay {
+	if errors.Is(err, ErrStateFull) && t.Kind == KindReplay {
 		r.unmarked += len(done)
 		t.Note = fmt.Sprintf("%d that are quarantined or refused stay without a mark: %v", r.unmarked, err)
 		err = r.claim.Save(ctx, t)
@@ -311,7 +311,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	for _, s := range done {
 		delete(r.underWay, underWayName(s.Message))
 	}
-	t.UnderWay = r.underWay.bytes(nil)
+	t.Settling = r.underWay.bytes(nil)
 	r.task = t
 	r.tell(done, why)
 	return nil
@@ -321,7 +321,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	all, err := r.q.Tasks(ctx)
 	return err == nil && slices.ContainsFunc(all, func(was Task) bool {
-		return was.ID == t.ID && was.Updated.Equal(t.Updated) && bytes.Equal(was.UnderWay, t.UnderWay)
+		return was.ID == t.ID && was.Updated.Equal(t.Updated) && bytes.Equal(was.Settling, t.Settling)
 	})
 }
 

@@ -92,7 +92,7 @@ func TestWhatIsSiftedIsTheSame(t *testing.T) {
 				sum.Groups[0].Example, sum.Groups[1].Error, sum.Groups[1].Count, sum.Groups[1].ErrorType, err)
 		}, 0},
 		{"a dry run", func(q deadletter.Queue) any {
-			f, err := deadletter.DryRun(t.Context(), q, deadletter.Replay{Filter: rare})
+			f, err := deadletter.DryRun(t.Context(), q, deadletter.ReplayOptions{Filter: rare})
 			return fmt.Sprint(f, err)
 		}, 0},
 		{"a browse", func(q deadletter.Queue) any {
@@ -104,7 +104,7 @@ func TestWhatIsSiftedIsTheSame(t *testing.T) {
 			return fmt.Sprint(seen, err)
 		}, 5},
 		{"a replay", func(q deadletter.Queue) any {
-			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: rare, Window: 3})
+			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Filter: rare, Window: 3})
 			return fmt.Sprint(task.Status, task.Counts, err)
 		}, n / 10},
 	} {

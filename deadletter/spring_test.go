@@ -91,7 +91,7 @@ func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 			value := binary.BigEndian.AppendUint64(nil, lie)
 			for _, name := range []string{"kafka_dlt-original-timestamp", "kafka_original-timestamp", "retry_topic-original-timestamp", "retry_topic-backoff-timestamp"} {
 				m := &deadletter.Message{Time: at, Headers: []deadletter.Header{{Name: name, Value: value}}}
-				deadletter.Read(m, orders, nil, func() string { return "made up" })
+				deadletter.ReadHeaders(m, orders, nil, func() string { return "made up" })
 				if st := m.State; !st.Source.Timestamp.IsZero() || !st.Due.IsZero() || st.Reason != redeliver.ReasonExhausted {
 					t.Errorf("written at %s, %s says %#x: of %s, due %s, %q", at, name, lie, st.Source.Timestamp, st.Due, st.Reason)
 				}
@@ -116,7 +116,7 @@ func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	} {
 		for _, ours := range [][]redeliver.Header{nil, {{Name: redeliver.HeaderAttempt, Value: "1"}}} {
 			m := &deadletter.Message{Time: at}
-			deadletter.Read(m, orders, ours, func() string { return "made up" })
+			deadletter.ReadHeaders(m, orders, ours, func() string { return "made up" })
 			for _, got := range []time.Time{m.Time, m.State.LastFailed, m.Failed()} {
 				if _, err := json.Marshal(got); err != nil {
 					t.Error(err)
@@ -136,7 +136,7 @@ func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // appended after the first
 		deadletter.Header{Name: redeliver.HeaderID, Value: []byte("made up")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("1")})
 	var got []string
-	for _, h := range deadletter.ToElsewhere(read(headers), orders) {
+	for _, h := range deadletter.ForeignReplayHeaders(read(headers), orders) {
 		got = append(got, h.Name)
 		if h.Name == "kafka_original-topic" && string(h.Value) != "orders" || h.Name == redeliver.HeaderReplays && string(h.Value) != "2" {
 			t.Errorf("%s is %q", h.Name, h.Value)

@@ -27,7 +27,7 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newHeap(30)
 		stopsInSend(h, stop)
-		task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+		task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.lie) != 20 {
 			t.Fatalf("it ended as %s with %+v, and %d are left: %v", task.Status, task.Counts, len(h.lie), err)
 		}
@@ -50,7 +50,7 @@ func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 			<-ctx.Done()
 		}
 		began := time.Now()
-		task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test"})
+		task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test"})
 		if took := time.Since(began); err == nil || took != 10*time.Second || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 0 {
 			t.Errorf("it ended as %s after %s: %v", task.Status, took, err)
 		}
@@ -70,7 +70,7 @@ func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
 			t.Errorf("message %d is read under a context that has ended: %v", n, err)
 		}
 	}
-	task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+	task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
 	if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || n != 5 || len(h.back) != 0 {
 		t.Errorf("it ended as %s after %d messages, and %v were sent: %v", task.Status, n, h.back, err)
 	}
@@ -78,7 +78,7 @@ func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
 
 // Waits end at once.
 func TestAReplayThatIsToldToEndDoesNotWaitForItsRateOrCanary(t *testing.T) {
-	for name, r := range map[string]deadletter.Replay{
+	for name, r := range map[string]deadletter.ReplayOptions{
 		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
 		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
 	} {
@@ -87,7 +87,7 @@ func TestAReplayThatIsToldToEndDoesNotWaitForItsRateOrCanary(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				time.AfterFunc(5*time.Second+time.Millisecond, stop)
 				h, began := newHeap(3), time.Now()
-				task, err := deadletter.Run(ctx, h, r)
+				task, err := deadletter.Replay(ctx, h, r)
 				if took := time.Since(began); !errors.Is(err, context.Canceled) || task.Counts.Replayed != 1 || took != 5*time.Second+time.Millisecond {
 					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
 				}
@@ -101,7 +101,7 @@ func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newHeap(2)
 		stopsInSend(h, stop)
-		task, err := deadletter.Edit(ctx, h, deadletter.Change{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
+		task, err := deadletter.Edit(ctx, h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1 || len(h.back) != 1 {
 			t.Errorf("the edit ended as %s, %v are left and %v were sent: %v", task.Status, h.ids(), h.back, err)
 		}
@@ -122,7 +122,7 @@ func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
 func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 	h := newHeap(1)
 	h.blind = errors.New("not authorized")
-	task, err := deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
+	task, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"})
 	if !errors.Is(err, h.blind) || task.Status != deadletter.StatusFailed || h.claimed != nil {
 		t.Errorf("it ended as %s: %v", task.Status, err)
 	}

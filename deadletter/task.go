@@ -28,8 +28,8 @@ type Task struct {
 
 	// How the DLQ was opened, as its [Info] says. Back is empty where an older version
 	// recorded the task.
-	Back   string `json:"back,omitempty"`
-	ReadBy string `json:"read_by,omitempty"`
+	ReplayTo string `json:"replay_to,omitempty"`
+	ReadBy   string `json:"read_by,omitempty"`
 
 	// The original request.
 	Filter     Filter        `json:"filter,omitzero"`
@@ -42,8 +42,8 @@ type Task struct {
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
-	// UnderWay names the messages that are counted and may not be out yet: 8 bytes for each.
-	UnderWay []byte `json:"under_way,omitempty"`
+	// Settling names the messages that are counted and may not be out yet: 8 bytes for each.
+	Settling []byte `json:"settling,omitempty"`
 }
 
 // Counts is the progress of a task. It is recorded together with the outcomes that it counts.
@@ -56,7 +56,7 @@ type Counts struct {
 	Imported    int64 `json:"imported,omitempty"`
 	Quarantined int64 `json:"quarantined,omitempty"`
 	Refused     int64 `json:"refused,omitempty"`
-	CameBack    int64 `json:"came_back,omitempty"` // replayed, and in the DLQ again
+	Returned    int64 `json:"returned,omitempty"` // replayed, and in the DLQ again
 }
 
 // count adds an outcome.
@@ -143,8 +143,8 @@ func (t *Task) Resumable() bool {
 	}
 }
 
-// Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
-func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
+// Unfinished reports whether the task has not ended: it runs, or it is [Task.Resumable].
+func (t *Task) Unfinished() bool { return t.Status == StatusRunning || t.Resumable() }
 
 // History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but has no runner, has the
 // status interrupted.
@@ -198,7 +198,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 		return err
 	}
 	t, err := Lookup(ctx, q, id)
-	if err == nil && t.Open() {
+	if err == nil && t.Unfinished() {
 		t.Status, t.Note = StatusCancelled, "cancelled by "+who
 		t.Updated = now()
 		t.Ended = t.Updated
@@ -212,7 +212,7 @@ func want(ctx context.Context, q Queue, id string, w Request) error {
 	if err != nil {
 		return err
 	}
-	if !t.Open() {
+	if !t.Unfinished() {
 		return fmt.Errorf("task %s is %s already", id, t.Status)
 	}
 	if why := t.Kind.fixed(); why != "" && w == PauseRequest {
@@ -226,7 +226,7 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	at, info := now(), q.Info()
 	return Task{
 		ID:   at.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6]),
-		Kind: kind, DLQ: info.DLQ, Who: who, Why: why, Back: info.Back, ReadBy: info.ReadBy,
+		Kind: kind, DLQ: info.DLQ, Who: who, Why: why, ReplayTo: info.ReplayTo, ReadBy: info.ReadBy,
 		Created: at, Updated: at, Status: StatusRunning,
 	}
 }
@@ -236,17 +236,17 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 func (t *Task) sameWay(info Info) error {
 	var was, is, how string
 	switch {
-	case t.Back == "": // an older version did not record it
+	case t.ReplayTo == "": // an older version did not record it
 		return nil
 	case t.ReadBy != info.ReadBy:
 		was, is, how = t.ReadBy, info.ReadBy, "ReadBy (--read-by)"
-	case t.Back != info.Back && t.Kind == KindReplay:
-		was, is, how = t.Back, info.Back, "Back (--back)"
+	case t.ReplayTo != info.ReplayTo && t.Kind == KindReplay:
+		was, is, how = t.ReplayTo, info.ReplayTo, "ReplayTo (--replay-to)"
 	default:
 		return nil
 	}
 	return fmt.Errorf("task %s was made with %s %q, and %s is opened with %q: open it as it was then, with Back %q and ReadBy %q, or cancel the task",
-		t.ID, how, was, info.DLQ, is, t.Back, t.ReadBy)
+		t.ID, how, was, info.DLQ, is, t.ReplayTo, t.ReadBy)
 }
 
 // now returns the current time in the precision of a record.

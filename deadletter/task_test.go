@@ -22,8 +22,8 @@ func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
 		for i, status := range all {
 			task := deadletter.Task{Kind: kind, Status: status}
 			goesOn := kind == deadletter.KindReplay || kind == deadletter.KindPurge
-			if resumable := goesOn && i >= 1 && i <= 4; task.Resumable() != resumable || task.Open() != (resumable || i == 0) {
-				t.Errorf("a %s that is %s: resumable is %v and open %v", kind, status, task.Resumable(), task.Open())
+			if resumable := goesOn && i >= 1 && i <= 4; task.Resumable() != resumable || task.Unfinished() != (resumable || i == 0) {
+				t.Errorf("a %s that is %s: resumable is %v and open %v", kind, status, task.Resumable(), task.Unfinished())
 			}
 		}
 	}
@@ -31,8 +31,8 @@ func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
 
 func TestAFailedEditHasEnded(t *testing.T) {
 	h := newHeap(1)
-	task, err := deadletter.Edit(t.Context(), h, deadletter.Change{Who: "ann", Why: "a test", Position: "nowhere", Body: []byte("new")})
-	if !errors.Is(err, deadletter.ErrNotFound) || task.Open() || task.Ended.IsZero() {
+	task, err := deadletter.Edit(t.Context(), h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "nowhere", Body: []byte("new")})
+	if !errors.Is(err, deadletter.ErrNotFound) || task.Unfinished() || task.Ended.IsZero() {
 		t.Errorf("%+v: %v", task, err)
 	}
 	if _, err := deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err == nil || !strings.Contains(err.Error(), "edit that again") {
@@ -119,29 +119,29 @@ func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
 	}{
 		"the same":              {kind: deadletter.KindReplay, back: retry, readBy: group},
 		"no ReadBy":             {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},
-		"another Back":          {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`Back (--back) "orders-retry"`, `opened with "orders"`}},
+		"another ReplayTo":      {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`ReplayTo (--replay-to) "orders-retry"`, `opened with "orders"`}},
 		"a purge, no ReadBy":    {kind: deadletter.KindPurge, back: retry, want: []string{"--read-by"}},
 		"a purge goes nowhere":  {kind: deadletter.KindPurge, back: "orders", readBy: group},
 		"of an older redeliver": {kind: deadletter.KindReplay, back: "orders", older: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHeap(3)
-			h.info.Back, h.info.ReadBy = retry, group
+			h.info.ReplayTo, h.info.ReadBy = retry, group
 			var err error
 			if c.kind == deadletter.KindPurge {
 				_, err = deadletter.Purge(t.Context(), h, deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true})
 			} else {
-				_, err = deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
+				_, err = deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"})
 			}
 			was := h.only(t)
-			if err != nil || was.Back != retry || was.ReadBy != group {
+			if err != nil || was.ReplayTo != retry || was.ReadBy != group {
 				t.Fatalf("recorded is %+v: %v", was, err)
 			}
 			h.tasks[0].Status = deadletter.StatusPaused
 			if c.older {
-				h.tasks[0].Back, h.tasks[0].ReadBy = "", ""
+				h.tasks[0].ReplayTo, h.tasks[0].ReadBy = "", ""
 			}
-			h.info.Back, h.info.ReadBy = c.back, c.readBy
+			h.info.ReplayTo, h.info.ReadBy = c.back, c.readBy
 			task, err := deadletter.Resume(t.Context(), h, was.ID, "ben", deadletter.Report{})
 			if len(c.want) == 0 {
 				if err != nil || task.Status != deadletter.StatusDone {

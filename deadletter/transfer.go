@@ -174,8 +174,8 @@ func (l *line) message(info Info) (*Message, error) {
 	if l.ID == "" {
 		return nil, errors.New("has no id")
 	}
-	if info.Own != "" && (l.Filler == WriterRedeliver || len(l.Others) > 0) {
-		return nil, fmt.Errorf("needs headers of redeliver's, which are not believed in %s, because somebody else fills it; import it into %s", info.DLQ, info.Own)
+	if info.OwnDLQ != "" && (l.Filler == WriterRedeliver || len(l.Others) > 0) {
+		return nil, fmt.Errorf("needs headers of redeliver's, which are not believed in %s, because somebody else fills it; import it into %s", info.DLQ, info.OwnDLQ)
 	}
 	m := &Message{
 		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Writer: l.Filler, Properties: fromLine(l.Others),
@@ -185,7 +185,7 @@ func (l *line) message(info Info) (*Message, error) {
 		state[i] = redeliver.Header(h)
 	}
 	readOwn(m, info, state) // a message of another group is shown and refused, as before the export
-	if info.Own == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
+	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
 		// Without a block of redeliver's, headers with its prefix in the message would be believed.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}

@@ -55,11 +55,11 @@ type WaitingFilter struct {
 
 // Match reports whether a message that waits on a level matches.
 func (f *WaitingFilter) Match(m *Message, level time.Duration) bool {
-	return f.OnLevel(level) && f.Filter.Match(m)
+	return f.MatchLevel(level) && f.Filter.Match(m)
 }
 
-// OnLevel reports whether messages on a level may match.
-func (f *WaitingFilter) OnLevel(level time.Duration) bool {
+// MatchLevel reports whether messages on a level may match.
+func (f *WaitingFilter) MatchLevel(level time.Duration) bool {
 	return len(f.Levels) == 0 || slices.Contains(f.Levels, delayqueue.LevelName(level))
 }
 
@@ -114,9 +114,9 @@ func (c *Command) Check() error {
 	return errors.Join(ps.Err(), c.Filter.Check())
 }
 
-// Takes reports whether a command applies to a message that waits on a level; the level is 0 for
+// AppliesTo reports whether a command applies to a message that waits on a level; the level is 0 for
 // the way back. m.Time is when the message was written there, or zero if that is unknown.
-func (c *Command) Takes(m *Message, level time.Duration, now time.Time) bool {
+func (c *Command) AppliesTo(m *Message, level time.Duration, now time.Time) bool {
 	at := scheduled(m)
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
 }

@@ -40,10 +40,10 @@ func TestACommandTakesWhatWasScheduledBeforeIt(t *testing.T) {
 		"dead before, replayed since":         {deadletter.Message{Time: after, State: redeliver.State{LastFailed: before, Replays: 1}}, false},
 		"postponed before, without a failure": {deadletter.Message{Time: before, State: redeliver.State{PostponedSince: before}}, true},
 	} {
-		if got := c.Takes(&at.m, time.Hour, c.Created); got != at.takes {
+		if got := c.AppliesTo(&at.m, time.Hour, c.Created); got != at.takes {
 			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
 		}
-		if c.Takes(&at.m, time.Hour, c.Expires) {
+		if c.AppliesTo(&at.m, time.Hour, c.Expires) {
 			t.Errorf("%s: taken by a command that has expired", name)
 		}
 	}
@@ -81,7 +81,7 @@ func TestACommandTakesByLevelKeyHeaderAndFingerprint(t *testing.T) {
 		if err := json.Unmarshal(text, &read); err != nil {
 			t.Fatal(err)
 		}
-		if got := read.Takes(&m, time.Hour, time.Now()); got != at.takes {
+		if got := read.AppliesTo(&m, time.Hour, time.Now()); got != at.takes {
 			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
 		}
 	}
@@ -122,7 +122,7 @@ func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
 		}
 	}
 	whole := deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h", "10m"}}}
-	if c, err := deadletter.NewCommand(whole); err != nil || !c.Filter.OnLevel(time.Hour) || c.Filter.OnLevel(time.Minute) || c.Filter.OnLevel(0) {
+	if c, err := deadletter.NewCommand(whole); err != nil || !c.Filter.MatchLevel(time.Hour) || c.Filter.MatchLevel(time.Minute) || c.Filter.MatchLevel(0) {
 		t.Errorf("%+v: %v", c, err)
 	}
 }

@@ -33,9 +33,9 @@ func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Durat
 	return all, listed
 }
 
-// Spend returns the hops of a wait and a description of how it is spent: on places of a kind ("delay topic"), with the
+// Describe returns the hops of a wait and a description of how it is spent: on places of a kind ("delay topic"), with the
 // rest held by the reader of a place.
-func (l Ladder) Spend(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
+func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)
 	if len(hops) == 0 {
 		return nil, "held by the reader of " + reader

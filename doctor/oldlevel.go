@@ -8,9 +8,9 @@ type OldLevel struct {
 	Place    string // the topic or queue
 	Level    time.Duration
 	Messages int64 // that wait on it; -1 if unknown
-	// Keep is the reason why the level must stay: messages wait on it, a member may run a policy that has it, or that
+	// KeepReason is the reason why the level must stay: messages wait on it, a member may run a policy that has it, or that
 	// is unknown. It is empty for a drained level.
-	Keep string
+	KeepReason string
 	// Removed reports whether the level was removed.
 	Removed bool
 }

@@ -11,10 +11,10 @@ import (
 )
 
 var (
-	// ErrRetryAsked is the failure of a message for which a batch function asked for a retry without an error.
-	ErrRetryAsked = engine.ErrRetryAsked
-	// ErrBatchOver is the error of the LateAnswer for a message that was answered after the end of its batch.
-	ErrBatchOver = engine.ErrBatchOver
+	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
+	ErrRetryRequested = engine.ErrRetryRequested
+	// ErrBatchEnded is the error of the LateAnswer for a message that was answered after the end of its batch.
+	ErrBatchEnded = engine.ErrBatchEnded
 )
 
 // MessageBatch is the batch that a [BatchFunc] handles. Many goroutines may call its methods at once, until the function returns.
@@ -37,7 +37,7 @@ func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.Re
 
 // BatchMessage is a message of a batch. The first answer counts and takes effect at once, while the batch goes on. Ack, Retry, Reject
 // and Answer report whether their answer counts. A later answer, or one after the message's Timeout, is ignored. The sink gets a
-// LateAnswer with [ErrBatchOver] for an answer after the end of the batch.
+// LateAnswer with [ErrBatchEnded] for an answer after the end of the batch.
 //
 // The Ack of the Watermill message is not needed; its Nack is an answer.
 type BatchMessage struct {

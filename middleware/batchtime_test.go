@@ -193,7 +193,7 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 		}
 		var late []string
 		for _, e := range orders.Events() {
-			if e, ok := e.(redeliver.LateAnswer); ok && errors.Is(e.Err, middleware.ErrBatchOver) {
+			if e, ok := e.(redeliver.LateAnswer); ok && errors.Is(e.Err, middleware.ErrBatchEnded) {
 				late = append(late, e.State.ID+": "+e.Err.Error())
 			}
 		}

@@ -205,7 +205,7 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	}
 	defer d.leave(key, entered)
 	seen, err := d.seen(ctx, key)
-	d.seenOutage.report(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, err)
+	d.seenOutage.report(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, err)
 	switch {
 	case err != nil:
 		return redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
@@ -222,7 +222,7 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	case unmarked != nil:
 		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, unmarked)
 	default:
-		d.markOutage.report(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack, d.mark(ctx, key))
+		d.markOutage.report(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered, d.mark(ctx, key))
 	}
 	return err
 }

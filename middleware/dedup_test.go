@@ -324,7 +324,7 @@ func TestDedupStoreThatFails(t *testing.T) {
 		b.Wait()
 		h.want(t, "a", "a", "a")
 		if got := changes(orders.Events()); !slices.Equal(got, []redeliver.Change{
-			redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack,
+			redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered,
 		}) {
 			t.Errorf("told %q", got)
 		}

@@ -19,8 +19,8 @@ var (
 	ErrReceiverClosed = errors.New("receive: the subscription has ended")
 	// ErrSettled is the error for a message that was acked.
 	ErrSettled = errors.New("receive: the message is acked")
-	// ErrVisible is the error for a message whose invisible time is over: it goes to its next attempt or to the DLQ.
-	ErrVisible = errors.New("receive: the message's invisible time is over; it comes again")
+	// ErrVisibleAgain is the error for a message whose invisible time is over: it goes to its next attempt or to the DLQ.
+	ErrVisibleAgain = errors.New("receive: the message's invisible time is over; it comes again")
 	// ErrAbandoned is the error for a message that this process lost before it was settled.
 	ErrAbandoned = engine.ErrAbandoned
 )
@@ -182,7 +182,7 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	return m, nil
 }
 
-// Ack settles the message. The error is ErrVisible after its invisible time, ErrSettled after an Ack, and ErrAbandoned where it was lost
+// Ack settles the message. The error is ErrVisibleAgain after its invisible time, ErrSettled after an Ack, and ErrAbandoned where it was lost
 // to this process: it may run again then.
 func (m *Received) Ack() error {
 	m.mu.Lock()
@@ -221,7 +221,7 @@ func (m *Received) endLeaseLocked() error {
 	case m.d.Lost():
 		return ErrAbandoned
 	case !m.lease.Stop(): // expire has begun
-		return ErrVisible
+		return ErrVisibleAgain
 	default:
 		return nil
 	}
@@ -230,7 +230,7 @@ func (m *Received) endLeaseLocked() error {
 // expire fails the attempt at the end of the invisible time.
 func (m *Received) expire() {
 	m.mu.Lock()
-	m.settled = ErrVisible
+	m.settled = ErrVisibleAgain
 	if m.d.Lost() {
 		m.mu.Unlock()
 		m.d.EndSpan(tracing.Abandoned, context.Cause(m.d.Session()))

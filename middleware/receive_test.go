@@ -123,10 +123,10 @@ func TestChangeInvisible(t *testing.T) {
 		if took := time.Since(begun); took < 37*time.Second || took > 38*time.Second {
 			t.Errorf("came again after %v, want 37s", took)
 		}
-		if err := m.ChangeInvisible(time.Second); !errors.Is(err, middleware.ErrVisible) {
+		if err := m.ChangeInvisible(time.Second); !errors.Is(err, middleware.ErrVisibleAgain) {
 			t.Errorf("after its time: %v", err)
 		}
-		if err := m.Ack(); !errors.Is(err, middleware.ErrVisible) {
+		if err := m.Ack(); !errors.Is(err, middleware.ErrVisibleAgain) {
 			t.Errorf("Ack after its time: %v", err)
 		}
 		for _, bad := range []time.Duration{-1, time.Minute + 1} {

@@ -85,7 +85,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: second, Backoff: redeliver.Fixed(24 * hour)}})
 			release := make(chan struct{})
-			restore := orders.Refuse(redelivertest.Levels)
+			restore := orders.RefuseWrites(redelivertest.Levels)
 			msg := orders.deliver("1")
 			done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 				<-release
@@ -131,7 +131,7 @@ func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 			<-msg.Context().Done()
 			return nil
 		})
-		restore := orders.Refuse(redelivertest.Levels)
+		restore := orders.RefuseWrites(redelivertest.Levels)
 		b.Publish("orders", pristine("1"))
 		<-time.After(20 * second)
 		c.Kill()

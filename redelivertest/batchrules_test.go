@@ -31,7 +31,7 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 			if mb.Messages[0].State().Attempt() > 1 {
 				return nil
 			}
-			return row.Play(ctx, t, adaptertest.BatchOf(mb), late)
+			return row.Run(ctx, t, adaptertest.BatchOf(mb), late)
 		})))
 		for _, id := range []string{"m1", "m2"} {
 			b.Publish("documents", message.NewMessage(id, []byte(id)))

@@ -78,17 +78,17 @@ func (c Config) validate() error {
 	if c.Group == "" {
 		ps.Add("Group", `""`, "it is required")
 	}
-	ps.Policy("Policy", c.Policy)
-	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	ps.CheckPolicy("Policy", c.Policy)
+	ps.CheckOrder("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		ps.Policy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
-		ps.Order(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+		ps.CheckPolicy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
+		ps.CheckOrder(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	}
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	ps.Duration("SendTimeout", c.SendTimeout, 0, 0)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, 0, 0)
 	if c.DLQ.Retention != 0 {
 		ps.Add("DLQ.Retention", c.DLQ.Retention, "must be 0: the broker in memory keeps everything")
 	}

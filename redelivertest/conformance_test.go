@@ -33,7 +33,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
 			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true,
 		},
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		DLQTopic: func(origin, group string) (topic, reader string) { return dlqOf(origin, group), "audit" },
 	}
 }
@@ -105,7 +105,7 @@ func written(m adaptertest.Message) record {
 	for _, h := range m.Headers {
 		rec.headers = append(rec.headers, header{h.Name, h.Value})
 	}
-	for _, h := range m.Ours {
+	for _, h := range m.OwnHeaders {
 		rec.headers = append(rec.headers, header{h.Name, []byte(h.Value)})
 	}
 	return rec
@@ -132,7 +132,7 @@ func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 			for _, rec := range recs {
 				users, ours := rec.split()
 				m := read(users)
-				m.Ours = ours
+				m.OwnHeaders = ours
 				msgs = append(msgs, m)
 			}
 			return msgs
@@ -158,5 +158,5 @@ func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Pl
 	b.mu.Lock()
 	q := b.queue(origin, group)
 	b.mu.Unlock()
-	return (&Subscription{q}).Refuse(Place(what))
+	return (&Subscription{q}).RefuseWrites(Place(what))
 }

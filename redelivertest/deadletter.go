@@ -58,7 +58,7 @@ func (d *deadQueue) do(f func(q *queue)) error {
 // Info implements [driver.DLQ].
 func (d *deadQueue) Info() deadletter.Info {
 	return deadletter.Info{
-		Broker: "memory", DLQ: d.q.dlq(), Origin: d.q.topic, Group: d.q.group, Back: d.q.retry(), Look: deadletter.FreeLook,
+		Broker: "memory", DLQ: d.q.dlq(), Origin: d.q.topic, Group: d.q.group, ReplayTo: d.q.retry(), ReadEffect: deadletter.NoReadEffect,
 	}
 }
 
@@ -108,8 +108,8 @@ func (g *dlqState) note(entries []driver.Entry) {
 	}
 }
 
-// Held implements [driver.DLQ].
-func (d *deadQueue) Held(_ context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+// LockHolder implements [driver.DLQ].
+func (d *deadQueue) LockHolder(_ context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	err = d.do(func(q *queue) {
 		if s := q.dlqState.locks[lock]; s != nil {
 			h, ok = s.holder, true
@@ -118,8 +118,8 @@ func (d *deadQueue) Held(_ context.Context, lock string) (h deadletter.Holder, o
 	return h, ok, err
 }
 
-// Begin implements [driver.DLQ].
-func (d *deadQueue) Begin(context.Context) (driver.Session, error) {
+// Connect implements [driver.DLQ].
+func (d *deadQueue) Connect(context.Context) (driver.Session, error) {
 	return &deadSession{d: d}, d.do(func(*queue) {})
 }
 
@@ -147,7 +147,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	for _, h := range users.headers {
 		m.Headers = append(m.Headers, deadletter.Header{Name: h.name, Value: bytes.Clone(h.value)})
 	}
-	deadletter.Read(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n) })
+	deadletter.ReadHeaders(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n) })
 	return m
 }
 

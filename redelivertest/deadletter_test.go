@@ -55,8 +55,8 @@ func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 		}
 		mended = true
 		q, began := orders.DeadLetterQueue(), time.Now()
-		r := deadletter.Replay{Who: "ann", Why: "test", Rate: 8, Filter: deadletter.Filter{Positions: []deadletter.Position{"0", "1", "2", "3", "4", "5", "6", "7"}}}
-		task, err := deadletter.Run(t.Context(), q, r)
+		r := deadletter.ReplayOptions{Who: "ann", Why: "test", Rate: 8, Filter: deadletter.Filter{Positions: []deadletter.Position{"0", "1", "2", "3", "4", "5", "6", "7"}}}
+		task, err := deadletter.Replay(t.Context(), q, r)
 		if took := time.Since(began); err != nil || task.Counts.Replayed != 8 || took != 750*time.Millisecond {
 			t.Errorf("%d of 8 messages at 8 a second, two at a time, took %s: %v", task.Counts.Replayed, took, err)
 		}
@@ -68,7 +68,7 @@ func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 				}
 			}
 		}
-		if task, err = deadletter.Run(t.Context(), q, r); err != nil || task.Status != deadletter.StatusPaused || len(orders.DeadLetters()) != 32-int(task.Counts.Replayed) {
+		if task, err = deadletter.Replay(t.Context(), q, r); err != nil || task.Status != deadletter.StatusPaused || len(orders.DeadLetters()) != 32-int(task.Counts.Replayed) {
 			t.Fatalf("%s after %d: %v", task.Status, task.Counts.Replayed, err)
 		}
 		if err := deadletter.Cancel(t.Context(), q, task.ID, "ann"); err != nil {

@@ -26,7 +26,7 @@ func (s *deadSession) do(f func(q *queue)) error {
 		}
 	})
 	if lost || err != nil && s.locked {
-		return fmt.Errorf("%w: %s", deadletter.ErrLost, s.d.q.dlq())
+		return fmt.Errorf("%w: %s", deadletter.ErrClaimLost, s.d.q.dlq())
 	}
 	return err
 }
@@ -59,17 +59,17 @@ func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Read
 }
 
 // Write implements [driver.Session].
-func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	errs := make([]error, len(msgs))
 	for i, m := range msgs {
 		if errs[i] = ctx.Err(); errs[i] != nil {
 			continue
 		}
 		if err := s.do(func(q *queue) {
-			if to == driver.Dead {
+			if to == driver.ToDLQ {
 				errs[i] = q.add(m)
 			} else if errs[i] = q.refuses(Levels); errs[i] == nil {
-				st := deadletter.NewState(m, s.d.Info())
+				st := deadletter.ReplayState(m, s.d.Info())
 				q.wait(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 			}
 		}); err != nil {

@@ -229,7 +229,7 @@ func TestPerKeyAReplayHasNoPlace(t *testing.T) {
 		}
 		publish("a")
 		b.Wait()
-		if _, err := deadletter.Run(t.Context(), sub.DeadLetterQueue(), deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
+		if _, err := deadletter.Replay(t.Context(), sub.DeadLetterQueue(), deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		sub.Waiting() // everything that can run has run

@@ -148,7 +148,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
 			orders := open(b, p).Handle("orders", declines)
-			restore := orders.Refuse(place)
+			restore := orders.RefuseWrites(place)
 			time.AfterFunc(time.Hour, restore)
 			b.Publish("orders", msg("o-1"))
 			got := orders.Outcome("o-1")
@@ -240,7 +240,7 @@ func TestDelayedPublishing(t *testing.T) {
 		if err := billing.Publisher().Publish("orders", m); err != nil {
 			t.Fatal(err)
 		}
-		restore := orders.Refuse(redelivertest.Levels)
+		restore := orders.RefuseWrites(redelivertest.Levels)
 		if err := billing.Publisher().Publish("orders", m); err == nil {
 			t.Error("the broker took what it refuses")
 		}

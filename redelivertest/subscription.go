@@ -96,9 +96,9 @@ func (s *Subscription) Waiting() []Stored {
 	return all
 }
 
-// Refuse makes the broker refuse writes to a place of the group until restore is called. Until
+// RefuseWrites makes the broker refuse writes to a place of the group until restore is called. Until
 // then, messages that must go there do not come to rest.
-func (s *Subscription) Refuse(what Place) (restore func()) {
+func (s *Subscription) RefuseWrites(what Place) (restore func()) {
 	b := s.q.b
 	count := func(n int) {
 		b.mu.Lock()

@@ -12,10 +12,10 @@ import (
 
 // Result is the result of a scenario. Times count from the first message.
 type Result struct {
-	Messages  int `json:"messages"`
-	Succeeded int `json:"succeeded"`
-	AtOnce    int `json:"at_once"` // of those, in the first attempt
-	Dead      int `json:"dead"`
+	Messages     int `json:"messages"`
+	Succeeded    int `json:"succeeded"`
+	FirstAttempt int `json:"first_attempt"` // of those, in the first attempt
+	Dead         int `json:"dead"`
 	// DeadBy is the number of messages in the DLQ by reason.
 	DeadBy map[redeliver.Reason]int `json:"dead_by,omitempty"`
 
@@ -90,7 +90,7 @@ type Bar struct {
 func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	r := &Result{
 		Messages: s.messages(), DeadBy: make(map[redeliver.Reason]int), Failures: make(map[string]int),
-		ladder: ladder, bar: max(1, s.For/time.Duration(s.Bars)), whole: make([][]int, len(ladder)),
+		ladder: ladder, bar: max(1, s.Duration/time.Duration(s.Bars)), whole: make([][]int, len(ladder)),
 	}
 	_, r.jitter, _ = s.Policy.Delays()
 	for _, d := range ladder {
@@ -179,7 +179,7 @@ func (r *Result) succeed(took time.Duration, again bool) {
 	if again {
 		r.after = append(r.after, took)
 	} else {
-		r.AtOnce++
+		r.FirstAttempt++
 	}
 }
 

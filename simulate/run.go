@@ -70,10 +70,10 @@ func (p *play) attempt(f flight) {
 	if !p.mayRun(&f, start) {
 		return
 	}
-	p.free.take(f.due, p.s.Handler)
+	p.free.take(f.due, p.s.HandlerTime)
 	for {
 		failure := p.s.Fails(f.id, int(f.attempts)+1, start)
-		end := start + p.s.Handler
+		end := start + p.s.HandlerTime
 		p.res.attempt(start, end, f.failed, failure)
 		if failure == nil {
 			p.res.succeed(end-f.born, f.failed)
@@ -106,7 +106,7 @@ func (p *play) mayRun(f *flight, start time.Duration) bool {
 		return true
 	}
 	p.know(f)
-	if p.s.Policy.Expired(&p.dec.State, p.began.Add(start)) == nil {
+	if p.s.Policy.CheckExpired(&p.dec.State, p.began.Add(start)) == nil {
 		return true
 	}
 	p.res.bury(start, redeliver.ReasonExpired)

@@ -13,15 +13,15 @@ import (
 // The errors of attempts, for a Policy.Classify that treats them differently.
 var (
 	ErrOutage = errors.New("simulated: the dependency is down")
-	ErrChance = errors.New("simulated: bad luck")
+	ErrRandom = errors.New("simulated: bad luck")
 	ErrPoison = errors.New("simulated: a message that never succeeds")
 )
 
 // Defaults and bounds of a [Scenario].
 const (
-	DefaultFor  = time.Hour
-	DefaultRate = 10
-	DefaultBars = 48
+	DefaultDuration = time.Hour
+	DefaultRate     = 10
+	DefaultBars     = 48
 
 	maxMessages = 100_000_000
 	maxBars     = 10_000
@@ -33,18 +33,18 @@ type Scenario struct {
 	// Policy is the policy, with its defaults. Its functions are called as a subscriber calls them, except Invalid,
 	// because the messages have no content.
 	Policy redeliver.Policy
-	// For is how long messages arrive. Default 1 h.
-	For time.Duration
+	// Duration is how long messages arrive. Default 1 h.
+	Duration time.Duration
 	// Rate is the number of messages that arrive in a second, evenly. Default 10.
 	Rate float64
-	// Poison is the share of messages that never succeed, from 0 to 1.
-	Poison float64
-	// Errors is the share of attempts that fail by chance, from 0 to 1.
-	Errors float64
+	// PoisonShare is the share of messages that never succeed, from 0 to 1.
+	PoisonShare float64
+	// ErrorShare is the share of attempts that fail by chance, from 0 to 1.
+	ErrorShare float64
 	// Outages are times in which attempts fail.
 	Outages []Outage
-	// Handler is how long an attempt takes. Default 0.
-	Handler time.Duration
+	// HandlerTime is how long an attempt takes. Default 0.
+	HandlerTime time.Duration
 	// Concurrency bounds the attempts that run at once, retries included. Default
 	// 0, no bound.
 	Concurrency int
@@ -63,34 +63,34 @@ type Outage struct {
 
 func (s Scenario) withDefaults() Scenario {
 	s.Policy = s.Policy.WithDefaults()
-	s.For = cmp.Or(s.For, DefaultFor)
+	s.Duration = cmp.Or(s.Duration, DefaultDuration)
 	s.Rate = cmp.Or(s.Rate, DefaultRate)
 	s.Bars = cmp.Or(s.Bars, DefaultBars)
 	return s
 }
 
 // messages returns the number of messages that arrive.
-func (s *Scenario) messages() int { return int(math.Round(s.For.Seconds() * s.Rate)) }
+func (s *Scenario) messages() int { return int(math.Round(s.Duration.Seconds() * s.Rate)) }
 
 // Validate returns one redeliver.ConfigError with all problems, or nil.
 func (s Scenario) Validate() error {
 	s = s.withDefaults()
 	var ps redeliver.Problems
-	ps.Policy("Policy", s.Policy)
-	ps.Duration("For", s.For, time.Millisecond, redeliver.MaxWait)
-	ps.Duration("Handler", s.Handler, 0, redeliver.MaxWait)
-	ps.Count("Concurrency", s.Concurrency, 0, math.MaxInt32)
-	ps.Count("Bars", s.Bars, 1, maxBars)
-	switch n := s.For.Seconds() * s.Rate; {
+	ps.CheckPolicy("Policy", s.Policy)
+	ps.CheckDuration("Duration", s.Duration, time.Millisecond, redeliver.MaxWait)
+	ps.CheckDuration("HandlerTime", s.HandlerTime, 0, redeliver.MaxWait)
+	ps.CheckCount("Concurrency", s.Concurrency, 0, math.MaxInt32)
+	ps.CheckCount("Bars", s.Bars, 1, maxBars)
+	switch n := s.Duration.Seconds() * s.Rate; {
 	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
 		ps.Add("Rate", s.Rate, "must be a positive number")
 	case math.Round(n) < 1:
-		ps.Add("Rate", s.Rate, fmt.Sprintf("must be large enough for one message in %s", s.For))
+		ps.Add("Rate", s.Rate, fmt.Sprintf("must be large enough for one message in %s", s.Duration))
 	case n > maxMessages:
-		ps.Add("Rate", s.Rate, fmt.Sprintf("must make at most %d messages in %s", maxMessages, s.For))
+		ps.Add("Rate", s.Rate, fmt.Sprintf("must make at most %d messages in %s", maxMessages, s.Duration))
 	}
-	share(&ps, "Poison", s.Poison)
-	share(&ps, "Errors", s.Errors)
+	share(&ps, "PoisonShare", s.PoisonShare)
+	share(&ps, "ErrorShare", s.ErrorShare)
 	for i, o := range s.Outages {
 		field := fmt.Sprintf("Outages[%d]", i)
 		share(&ps, field+".Share", o.Share)
@@ -115,7 +115,7 @@ func share(ps *redeliver.Problems, field string, v float64) {
 // counts from 1. It is also the failure script for a handler whose real run you compare with this
 // one: the jitter is the same if the id of message 7 is "7".
 func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
-	if s.Poison > 0 && s.draw(id, 0) < s.Poison {
+	if s.PoisonShare > 0 && s.draw(id, 0) < s.PoisonShare {
 		return ErrPoison
 	}
 	for i, o := range s.Outages {
@@ -123,8 +123,8 @@ func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 			return ErrOutage
 		}
 	}
-	if s.Errors > 0 && s.draw(id, uint64(attempt)<<8+1) < s.Errors {
-		return ErrChance
+	if s.ErrorShare > 0 && s.draw(id, uint64(attempt)<<8+1) < s.ErrorShare {
+		return ErrRandom
 	}
 	return nil
 }

@@ -38,8 +38,8 @@ var steps = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second
 
 func TestAllSucceed(t *testing.T) {
 	r := run(t, simulate.Scenario{})
-	if r.Messages != 36_000 || r.AtOnce != r.Messages || r.Attempts != r.Messages || r.Retries != 0 || r.PeakLoad != 10 {
-		t.Errorf("%d messages, %d at once, %d attempts, %d retries, peak load %d", r.Messages, r.AtOnce, r.Attempts, r.Retries, r.PeakLoad)
+	if r.Messages != 36_000 || r.FirstAttempt != r.Messages || r.Attempts != r.Messages || r.Retries != 0 || r.PeakLoad != 10 {
+		t.Errorf("%d messages, %d at once, %d attempts, %d retries, peak load %d", r.Messages, r.FirstAttempt, r.Attempts, r.Retries, r.PeakLoad)
 	}
 	if r.ToSuccess.Max != 0 || len(r.Series) != simulate.DefaultBars {
 		t.Errorf("%v, %d bars", r.ToSuccess, len(r.Series))
@@ -48,7 +48,7 @@ func TestAllSucceed(t *testing.T) {
 
 // One message that never succeeds. Its times are known to the millisecond.
 func TestTheWayOfOnePoisonedMessage(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: steps, For: time.Second, Rate: 1, Poison: 1, Bars: 1, Handler: 2 * time.Second})
+	r := run(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 1, HandlerTime: 2 * time.Second})
 	if r.Attempts != 4 || r.Retries != 3 || r.DeadBy[redeliver.ReasonExhausted] != 1 || r.Failures[simulate.ErrPoison.Error()] != 4 {
 		t.Errorf("%d attempts, %d retries, dead: %v, failures: %v", r.Attempts, r.Retries, r.DeadBy, r.Failures)
 	}
@@ -82,29 +82,29 @@ func TestTheWayOfOnePoisonedMessage(t *testing.T) {
 
 func TestAnOutage(t *testing.T) {
 	r := run(t, simulate.Scenario{
-		Policy: steps, For: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second}},
+		Policy: steps, Duration: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second}},
 	})
-	if r.Dead != 0 || r.AtOnce != 5000 || r.Failures[simulate.ErrOutage.Error()] != r.Retries {
-		t.Errorf("%d dead, %d at once, %v failures, %d retries", r.Dead, r.AtOnce, r.Failures, r.Retries)
+	if r.Dead != 0 || r.FirstAttempt != 5000 || r.Failures[simulate.ErrOutage.Error()] != r.Retries {
+		t.Errorf("%d dead, %d at once, %v failures, %d retries", r.Dead, r.FirstAttempt, r.Failures, r.Retries)
 	}
 	// A message that fails at 10 s is tried again at 11 s and 21 s; the last at 20.99 s succeeds at once.
 	if r.Recovered.Max != simulate.Seconds(11*time.Second) || r.ToSuccess.P50 != 0 || r.PeakLoad != 200 {
 		t.Errorf("recovered after at most %s, peak load %d", r.Recovered.Max, r.PeakLoad)
 	}
 	half := run(t, simulate.Scenario{
-		Policy: steps, For: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second, Share: 0.5}},
+		Policy: steps, Duration: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second, Share: 0.5}},
 	})
-	if share := float64(6000-half.AtOnce) / 1000; share < 0.4 || share > 0.6 {
+	if share := float64(6000-half.FirstAttempt) / 1000; share < 0.4 || share > 0.6 {
 		t.Errorf("%.2f of the messages failed in an outage of one half", share)
 	}
 }
 
 func TestSharesAreMet(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, Rate: 50, Poison: 0.1, Errors: 0.2})
+	r := run(t, simulate.Scenario{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2})
 	if share := float64(r.Dead) / float64(r.Messages); share < 0.27 || share > 0.29 {
 		t.Errorf("%.3f are dead, want 0.1 + 0.9 * 0.2", share)
 	}
-	s := simulate.Scenario{Rate: 50, Poison: 0.1, Errors: 0.2}
+	s := simulate.Scenario{Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2}
 	if a, b := run(t, s), run(t, s); !reflect.DeepEqual(a.Series, b.Series) {
 		t.Error("two runs of one scenario differ")
 	}
@@ -126,17 +126,17 @@ func TestThePolicyDecides(t *testing.T) {
 			return redeliver.Class{}
 		},
 	}
-	r := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 1, Poison: 1})
+	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, PoisonShare: 1})
 	// Two attempts at once, then after 1 and 2 minutes. A retry after 3 would exceed MaxAge.
 	if r.Attempts != 4 || r.DeadBy[redeliver.ReasonExpired] != 1 {
 		t.Errorf("%d attempts, dead: %v", r.Attempts, r.DeadBy)
 	}
 	p.MaxAge = 0
-	out := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
+	out := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
 	if out.Dead != 0 || out.Recovered.Max < simulate.Seconds(time.Hour) {
 		t.Errorf("%d of what is postponed are dead, and recovered after %s", out.Dead, out.Recovered.Max)
 	}
-	long := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
+	long := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
 	if long.DeadBy[redeliver.ReasonExpired] != 1 || long.Done > simulate.Seconds(25*time.Hour) {
 		t.Errorf("postponed for ever: %+v", long.DeadBy)
 	}
@@ -145,14 +145,14 @@ func TestThePolicyDecides(t *testing.T) {
 // A message that waits for a slot for too long expires, and uses no slot of another.
 func TestWhatWaitsForTooLongExpires(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
-	r := run(t, simulate.Scenario{Policy: p, For: 100 * time.Second, Rate: 2, Handler: time.Second, Concurrency: 1})
+	r := run(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
 	if dead := r.DeadBy[redeliver.ReasonExpired]; dead != r.Dead || r.Attempts+dead != 200 || dead < 85 || dead > 95 || r.ToSuccess.Max > simulate.Seconds(11*time.Second) {
 		t.Errorf("%d attempts, dead %v, the latest success after %s; want half dead without an attempt, and none later than 11s", r.Attempts, r.DeadBy, r.ToSuccess.Max)
 	}
 }
 
 func TestNoMoreRunAtOnceThanMay(t *testing.T) {
-	r := run(t, simulate.Scenario{For: 10 * time.Second, Rate: 100, Handler: 50 * time.Millisecond, Concurrency: 2})
+	r := run(t, simulate.Scenario{Duration: 10 * time.Second, Rate: 100, HandlerTime: 50 * time.Millisecond, Concurrency: 2})
 	if r.PeakLoad != 40 || r.Done != simulate.Seconds(25010*time.Millisecond) {
 		t.Errorf("at most %d in a second, done after %s; want 40, after 25.01 s: the second one is idle at first", r.PeakLoad, r.Done)
 	}
@@ -161,7 +161,7 @@ func TestNoMoreRunAtOnceThanMay(t *testing.T) {
 // Short bars and a long tail make the bars longer, and no message is lost.
 func TestBarsGrow(t *testing.T) {
 	p := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Hour)}
-	r := run(t, simulate.Scenario{Policy: p, For: time.Second, Rate: 10, Poison: 1, Bars: 100})
+	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 10, PoisonShare: 1, Bars: 100})
 	sum := 0.0
 	for _, b := range r.Series {
 		for _, w := range b.Waiting {
@@ -175,18 +175,18 @@ func TestBarsGrow(t *testing.T) {
 
 func TestBadScenarios(t *testing.T) {
 	_, err := simulate.Run(t.Context(), simulate.Scenario{
-		Policy: redeliver.Policy{MaxRetries: -2}, For: -1, Rate: math.NaN(), Poison: 1.5, Errors: -0.1, Handler: -1, Concurrency: -1, Bars: -1,
+		Policy: redeliver.Policy{MaxRetries: -2}, Duration: -1, Rate: math.NaN(), PoisonShare: 1.5, ErrorShare: -0.1, HandlerTime: -1, Concurrency: -1, Bars: -1,
 		Outages: []simulate.Outage{{From: 2, To: 1, Share: 2}},
 	})
 	if !errors.Is(err, redeliver.ErrConfig) {
 		t.Fatal(err)
 	}
-	for _, field := range []string{"Policy.MaxRetries", "For", "Rate", "Poison", "Errors", "Handler", "Concurrency", "Bars", "Outages[0].Share", "Outages[0].To"} {
+	for _, field := range []string{"Policy.MaxRetries", "Duration", "Rate", "PoisonShare", "ErrorShare", "HandlerTime", "Concurrency", "Bars", "Outages[0].Share", "Outages[0].To"} {
 		if !strings.Contains(err.Error(), field+" is ") {
 			t.Errorf("%s is not complained of: %v", field, err)
 		}
 	}
-	if _, err := simulate.Run(t.Context(), simulate.Scenario{For: 24 * time.Hour, Rate: 1e9}); !errors.Is(err, redeliver.ErrConfig) {
+	if _, err := simulate.Run(t.Context(), simulate.Scenario{Duration: 24 * time.Hour, Rate: 1e9}); !errors.Is(err, redeliver.ErrConfig) {
 		t.Errorf("too many messages: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestBadScenarios(t *testing.T) {
 }
 
 func TestTimesAreSecondsInJSON(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: steps, For: time.Second, Rate: 1, Poison: 1, Bars: 2})
+	r := run(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 2})
 	text, err := json.Marshal(r)
 	if err != nil || !strings.Contains(string(text), `"done":106`) || !strings.Contains(string(text), `"to":0.5`) {
 		t.Errorf("%s, %v", text, err)
@@ -207,8 +207,8 @@ func TestTimesAreSecondsInJSON(t *testing.T) {
 // A day of a hundred thousand messages, a third of which fail once or more. The benchmark has a million.
 func TestADay(t *testing.T) {
 	r := run(t, simulate.Scenario{
-		Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, For: 24 * time.Hour, Rate: 1e5 / 86400.0,
-		Errors: 0.3, Poison: 0.001, Outages: []simulate.Outage{{From: 6 * time.Hour, To: 8 * time.Hour}},
+		Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, Duration: 24 * time.Hour, Rate: 1e5 / 86400.0,
+		ErrorShare: 0.3, PoisonShare: 0.001, Outages: []simulate.Outage{{From: 6 * time.Hour, To: 8 * time.Hour}},
 	})
 	if r.Messages != 100_000 || r.Dead == 0 {
 		t.Errorf("%d messages, %d dead", r.Messages, r.Dead)
@@ -219,8 +219,8 @@ func BenchmarkAMillionMessages(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := simulate.Run(b.Context(), simulate.Scenario{
-			Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, For: 24 * time.Hour, Rate: 1e6 / 86400.0,
-			Errors: 0.3, Poison: 0.001, Outages: []simulate.Outage{{From: 6 * time.Hour, To: 8 * time.Hour}},
+			Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, Duration: 24 * time.Hour, Rate: 1e6 / 86400.0,
+			ErrorShare: 0.3, PoisonShare: 0.001, Outages: []simulate.Outage{{From: 6 * time.Hour, To: 8 * time.Hour}},
 		}); err != nil {
 			b.Fatal(err)
 		}

@@ -43,9 +43,9 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 	return rows
 }
 
-// Play acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
+// Run acts as the row's batch function on a batch of two messages. A function that exceeds the Timeout returns when
 // late is closed.
-func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
+func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
 	tb.Helper()
 	r.say(tb, b)
 	switch r.Returns {
@@ -177,7 +177,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 		if !plays {
 			return nil
 		}
-		return row.Play(ctx, b.T, mb, late)
+		return row.Run(ctx, b.T, mb, late)
 	})
 	play := func(row BatchRow, id string) (got [2]string, well bool) {
 		over := make(chan struct{})

@@ -25,7 +25,7 @@ func longError(b *fixture) {
 	b.wantRuns("a", 2)
 	m := b.dead(1)[0]
 	size := 0
-	for _, h := range m.Ours {
+	for _, h := range m.OwnHeaders {
 		size += len(h.Name) + len(h.Value)
 	}
 	if size > limits.MaxHeaderBytes {
@@ -48,7 +48,7 @@ func credentials(b *fixture) {
 	})
 	b.handled("a")
 	m := b.dead(1)[0]
-	for _, h := range m.Ours {
+	for _, h := range m.OwnHeaders {
 		if strings.Contains(h.Value, secret) {
 			b.Errorf("the header %s says %q", h.Name, h.Value)
 		}

@@ -148,7 +148,7 @@ func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *proces
 }
 
 // maxCrashesBeside returns how often a message may kill its process before it runs alone.
-func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.CrashesBeside, 2) }
+func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.MaxCrashesBeside, 2) }
 
 // othersWait: messages in flight beside the killer, and those that come while it runs, do not run beside it when that
 // counts, are not charged, and are handled. One charge would send them to the DLQ.

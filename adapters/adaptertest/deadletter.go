@@ -154,15 +154,15 @@ func (d *dlqFixture) withTimeout() context.Context {
 }
 
 // newReplay returns a replay of everything.
-func newReplay() deadletter.Replay {
-	return deadletter.Replay{Who: "ann@ops", Why: "the bank is back", Window: 10}
+func newReplay() deadletter.ReplayOptions {
+	return deadletter.ReplayOptions{Who: "ann@ops", Why: "the bank is back", Window: 10}
 }
 
 // runReplay runs a replay that must succeed.
-func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.Replay) deadletter.Task {
+func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.ReplayOptions) deadletter.Task {
 	d.Helper()
 	ctx := d.withTimeout()
-	t, err := deadletter.Run(ctx, q, r)
+	t, err := deadletter.Replay(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusDone {
 		d.Fatalf("the replay ended as %s (%s): %v", t.Status, t.Note, err)
 	}

@@ -49,7 +49,7 @@ func purgeExpects(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	_, err := deadletter.Purge(d.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "w", Everything: true, Expect: 5})
-	if !errors.Is(err, deadletter.ErrMore) {
+	if !errors.Is(err, deadletter.ErrTooMany) {
 		d.Errorf("the purge says %v, want that there are more", err)
 	}
 	if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
@@ -106,7 +106,7 @@ func edited(d *dlqFixture) {
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
 	d.fixHandler()
-	t, err := deadletter.Edit(d.Context(), q, deadletter.Change{
+	t, err := deadletter.Edit(d.Context(), q, deadletter.EditOptions{
 		Who: "ann@ops", Why: "the amount was wrong", Position: m.Position, ID: "a", Body: []byte("{\"amount\": 1}"),
 		Set: []deadletter.Header{{Name: "tenant", Value: []byte("bolt")}}, Remove: []string{"debug"},
 	})
@@ -128,7 +128,7 @@ func editLocked(d *dlqFixture) {
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
 	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", "_watermill_message_uuid"} {
-		_, err := deadletter.Edit(d.Context(), q, deadletter.Change{
+		_, err := deadletter.Edit(d.Context(), q, deadletter.EditOptions{
 			Who: "eve", Why: "w", Position: m.Position, Set: []deadletter.Header{{Name: name, Value: []byte("x")}},
 		})
 		if err == nil {

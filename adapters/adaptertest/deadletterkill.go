@@ -71,7 +71,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 		}
 		r := newReplay()
 		r.Window = killWindow
-		return deadletter.Run(ctx, q, r)
+		return deadletter.Replay(ctx, q, r)
 	}
 	t, err := task(q)
 	if survived = !m.dead; survived && call == 1 {
@@ -189,9 +189,9 @@ type killableDLQ struct {
 	m *killableDriver
 }
 
-func (q killableDLQ) Begin(ctx context.Context) (s driver.Session, err error) {
-	err = q.m.call("Begin", func() (err error) {
-		s, err = q.DLQ.Begin(ctx)
+func (q killableDLQ) Connect(ctx context.Context) (s driver.Session, err error) {
+	err = q.m.call("Connect", func() (err error) {
+		s, err = q.DLQ.Connect(ctx)
 		return err
 	})
 	return killableSession{s, q.m}, err
@@ -226,7 +226,7 @@ func (s killableSession) Open(ctx context.Context, from deadletter.From) (r driv
 	return killableReader{r, s.m}, err
 }
 
-func (s killableSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) (errs []error) {
+func (s killableSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) (errs []error) {
 	if err := s.m.call(callWrite, func() error {
 		errs = s.Session.Write(ctx, to, msgs)
 		return nil

@@ -137,8 +137,8 @@ func canaryStops(d *dlqFixture) {
 	r := newReplay()
 	r.Canary, r.Watch = []int{1, 10}, Timeout
 	ctx := d.withTimeout()
-	t, err := deadletter.Run(ctx, q, r)
-	if err != nil || t.Status != deadletter.StatusStopped || t.Counts.Replayed != 1 || t.Counts.CameBack != 1 {
+	t, err := deadletter.Replay(ctx, q, r)
+	if err != nil || t.Status != deadletter.StatusStopped || t.Counts.Replayed != 1 || t.Counts.Returned != 1 {
 		d.Fatalf("the canary ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
 	}
 	if got := d.idsInDLQ(q); len(got) != 30 {
@@ -168,7 +168,7 @@ func dryRun(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, msgs...)
 	q := d.queue()
 	f, err := deadletter.DryRun(d.Context(), q, newReplay())
-	if err != nil || f.Replay != 7 || f.Scanned != 7 || f.Back != q.Info().Back {
+	if err != nil || f.Replay != 7 || f.Scanned != 7 || f.ReplayTo != q.Info().ReplayTo {
 		d.Errorf("the dry run says %+v: %v", f, err)
 	}
 	if got := d.idsInDLQ(q); !slices.Equal(got, ids) {
@@ -225,7 +225,7 @@ func pausedReplay(d *dlqFixture) {
 			}
 		}
 	}
-	t, err := deadletter.Run(ctx, q, r)
+	t, err := deadletter.Replay(ctx, q, r)
 	if err != nil || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
 		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}
@@ -242,7 +242,7 @@ func cancelledReplay(d *dlqFixture) {
 	replayCtx, cancelReplay := context.WithCancel(d.withTimeout())
 	defer cancelReplay()
 	once := &killableDriver{only: callWrite, left: 1, lives: true, kill: cancelReplay}
-	t, err := deadletter.Run(replayCtx, once.over(q), newReplay())
+	t, err := deadletter.Replay(replayCtx, once.over(q), newReplay())
 	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || t.Counts.Replayed == 0 {
 		d.Fatalf("the replay ended as %s with %+v: %v", t.Status, t.Counts, err)
 	}

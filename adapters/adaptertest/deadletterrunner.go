@@ -38,7 +38,7 @@ func secondRunner(d *dlqFixture) {
 		d.Fatal(err)
 	}
 	second := d.queue()
-	_, err := deadletter.Run(ctx, second, newReplay())
+	_, err := deadletter.Replay(ctx, second, newReplay())
 	held, ok := errors.AsType[*deadletter.HeldError](err)
 	if !ok || held.Holder.Who != "ann@ops" || held.Holder.Task != "the-first" {
 		d.Fatalf("a second runner got %v, want the holder of the DLQ", err)
@@ -62,7 +62,7 @@ func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	d.fixHandler()
 	q := d.killableQueue(&m)
 	ctx := d.withTimeout()
-	t, err := deadletter.Run(ctx, q, newReplay())
+	t, err := deadletter.Replay(ctx, q, newReplay())
 	if err == nil || !m.dead {
 		d.Fatalf("the replay survived: %+v", t)
 	}
@@ -81,7 +81,7 @@ func editDies(d *dlqFixture, dying killableDriver) {
 	q := d.killableQueue(&dying)
 	m := d.browse(q, deadletter.Filter{})[0]
 	ctx := d.withTimeout()
-	_, err := deadletter.Edit(ctx, q, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
+	_, err := deadletter.Edit(ctx, q, deadletter.EditOptions{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
 	if err == nil {
 		d.Fatal("the edit survived")
 	}

@@ -63,8 +63,8 @@ func expiresBeforeRetry(b *fixture) {
 func expiredReplay(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	st := redeliver.State{ID: "a", Group: b.group, Origin: b.origin, Replays: 1, Replayed: time.Now()}
-	b.h.PutBack(b.T, b.origin, b.group, Message{
-		ID: "a", Body: []byte("a"), Headers: []Header{expires(timeIn(-time.Hour))}, Ours: st.AppendHeaders(nil),
+	b.h.PutRetries(b.T, b.origin, b.group, Message{
+		ID: "a", Body: []byte("a"), Headers: []Header{expires(timeIn(-time.Hour))}, OwnHeaders: st.AppendHeaders(nil),
 	})
 	b.awaitEnds("a")
 	b.wantRuns("a", 1)

@@ -135,7 +135,7 @@ func (b *fixture) awaitEnds(ids ...string) {
 // dead returns the n messages in the DLQ of the first group.
 func (b *fixture) dead(n int) []Message {
 	b.Helper()
-	msgs := b.h.Dead(b.T, b.origin, b.group, n)
+	msgs := b.h.DeadLetters(b.T, b.origin, b.group, n)
 	if len(msgs) != n {
 		logLines(b.T, b.missedIn(msgs))
 		b.Fatalf("%d messages are in the DLQ, want %d", len(msgs), n)
@@ -146,10 +146,10 @@ func (b *fixture) dead(n int) []Message {
 // deadLetterState parses the headers of a dead letter, which must be valid.
 func (b *fixture) deadLetterState(m Message) redeliver.State {
 	b.Helper()
-	if len(m.Ours) == 0 {
+	if len(m.OwnHeaders) == 0 {
 		b.Errorf("dead letter %q has no headers of redeliver's", m.Body)
 	}
-	st, findings := redeliver.ParseHeaders(b.group, m.Ours)
+	st, findings := redeliver.ParseHeaders(b.group, m.OwnHeaders)
 	for _, f := range findings {
 		b.Errorf("dead letter %q: %s", m.Body, f)
 	}

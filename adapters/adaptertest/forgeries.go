@@ -26,8 +26,8 @@ func copiedHeaders(b *fixture) []Header {
 		Error: "old", Reason: redeliver.ReasonExhausted,
 	}
 	hs := []Header{{"mine", []byte("1")}}
-	if b.h.Forged != nil {
-		hs = append(hs, b.h.Forged(st)...)
+	if b.h.ForgeHeaders != nil {
+		hs = append(hs, b.h.ForgeHeaders(st)...)
 	}
 	for _, h := range st.AppendHeaders(nil) {
 		if b.h.MaxHeaders == 0 || len(hs) < b.h.MaxHeaders-1 {
@@ -116,24 +116,24 @@ func garbage(b *fixture) {
 			ID: id, Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: now, Error: "old",
 			Source: redeliver.Source{Timestamp: now},
 		}
-		return Message{ID: id, Body: []byte(id), Ours: st.AppendHeaders(nil)}
+		return Message{ID: id, Body: []byte(id), OwnHeaders: st.AppendHeaders(nil)}
 	}
 	var bad []string
 	msgs := []Message{back("good before")}
 	for name, spoil := range forgedValues(b.h.Features) {
 		m := back(name)
-		m.Ours = spoil(m.Ours)
+		m.OwnHeaders = spoil(m.OwnHeaders)
 		msgs, bad = append(msgs, m), append(bad, name)
 	}
 	const late = "due in the year 9999" // it waits for the longest possible time
 	m := back(late)
-	for i := range m.Ours {
-		if m.Ours[i].Name == redeliver.HeaderDue {
-			m.Ours[i].Value = "9999-12-31T23:59:59.999Z"
+	for i := range m.OwnHeaders {
+		if m.OwnHeaders[i].Name == redeliver.HeaderDue {
+			m.OwnHeaders[i].Value = "9999-12-31T23:59:59.999Z"
 		}
 	}
 	msgs = append(msgs, m, back("good behind"))
-	b.h.PutBack(b.T, b.origin, b.group, msgs...)
+	b.h.PutRetries(b.T, b.origin, b.group, msgs...)
 	b.awaitEnds(append([]string{"good before", "good behind"}, bad...)...)
 	found := make(map[string]int)
 	for _, f := range eventsOf[redeliver.HeadersIgnored](b.journal) {

@@ -36,17 +36,17 @@ type Harness struct {
 	// for the DLQ is also too large for Waits. The kit calls it when a service of the group has subscribed to the
 	// origin. A place without a function accepts everything that the origin accepts.
 	Oversized map[Place]func(t testing.TB, origin, group string) Message
-	// TwoParts means that the message of Oversized[DLQ] goes to the DLQ in two parts, each with all headers.
+	// SplitsDeadLetters means that the message of Oversized[DLQ] goes to the DLQ in two parts, each with all headers.
 	// Otherwise it goes there without its body and its headers.
-	TwoParts bool
-	// Forged returns st in the adapter's own headers, as a producer may forge them, beside those of
+	SplitsDeadLetters bool
+	// ForgeHeaders returns st in the adapter's own headers, as a producer may forge them, beside those of
 	// [redeliver.State.AppendHeaders]. Nil means that there are no others.
-	Forged func(st redeliver.State) []Header
+	ForgeHeaders func(st redeliver.State) []Header
 	// ReadsAhead means that under redeliver.PerKey a process reads and holds the messages behind one of their key or
 	// group.
 	ReadsAhead bool
-	// CrashesBeside is how often a message may kill its process beside others before it runs alone. Default 2.
-	CrashesBeside int
+	// MaxCrashesBeside is how often a message may kill its process beside others before it runs alone. Default 2.
+	MaxCrashesBeside int
 	// Wrap runs a test, for example in a bubble with a virtual clock. Nil calls the tests directly, many at once.
 	// Inside Wrap the kit starts no subtest, ends all its goroutines before the test ends, and does all its waiting.
 	Wrap func(t *testing.T, test func(t *testing.T))
@@ -61,23 +61,23 @@ type Harness struct {
 	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
 	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
-	// no Ours.
+	// no OwnHeaders.
 	Put func(t testing.TB, origin string, msgs ...Message)
-	// PutBack writes messages, with Ours as redeliver's headers, to the place from which they come back to one group
-	// without waiting. Like Dead and Refuse, it is only called after a service of the group has subscribed to the
+	// PutRetries writes messages, with OwnHeaders as redeliver's headers, to the place from which they come back to one group
+	// without waiting. Like DeadLetters and Refuse, it is only called after a service of the group has subscribed to the
 	// origin.
-	PutBack func(t testing.TB, origin, group string, msgs ...Message)
-	// Dead returns the messages in the DLQ of a group without removing them, as soon as there are at least n, or
+	PutRetries func(t testing.TB, origin, group string, msgs ...Message)
+	// DeadLetters returns the messages in the DLQ of a group without removing them, as soon as there are at least n, or
 	// those that are there after Timeout.
-	Dead func(t testing.TB, origin, group string, n int) []Message
+	DeadLetters func(t testing.TB, origin, group string, n int) []Message
 	// DLQTopic returns the topic by which a service subscribes to the DLQ of a group, and the group of that
 	// subscription: a new one if Features.ManyGroups is true, otherwise the DLQ. Nil means that the kit does not
 	// check whether a DLQ can have a consumer.
 	DLQTopic func(origin, group string) (topic, reader string)
-	// Seen converts a message that a handler got, as the broker's own record shows it to the handler, with its ID if
+	// Received converts a message that a handler got, as the broker's own record shows it to the handler, with its ID if
 	// it had one. Headers are all that the handler can see, except the one that carries the ID. Key and Body must not
 	// be shared with the record.
-	Seen func(msg *message.Message) Message
+	Received func(msg *message.Message) Message
 	// Refuse makes the broker refuse, or not confirm, writes to a place of a group, until restore is called. Nil if
 	// Features.Refuse is false.
 	Refuse func(t testing.TB, origin, group string, what Place) (restore func())
@@ -137,8 +137,8 @@ type Message struct {
 	// Headers are the user's, in order, without ID. Names are not empty, and values are text if
 	// Features.BinaryHeaders is false.
 	Headers []Header
-	// Ours are redeliver's headers. When the kit reads messages, only those in the DLQ have them.
-	Ours []redeliver.Header
+	// OwnHeaders are redeliver's headers. When the kit reads messages, only those in the DLQ have them.
+	OwnHeaders []redeliver.Header
 }
 
 // Header is one header of a user.

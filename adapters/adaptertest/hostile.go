@@ -84,7 +84,7 @@ func (h *hostileMessage) play(b *fixture) {
 func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 	b.Helper()
 	var parts []Message
-	if h.oversized == DLQ && b.h.TwoParts {
+	if h.oversized == DLQ && b.h.SplitsDeadLetters {
 		parts = b.dead(2)
 	} else {
 		parts = b.dead(1)
@@ -99,7 +99,7 @@ func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 		if st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.Origin != b.origin {
 			b.Errorf("the dead letter says %+v, want it to say %s", st, want)
 		}
-		if !b.h.TwoParts {
+		if !b.h.SplitsDeadLetters {
 			if len(dead.Body) > 0 || len(dead.Headers) > 0 {
 				b.Errorf("the stub has a body of %d bytes and %d headers, want none", len(dead.Body), len(dead.Headers))
 			}

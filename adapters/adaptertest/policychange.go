@@ -48,7 +48,7 @@ func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names
 			ID: id, Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: failed, Error: "old",
 			Source: redeliver.Source{Timestamp: now}, Policy: was.Fingerprint(), Schedule: was.Schedule(),
 		}
-		msgs = append(msgs, Message{ID: id, Body: []byte(id), Ours: st.AppendHeaders(nil)})
+		msgs = append(msgs, Message{ID: id, Body: []byte(id), OwnHeaders: st.AppendHeaders(nil)})
 	}
 	return msgs
 }
@@ -58,7 +58,7 @@ func supersedes(b *fixture) {
 	p := quickPolicy(2)
 	p.Supersede = true
 	b.start(Config{Policy: p}, failHandler)
-	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
+	b.h.PutRetries(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9, Backoff: redeliver.Fixed(time.Hour)}, time.Now(), "a")...)
 	b.awaitEnds("a")
 	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.ID != "a" {
 		b.Errorf("%s is in the DLQ", st.ID)
@@ -68,7 +68,7 @@ func supersedes(b *fixture) {
 // reportsOtherPolicy: messages come back that another policy wrote, it seems, long after this process began.
 func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
-	b.h.PutBack(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
+	b.h.PutRetries(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
 	b.awaitEnds("a", "b", "c")
 	told := b.changesOf(redeliver.ChangePolicyDiffers)
 	for _, c := range told {

@@ -157,7 +157,7 @@ func (p *process) handle(msg *message.Message) error {
 // beginAttempt records the start of an attempt.
 func (p *process) beginAttempt(msg *message.Message) *attempt {
 	return p.recordAttempt(msg.Context(), &attempt{
-		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Seen(msg),
+		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Received(msg),
 	})
 }
 

@@ -28,11 +28,11 @@ func (b *fixture) sentBack(headers bool, msgs []Message) (dead []Message) {
 	back := slices.Clone(dead)
 	if !headers {
 		for i := range back {
-			back[i].Ours = nil
+			back[i].OwnHeaders = nil
 		}
 	}
 	close(fixed)
-	b.h.PutBack(b.T, b.origin, b.group, back...)
+	b.h.PutRetries(b.T, b.origin, b.group, back...)
 	return dead
 }
 

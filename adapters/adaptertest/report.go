@@ -90,7 +90,7 @@ func (j *journal) missedIn(dlq []Message) []string {
 	found := make(map[string]bool)
 	for _, m := range dlq {
 		id := m.ID
-		for _, h := range m.Ours {
+		for _, h := range m.OwnHeaders {
 			if h.Name == redeliver.HeaderID {
 				id = h.Value
 			}

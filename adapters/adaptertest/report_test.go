@@ -26,7 +26,7 @@ func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 		}
 		add(redeliver.DeadLettered{State: st})
 		if i >= 22 {
-			dlq = append(dlq, Message{Ours: []redeliver.Header{{Name: redeliver.HeaderID, Value: id}}})
+			dlq = append(dlq, Message{OwnHeaders: []redeliver.Header{{Name: redeliver.HeaderID, Value: id}}})
 		}
 	}
 	for name, c := range map[string]struct {

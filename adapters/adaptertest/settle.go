@@ -96,7 +96,7 @@ func whileRefused(b *fixture, place Place) {
 	b.awaitEnds("refused", "next")
 	// An unconfirmed message may exist nevertheless. A copy is harmless, another first attempt is not.
 	resting := make(map[string]bool)
-	for _, m := range b.h.Dead(b.T, b.origin, b.group, 2) {
+	for _, m := range b.h.DeadLetters(b.T, b.origin, b.group, 2) {
 		resting[b.deadLetterState(m).ID] = true
 	}
 	for _, id := range []string{"refused", "next"} {

@@ -21,7 +21,7 @@ func traceTravels(b *fixture) {
 		Source: redeliver.Source{Timestamp: now}, Trace: run,
 	}
 	b.start(Config{Policy: quickPolicy(2)}, failHandler)
-	b.h.PutBack(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), Ours: st.AppendHeaders(nil)})
+	b.h.PutRetries(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), OwnHeaders: st.AppendHeaders(nil)})
 	b.awaitEnds("a")
 	if got := numbers(b.ran("a")); !slices.Equal(got, []int{2, 3}) {
 		b.Fatalf("it ran as attempts %v, want 2 and 3", got)

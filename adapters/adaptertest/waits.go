@@ -176,7 +176,7 @@ func groups(b *fixture) {
 		}
 	}
 	b.dead(n + 1)
-	if dead := b.h.Dead(b.T, b.origin, b.groups[1], 0); len(dead) > 0 {
+	if dead := b.h.DeadLetters(b.T, b.origin, b.groups[1], 0); len(dead) > 0 {
 		b.Errorf("%d messages are in the DLQ of a group that failed nothing", len(dead))
 	}
 }

@@ -214,38 +214,38 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	checkURLs(&ps, c.URLs)
-	ps.Policy("Policy", c.Policy)
+	ps.CheckPolicy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
 		checkQueue(&ps, field, queue)
-		ps.Policy(field, c.Queues[queue])
+		ps.CheckPolicy(field, c.Queues[queue])
 	}
 	c.DLQ.Check(&ps, time.Minute, 0)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
 	c.Topology.check(&ps)
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
 	if c.Prefetch != 0 {
 		minPrefetch := min(max(1, c.MaxInFlight), maxPrefetch)
 		maxAllowed := maxPrefetch
 		if !c.anyOrdered() {
 			maxAllowed = min(maxUnrunPerSlot*minPrefetch, maxAllowed)
 		}
-		ps.Count("Prefetch", c.Prefetch, minPrefetch, maxAllowed)
+		ps.CheckCount("Prefetch", c.Prefetch, minPrefetch, maxAllowed)
 	}
 	if c.RetryPrefetch != 0 {
-		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
+		ps.CheckCount("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
-	ps.Count("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
-	ps.Count("Shards", c.Shards, 1, maxShards)
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
-	ps.Duration("DialTimeout", c.DialTimeout, time.Nanosecond, 0)
-	ps.Duration("ConsumerTimeout", c.ConsumerTimeout, time.Second, 0)
+	ps.CheckCount("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
+	ps.CheckCount("Shards", c.Shards, 1, maxShards)
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("DialTimeout", c.DialTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("ConsumerTimeout", c.ConsumerTimeout, time.Second, 0)
 	if c.ManagementURL != "" {
 		if u, err := url.Parse(c.ManagementURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")

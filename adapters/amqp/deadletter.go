@@ -40,19 +40,19 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	checkQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
 	c.cfg.Names.check(&ps, queue)
 	info := deadletter.Info{
-		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, Back: c.cfg.Names.retry(queue),
-		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until the look ends",
+		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.Names.retry(queue),
+		ReadEffect: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until the look ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
 		checkQueue(&ps, "DLQ", cfg.DLQ)
-		if cfg.DLQ == queue || cfg.DLQ == info.Back {
+		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
 			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
 		}
-		info.Own, info.DLQ = info.DLQ, cfg.DLQ
+		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
 	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+"."+driver.ClaimLock)
-	ps.Count("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
+	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
@@ -112,7 +112,7 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.Look += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
+			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
 	hasAPI := q.client.cfg.ManagementURL != ""
@@ -169,8 +169,8 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 // holderPrefix is the prefix of the state's keys for the holders of locks.
 const holderPrefix = "holder/"
 
-// Held implements [driver.DLQ].
-func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+// LockHolder implements [driver.DLQ].
+func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
 		return h, false, err
 	}
@@ -184,8 +184,8 @@ func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holde
 	return h, true, nil
 }
 
-// Begin implements [driver.DLQ].
-func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
+// Connect implements [driver.DLQ].
+func (q *deadLetters) Connect(ctx context.Context) (driver.Session, error) {
 	s := &deadSession{q: q, link: &link{cfg: &q.client.cfg, name: "redeliver, dead letters", reads: true}}
 	var err error
 	if s.conn, err = s.link.get(ctx); err != nil {

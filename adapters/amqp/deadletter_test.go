@@ -39,7 +39,7 @@ func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 }
 
 func testDeadLetters() *deadLetters {
-	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", Back: "orders.retry"}}
+	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", ReplayTo: "orders.retry"}}
 }
 
 func (q *deadLetters) readCopy(d amqp091.Delivery) *deadletter.Message {

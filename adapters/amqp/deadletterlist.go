@@ -44,7 +44,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		// A DLQ without a retry queue never had a subscription.
 		if queue, ok := queueOf(name); ok && c.cfg.Names.dlq(queue) == name {
 			if _, ours := there[c.cfg.Names.retry(queue)]; ours {
-				info.Origin, info.Group, info.Back = queue, queue, c.cfg.Names.retry(queue)
+				info.Origin, info.Group, info.ReplayTo = queue, queue, c.cfg.Names.retry(queue)
 			}
 		}
 		found = append(found, info)

@@ -30,7 +30,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	}
 	got := make(map[string]string)
 	for _, info := range all {
-		got[info.DLQ] = info.Origin + "/" + info.Group + "/" + info.Back
+		got[info.DLQ] = info.Origin + "/" + info.Group + "/" + info.ReplayTo
 	}
 	want := map[string]string{
 		"orders.dlq": "orders/orders/orders.retry", "shop.eu.orders.dlq": "shop.eu.orders/shop.eu.orders/shop.eu.orders.retry",

@@ -62,7 +62,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	if len(ours) == 0 {
 		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
 	}
-	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
+	deadletter.ReadHeaders(m, q.info, ours, func() string { return idOf(d) })
 	if part != "" && !q.foreign {
 		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}

@@ -49,8 +49,8 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	return m, nil
 }
 
-// Arrived implements [driver.Arriver]. It counts without reading, so it reads nothing if nothing came.
-func (r *deadReader) Arrived(context.Context) (int, error) {
+// CountArrivals implements [driver.ArrivalCounter]. It counts without reading, so it reads nothing if nothing came.
+func (r *deadReader) CountArrivals(context.Context) (int, error) {
 	if err := r.scanner.stopConsumer(); err != nil {
 		return 0, r.s.lostError(err)
 	}
@@ -61,8 +61,8 @@ func (r *deadReader) Arrived(context.Context) (int, error) {
 	return ready - (r.total - r.scanner.total), nil
 }
 
-// HoldsFor implements [driver.Holding].
-func (r *deadReader) HoldsFor() time.Duration { return r.s.q.client.cfg.ConsumerTimeout }
+// MaxHold implements [driver.HoldLimiter].
+func (r *deadReader) MaxHold() time.Duration { return r.s.q.client.cfg.ConsumerTimeout }
 
 // Close implements [driver.Reader].
 func (r *deadReader) Close(ctx context.Context) error {
@@ -113,6 +113,6 @@ func (q *deadLetters) recordDeliveries(ctx context.Context, met int, whole bool)
 }
 
 var (
-	_ driver.Arriver = (*deadReader)(nil)
-	_ driver.Holding = (*deadReader)(nil)
+	_ driver.ArrivalCounter = (*deadReader)(nil)
+	_ driver.HoldLimiter    = (*deadReader)(nil)
 )

@@ -26,7 +26,7 @@ type deadSession struct {
 // lostError marks an error as ErrLost if the connection has ended.
 func (s *deadSession) lostError(err error) error {
 	if s.conn.IsClosed() {
-		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrLost, s.q.info.DLQ, err)
+		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrClaimLost, s.q.info.DLQ, err)
 	}
 	return err
 }
@@ -43,7 +43,7 @@ func (s *deadSession) check() error {
 // Lock implements [driver.Session].
 func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	if lock == driver.ClaimLock {
-		if err := s.q.checkExists(ctx, s.q.info.Back, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
+		if err := s.q.checkExists(ctx, s.q.info.ReplayTo, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	if errors.Is(err, errFenced) {
 		held := &deadletter.HeldError{DLQ: s.q.info.DLQ, Holder: h}
 		if lock == driver.ClaimLock {
-			if held.Holder, _, err = s.q.Held(ctx, lock); err != nil {
+			if held.Holder, _, err = s.q.LockHolder(ctx, lock); err != nil {
 				return err
 			}
 		}
@@ -61,7 +61,7 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 		return err
 	}
 	s.locks = append(s.locks, lock)
-	if lock == driver.LookLock {
+	if lock == driver.ReadLock {
 		return s.q.waitForNoConsumers(ctx, s.conn)
 	}
 	value, err := json.Marshal(h)
@@ -88,11 +88,11 @@ func (s *deadSession) Close(context.Context) error {
 
 // Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
 // keep them.
-func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	frame, keys := s.frame(), s.q.keys
-	if to == driver.Back {
-		return s.writeAll(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp091.Publishing, error) {
-			st := deadletter.NewState(m, s.q.info)
+	if to == driver.ToGroup {
+		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
+			st := deadletter.ReplayState(m, s.q.info)
 			return recordFrom(m, m.Headers, keys).waitingCopy(&st, time.Time{}, frame, waitingRoom)
 		})
 	}

@@ -116,7 +116,7 @@ func (p *inPlaceTurn) turnCame() {
 	}
 	m.Alone = true
 	if p.crashesBefore >= s.r.layout.policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: p.crashesBefore}
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.crashesBefore}
 	}
 }
 

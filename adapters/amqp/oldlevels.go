@@ -50,13 +50,13 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 		}
 		switch {
 		case o.Messages > 0:
-			o.Keep = fmt.Sprintf("%d messages wait on it", o.Messages)
+			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
-			o.Keep = "how many messages wait on it is not known yet: the broker counts them every few seconds"
+			o.KeepReason = "how many messages wait on it is not known yet: the broker counts them every few seconds"
 		case slices.ContainsFunc(l.queues, func(now ownQueue) bool { return now.kind == delayQueue && now.level == q.level }):
-			o.Keep = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
+			o.KeepReason = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
-			o.Keep = everyone
+			o.KeepReason = everyone
 		}
 		old = append(old, o)
 	}
@@ -88,7 +88,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.Keep == "" }) {
+	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.KeepReason == "" }) {
 		select {
 		case <-time.After(countDelay):
 		case <-ctx.Done():
@@ -102,10 +102,10 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 	d := c.declarer(ctx)
 	defer d.close()
 	for i, o := range now {
-		if o.Keep == "" {
-			o.Keep = before[i].Keep
+		if o.KeepReason == "" {
+			o.KeepReason = before[i].KeepReason
 		}
-		if o.Keep == "" {
+		if o.KeepReason == "" {
 			err = d.removeQueue(&o)
 		}
 		if err == nil || o.Removed {
@@ -126,7 +126,7 @@ func (c *Client) findOldLevels(ctx context.Context, topic string, places []strin
 	}
 	chosen := make([]doctor.OldLevel, len(places))
 	for i, place := range places {
-		chosen[i] = doctor.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"}
+		chosen[i] = doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is no level of an older policy, or gone"}
 		if n := slices.IndexFunc(old, func(o doctor.OldLevel) bool { return o.Place == place }); n >= 0 {
 			chosen[i] = old[n]
 		}
@@ -149,13 +149,13 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	case d.err != nil:
 		return d.err
 	case !counted:
-		o.Keep = "it is not counted: " + errUncounted.Error()
+		o.KeepReason = "it is not counted: " + errUncounted.Error()
 		return nil
 	case refused != nil:
-		o.Keep = "the broker says: " + refused.Reason
+		o.KeepReason = "the broker says: " + refused.Reason
 		return nil //nolint:nilerr // the broker's answer is not an error of the call, and it is told
 	case ready > 0 || consumers > 0:
-		o.Messages, o.Keep = int64(ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", ready, consumers)
+		o.Messages, o.KeepReason = int64(ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", ready, consumers)
 		return nil
 	}
 	lost := 0
@@ -167,7 +167,7 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	case d.err != nil:
 		return d.err
 	case refused != nil:
-		o.Keep = "the broker says: " + refused.Reason
+		o.KeepReason = "the broker says: " + refused.Reason
 	case lost > 0:
 		o.Removed = true
 		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came at that moment: an instance with an older policy still writes there", o.Place, lost)

@@ -32,7 +32,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 	if _, ok := cfg.Queues[queue]; ok {
 		prefix = fmt.Sprintf("Queues[%q]", queue)
 	}
-	ps.Order(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	ps.CheckOrder(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	if !ordered(p) {
 		return
 	}

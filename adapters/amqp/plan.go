@@ -158,7 +158,7 @@ func (s *survey) planDelays(p *Plan) {
 		if l.ordered() {
 			return nil, "in its place, unacked"
 		}
-		return l.ladder.Spend(d, "delay queue", l.retry())
+		return l.ladder.Describe(d, "delay queue", l.retry())
 	})
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")

@@ -26,7 +26,7 @@ func (l *layout) rights() Rights {
 func (l *layout) operatorRights() Rights {
 	state := l.dlq() + stateSuffix
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
-	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turnLock} {
+	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)
 	}
 	return r

@@ -44,12 +44,14 @@ type source struct {
 	cancelSuspects  context.CancelFunc
 	why             atomic.Pointer[error] // why the channel or the reading has ended
 	tasks           tasks                 // Flush waits for them
-	calls           sync.Mutex            // from Stop on, because two concurrent calls on one channel would get each other's answers
+	calls           chan struct{}         // holds a value during a call, because two at once would get each other's answers
 	suspectsRunning sync.WaitGroup
 
-	window       int // how many messages the broker may have sent
-	consumers    int // number of previous consumers
-	consumer     *consumer
+	window       int             // how many messages the broker may have sent
+	changing     bool            // the broker has not answered the last change of the window
+	returnsUnrun bool            // after that change the source returns what has not run
+	consumers    int             // number of previous consumers
+	consumer     *consumer       // nil while the window is 0
 	lastEnded    <-chan struct{} // of the last consumer; nil before the first
 	haltedSince  time.Time       // since when nothing may begin, or zero
 	paused       bool
@@ -89,7 +91,7 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
 		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == mainQueue && r.layout.ordered(),
-		lost: make(chan struct{}), over: make(chan struct{}), window: cfg.firstWindow(r.client.cfg.RetryBytes), lastSweep: time.Now(),
+		lost: make(chan struct{}), over: make(chan struct{}), calls: make(chan struct{}, 1), window: cfg.firstWindow(r.client.cfg.RetryBytes), lastSweep: time.Now(),
 	}
 	if s.ordered {
 		s.lines = make(map[uint64]int)
@@ -132,7 +134,8 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 			return
 		}
 		s.checkTimer = time.AfterFunc(s.checkInterval(), s.scheduleCheck)
-		s.startPassing(in)
+		s.consumer = s.nextConsumer()
+		go s.pass(s.consumer, in)
 	})
 	s.end()
 	if why := s.why.Load(); why != nil {
@@ -164,16 +167,19 @@ func (s *source) end() {
 			s.endTurn(d, false)
 		}
 	}
-	if !s.calls.TryLock() { // the broker has not answered in time
-		go func() {
-			s.calls.Lock() // the call ends with the connection at the latest
-			defer s.calls.Unlock()
-			_ = s.ch.Close()
-		}()
-		return
+	closeChannel := func() {
+		defer func() { <-s.calls }()
+		_ = s.ch.Close() // everything was sent, or the channel has ended
 	}
-	defer s.calls.Unlock()
-	_ = s.ch.Close() // everything was sent, or the channel has ended
+	select {
+	case s.calls <- struct{}{}:
+		closeChannel()
+	default: // the broker has not answered in time
+		go func() {
+			s.calls <- struct{}{} // the call ends with the connection at the latest
+			closeChannel()
+		}()
+	}
 }
 
 // rememberState stores the state of an ordered message that has failed, because it comes back without one.
@@ -342,20 +348,22 @@ func (s *source) Stop() <-chan struct{} {
 		s.consumer.stop()
 		go func() {
 			defer close(stopped)
-			s.calls.Lock()
-			defer s.calls.Unlock()
+			s.calls <- struct{}{}
+			defer func() { <-s.calls }()
 			s.suspectsRunning.Wait()
 		}()
-	case s.ordered || s.consumer == nil:
+	case s.ordered || s.consumer == nil && !s.changing:
 		return nil
 	default:
-		c := s.consumer
+		c, ended := s.consumer, s.lastEnded
 		go func() {
 			defer close(stopped)
-			s.calls.Lock()
-			defer s.calls.Unlock()
-			_ = s.cancel(c) // after an error the channel has ended
-			<-c.ended
+			s.calls <- struct{}{}
+			defer func() { <-s.calls }()
+			if c != nil {
+				_ = s.cancel(c) // after an error the channel has ended
+			}
+			<-ended
 		}()
 	}
 	return stopped
@@ -389,8 +397,8 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		s.calls.Lock()
-		defer s.calls.Unlock()
+		s.calls <- struct{}{}
+		defer func() { <-s.calls }()
 		head, err = confirmAcks(s.ch, s.queue, s.consumers+1)
 	}()
 	select {

@@ -422,6 +422,37 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 	}
 }
 
+// A queue without a majority does not answer the end of a consumer. The lane waited for it, so nothing was acked, and a
+// shutdown did not begin.
+func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		f := newOrderedQueue(t, Config{MaxInFlight: 1, DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+		ctx, stop := context.WithCancel(t.Context())
+		s, in := f.source(false, "a", "b")
+		end := f.run(ctx, s, in)
+		<-time.After(time.Minute)
+		f.server.mute.Store(true)
+		f.r.sub.Gate.Close()
+		<-time.After(time.Minute)
+		f.r.sub.Gate.Open()
+		<-time.After(time.Minute)
+		close(over)
+		<-time.After(time.Second)
+		if c, n := f.server.cancels.Load(), f.server.acks.Load(); c != 1 || n == 0 {
+			t.Errorf("%d consumers are cancelled, and %d acks were sent, want 1 and some", c, n)
+		}
+		stop()
+		select {
+		case <-end:
+		case <-time.After(time.Minute):
+			t.Error("the source has not ended a minute after the shutdown began")
+		}
+		close(in)
+		_ = f.server.there.Close() // the call in flight ends with the connection
+	})
+}
+
 // Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
 // the suspect killed the process.
 func TestAcksDoNotWaitBesideASuspect(t *testing.T) {

@@ -118,7 +118,7 @@ func (s *source) endTurn(d *delivery, settled bool) {
 func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
 	if times >= s.r.layout.policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: times}
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}
 }
 

@@ -24,7 +24,7 @@ type testServer struct {
 	cancels  atomic.Int64
 	prefetch atomic.Int64 // of the last Qos
 	denied   string       // a queue that the user may not read
-	mute     atomic.Bool  // whether Consume gets no answer
+	mute     atomic.Bool  // whether Consume and Cancel get no answer
 	read     chan string  // queues that got a consumer
 	there    net.Conn
 }
@@ -120,6 +120,9 @@ func (w *testServer) serve(conn net.Conn) {
 				w.nacks.Add(1)
 			case [2]byte{60, 30}: // Cancel
 				w.cancels.Add(1)
+				if w.mute.Load() {
+					continue
+				}
 				tag, _ := shortString(payload[4:])
 				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:

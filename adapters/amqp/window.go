@@ -44,35 +44,38 @@ func fitWindow(window, maxWindow, n, bytes, limit int) int {
 // consumer is one of a channel's consecutive consumers.
 type consumer struct {
 	tag       string
-	cancelled atomic.Bool   // by this process
-	ended     chan struct{} // closed when all its messages were passed on
+	cancelled atomic.Bool     // by this process
+	before    <-chan struct{} // closed when all messages of the previous consumer were passed on; nil before the first
+	ended     chan struct{}   // the same for this one
 	stop      context.CancelFunc
 }
 
-// startPassing passes on the messages of a new consumer after all of the previous one. An ack of several deliveries
-// covers every lower tag, so those must have been read first.
-func (s *source) startPassing(from <-chan amqp091.Delivery) {
-	before := s.lastEnded
-	c := &consumer{tag: consumerTagOf(s.consumers), ended: make(chan struct{})}
-	s.consumer, s.lastEnded = c, c.ended
-	go func() {
-		defer close(c.ended)
-		if before != nil {
-			<-before
+// nextConsumer makes the channel's next consumer, which is not started yet.
+func (s *source) nextConsumer() *consumer {
+	c := &consumer{tag: consumerTagOf(s.consumers), before: s.lastEnded, ended: make(chan struct{})}
+	s.lastEnded = c.ended
+	return c
+}
+
+// pass passes on the messages of a consumer after all of the previous one. An ack of several deliveries covers every
+// lower tag, so those must have been read first.
+func (s *source) pass(c *consumer, from <-chan amqp091.Delivery) {
+	defer close(c.ended)
+	if c.before != nil {
+		<-c.before
+	}
+	var room slab
+	for d := range from {
+		select {
+		case s.in <- room.delivery(&d):
+		case <-s.over:
+			return
 		}
-		var room slab
-		for d := range from {
-			select {
-			case s.in <- room.delivery(&d):
-			case <-s.over:
-				return
-			}
-		}
-		if !c.cancelled.Load() && !s.ch.IsClosed() {
-			s.fail(errCancelled)
-			s.finish()
-		}
-	}()
+	}
+	if !c.cancelled.Load() && !s.ch.IsClosed() {
+		s.fail(errCancelled)
+		s.finish()
+	}
 }
 
 // cancel ends a consumer. Its messages stay unsettled. An error means that the channel has ended.
@@ -84,20 +87,61 @@ func (s *source) cancel(c *consumer) error {
 // consume changes the window by starting a new consumer, or none. The messages of the old one stay unsettled. The new
 // consumer has another tag: with the same one each ack of an old message would bring a new message, and RabbitMQ 3.10
 // would close the connection at the second change.
+//
+// The broker is asked in the background, because a queue without a majority does not answer. Changes that are made
+// meanwhile follow as one.
 func (s *source) consume(window int) {
 	s.window = window
-	if s.consumer != nil {
-		if s.cancel(s.consumer) != nil {
-			return
-		}
-		s.consumer = nil
-	}
-	if window == 0 {
+	if s.changing {
 		return
 	}
-	s.consumers++
-	if in, err := startConsumerWith(s.ch, s.queue, s.consumers, window, s.r.policyArgs()); err == nil {
-		s.startPassing(in)
+	s.changing = true
+	old := s.consumer
+	s.consumer = nil
+	if window > 0 {
+		s.consumers++
+		s.consumer = s.nextConsumer()
+	}
+	n, next := s.consumers, s.consumer
+	go func() {
+		s.calls <- struct{}{}
+		err := s.replaceConsumer(old, next, n, window)
+		<-s.calls
+		s.lane.Post(func() { s.consumerReplaced(window, err) })
+	}()
+}
+
+// replaceConsumer cancels the old consumer, if there is one, and starts the next one, the nth, if there is one. An
+// error means that the channel has ended.
+func (s *source) replaceConsumer(old, next *consumer, n, window int) (err error) {
+	if old != nil {
+		err = s.cancel(old)
+	}
+	if next == nil {
+		return err
+	}
+	var in <-chan amqp091.Delivery
+	if err == nil {
+		in, err = startConsumerWith(s.ch, s.queue, n, window, s.r.policyArgs())
+	}
+	if err != nil {
+		close(next.ended)
+		return err
+	}
+	go s.pass(next, in)
+	return nil
+}
+
+// consumerReplaced continues when the broker has answered a change to window.
+func (s *source) consumerReplaced(window int, err error) {
+	s.changing = false
+	switch {
+	case err != nil || s.stopped:
+	case s.window != window:
+		s.consume(s.window)
+	case s.returnsUnrun && s.paused: // only now, or the old consumer would get them again
+		s.returnsUnrun = false
+		s.lane.ReturnUnrun(nil)
 	}
 }
 
@@ -150,15 +194,14 @@ func (s *source) checkHeld() {
 	case !shut && !probes:
 		s.haltedSince = time.Time{}
 		if s.paused {
-			s.paused = false
+			s.paused, s.returnsUnrun = false, false
 			s.consume(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}
 	case s.haltedSince.IsZero():
 		s.haltedSince = now
 	case !s.paused && now.Sub(s.haltedSince) >= min(pauseAfter, s.r.client.cfg.ConsumerTimeout/4):
-		s.paused = true
+		s.paused, s.returnsUnrun = true, true
 		s.consume(s.pausedWindow(shut))
-		s.lane.ReturnUnrun(nil)
 	case s.paused && s.window != s.pausedWindow(shut):
 		s.consume(s.pausedWindow(shut))
 	}

@@ -62,8 +62,9 @@ func TestConsumersPassOnInOrder(t *testing.T) {
 			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
 		}
 		close(from)
-		s.startPassing(from)
-		s.consumer.cancelled.Store(true)
+		c := s.nextConsumer()
+		c.cancelled.Store(true)
+		go s.pass(c, from)
 	}
 	for want := range uint64(3 * each) {
 		if d := <-s.in; d.tag != want+1 {

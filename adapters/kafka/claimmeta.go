@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // claimMetas has the commit metadata that the last owners of a session's partitions left.
 type claimMetas struct {
 	mu        sync.Mutex
-	found     map[string]map[int32]claimMeta // loaded when the session began; each lane takes its own
+	found     map[string]map[int32]claimMeta // read when the session began; each lane takes its own
 	uncounted bool                           // reported that crashes are not counted
 }
 
@@ -30,54 +31,70 @@ const (
 	// commitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator
 	// moves.
 	commitRetryPause = 50 * time.Millisecond
-	// metaTries bounds how often a lane asks for metadata. The pause doubles each time, six seconds in all.
+	// metaTries bounds how often a session asks for metadata. The pause doubles each time, six seconds in all.
 	metaTries = 7
 )
 
 // newOwner returns a name under which one Client writes its metadata.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 
-// load reads the metadata of a session's partitions in one request. If that fails, each lane asks for its own.
-func (n *claimMetas) load(a admin, group string, claims map[string][]int32) {
+// readMetas reads the metadata of partitions in one request. It tries again, because after a crash the group's
+// coordinator may be moving.
+func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
+	for try := 0; ; try++ {
+		found, err = r.client.admin.fetchMetas(r.layout.group, claims)
+		if err == nil || try == metaTries {
+			return found, err
+		}
+		pause := time.NewTimer(commitRetryPause << try)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (a admin) fetchMetas(group string, claims map[string][]int32) (map[string]map[int32]claimMeta, error) {
 	found := make(map[string]map[int32]claimMeta, len(claims))
 	if len(claims) == 0 {
-		return
+		return found, nil
 	}
-	if committed, err := a.groupOffsets(group, claims); err == nil {
-		for topic, partitions := range claims {
-			found[topic] = make(map[int32]claimMeta, len(partitions))
-			for _, p := range partitions {
-				if f, err := committed.meta(topic, p); err == nil {
-					found[topic][p] = f
-				}
+	committed, err := a.groupOffsets(group, claims)
+	if err != nil {
+		return nil, err
+	}
+	for topic, partitions := range claims {
+		found[topic] = make(map[int32]claimMeta, len(partitions))
+		for _, p := range partitions {
+			if found[topic][p], err = committed.meta(topic, p); err != nil {
+				return nil, err
 			}
 		}
 	}
+	return found, nil
+}
+
+// set replaces the metadata.
+func (n *claimMetas) set(found map[string]map[int32]claimMeta) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.found = found
 }
 
-// take returns the metadata of a partition before its lane commits. It asks for a partition that a cooperative
+// readMeta returns the metadata of a partition before its lane commits. It asks for a partition that a cooperative
 // rebalance brought.
-func (n *claimMetas) take(a admin, group, topic string, partition int32) (claimMeta, error) {
-	n.mu.Lock()
-	f, ok := n.found[topic][partition]
-	delete(n.found[topic], partition)
-	n.mu.Unlock()
+func (r *reader) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
+	r.metas.mu.Lock()
+	f, ok := r.metas.found[topic][partition]
+	delete(r.metas.found[topic], partition)
+	r.metas.mu.Unlock()
 	if ok {
 		return f, nil
 	}
-	return a.fetchMeta(group, topic, partition)
-}
-
-// fetchMeta asks for the metadata of a partition.
-func (a admin) fetchMeta(group, topic string, partition int32) (claimMeta, error) {
-	committed, err := a.groupOffsets(group, map[string][]int32{topic: {partition}})
-	if err != nil {
-		return claimMeta{}, err
-	}
-	return committed.meta(topic, partition)
+	found, err := r.readMetas(ctx, map[string][]int32{topic: {partition}})
+	return found[topic][partition], err
 }
 
 func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
@@ -111,23 +128,9 @@ func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	return own
 }
 
-// loadMeta reads the metadata that the last owner of the partition left. from is the offset at which the source begins.
-func (s *source) loadMeta(from int64) {
+// useMeta applies the metadata that the last owner of the partition left. from is the offset at which the source begins.
+func (s *source) useMeta(from int64, f claimMeta) {
 	r := s.r
-	f, err := r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
-	for try := 0; err != nil && try < metaTries && s.session.Context().Err() == nil; try++ {
-		// After a crash the group's coordinator may be moving.
-		pause := time.NewTimer(commitRetryPause << try)
-		select {
-		case <-pause.C:
-			f, err = r.metas.take(r.client.admin, r.layout.group, s.topic, s.partition)
-		case <-s.session.Context().Done():
-			pause.Stop()
-		}
-	}
-	if err != nil { // go on without metadata
-		f = claimMeta{offset: from}
-	}
 	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
 		r.sub.Emit(redeliver.MessagesLost{
 			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
@@ -145,7 +148,7 @@ func (s *source) loadMeta(from int64) {
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	s.crashes = newCrashGate(s, from, f.meta)
 	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
-		r.report(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
+		r.report(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
 	}
 }

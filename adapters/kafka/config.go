@@ -73,12 +73,12 @@ type Config struct {
 	// MaxPartitions is the largest number of redeliver's partitions that one subscription may need
 	// without being refused. Levels of older policies do not count. Default 200.
 	MaxPartitions int
-	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a time if its
+	// MaxWaiting bounds how many messages of one Subscribe may wait on its levels at a time if its
 	// Order is PerKey. Their keys and offsets are in memory, about 140 bytes each. At the bound the
 	// origin waits until there are fewer, while retries continue. Records that were already read
 	// are not stopped, so there may be 4,096 and MaxInFlight more for each partition. Default
 	// 100,000.
-	MaxParked int
+	MaxWaiting int
 	// InstanceID makes the members static (group.instance.id): after a restart within the session
 	// timeout a member gets its partitions back at once. It must be different in every process. The
 	// topic is appended to it, and each topic can be subscribed to once. Default: none.
@@ -120,7 +120,7 @@ func (c Config) withDefaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
 	c.MaxPartitions = cmp.Or(c.MaxPartitions, defaultMaxPartitions)
-	c.MaxParked = cmp.Or(c.MaxParked, defaultMaxParked)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxParked)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -163,27 +163,27 @@ var orders = []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redelive
 // check adds problems that do not depend on the cluster or the client's configuration.
 func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	kafkaname.CheckGroup(ps, "Group", c.Group)
-	ps.Policy("Policy", c.Policy)
-	ps.Order("Policy", c.Policy, allowed...)
+	ps.CheckPolicy("Policy", c.Policy)
+	ps.CheckOrder("Policy", c.Policy, allowed...)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
 		kafkaname.CheckTopic(ps, field, topic)
-		ps.Policy(field, c.Topics[topic])
-		ps.Order(field, c.Topics[topic], allowed...)
+		ps.CheckPolicy(field, c.Topics[topic])
+		ps.CheckOrder(field, c.Topics[topic], allowed...)
 	}
 	c.DLQ.Check(ps, time.Minute, 0)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
-	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
-	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
-	ps.Count("MaxParked", c.MaxParked, 1, 0)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	ps.CheckCount("RetryPartitions", c.RetryPartitions, 0, 0)
+	ps.CheckCount("MaxPartitions", c.MaxPartitions, 1, 0)
+	ps.CheckCount("MaxWaiting", c.MaxWaiting, 1, 0)
 }
 
 // checkGroupConfig adds problems of the client's configuration for a member of the group.

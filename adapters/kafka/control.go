@@ -195,7 +195,7 @@ var errPerKeyRelease = errors.New("kafka: the order of the policy is PerKey: a m
 // is 0 if nothing is released.
 func (s *commands) released(level time.Duration) (until int64) {
 	for i := range s.all {
-		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.OnLevel(level) {
+		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.MatchLevel(level) {
 			until = max(until, cmd.Created.UnixMilli())
 		}
 	}
@@ -214,7 +214,7 @@ func (s *commands) canceling(m *driver.Message[*sarama.ConsumerMessage], written
 		if seen == nil {
 			seen = waitingMessage(m, written)
 		}
-		if cmd.Takes(seen, level, now) {
+		if cmd.AppliesTo(seen, level, now) {
 			return cmd
 		}
 	}

@@ -54,7 +54,7 @@ func (p fixture) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 
 func sendCommand(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Command {
 	t.Helper()
-	given, err := w.Command(t.Context(), c)
+	given, err := w.SendCommand(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
-	if _, err := w.Command(t.Context(), release("7m")); err == nil || !strings.Contains(err.Error(), "10m, 1h") {
+	if _, err := w.SendCommand(t.Context(), release("7m")); err == nil || !strings.Contains(err.Error(), "10m, 1h") {
 		t.Errorf("a level that does not exist: %v", err)
 	}
 	sendCommand(t, w, release("1h"))

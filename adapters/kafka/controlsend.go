@@ -107,10 +107,10 @@ func (w *Waiting) createControlLocked() error {
 	return nil
 }
 
-// Command sends a command to the consumers, see deadletter.NewCommand, and returns when the broker
+// SendCommand sends a command to the consumers, see deadletter.NewCommand, and returns when the broker
 // has confirmed it. They read it within a second or two. The first command, which creates the
 // control topic, takes up to ten.
-func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
+func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
 		return cmd, err

@@ -96,7 +96,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 		t.Errorf("reported %d times that commands are not read", n)
 	}
 	w := p.waiting(t)
-	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
 		t.Errorf("a command was answered with %v", err)
 	}
 	if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {
@@ -110,7 +110,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Close() })
-	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), control+" is missing, and NoProvisioning is set: create it with 1 partition") {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), control+" is missing, and NoProvisioning is set: create it with 1 partition") {
 		t.Errorf("a command was answered with %v", err)
 	}
 }
@@ -125,11 +125,11 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	setConfig(t, p, "cleanup.policy", "delete")
 	setConfig(t, p, "message.timestamp.type", "CreateTime")
 	eventually(t, "both are refused", func() bool { // brokers learn of settings at different times
-		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
+		_, err := w.SendCommand(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
 	})
 	was := count(t, p.addrs, p.ours("control"))
-	if _, err := w.Command(t.Context(), release()); err == nil {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil {
 		t.Error("another command was accepted")
 	}
 	if n := count(t, p.addrs, p.ours("control")); n > was {
@@ -184,11 +184,11 @@ func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
-	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "PerKey") {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "PerKey") {
 		t.Errorf("a release was answered with %v", err)
 	}
 	ev.awaitEnds(t, "key-0", "key-1")
-	ev.await(t, 1, isChangeWithError("command not obeyed", "PerKey"))
+	ev.await(t, 1, isChangeWithError("command ignored", "PerKey"))
 	for _, d := range all[redeliver.DeadLettered](ev) {
 		if d.State.ID != "key-0" || d.State.Reason != redeliver.ReasonInvalidated {
 			t.Errorf("%s is dead for %s", d.State.ID, d.State.Reason)

@@ -251,7 +251,7 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 			t.Errorf("its partition is left with the metadata %q", got)
 		}
 		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
-			if ch.Change == redeliver.ChangeRunsSuspects {
+			if ch.Change == redeliver.ChangeSuspectsRunAlone {
 				t.Errorf("took the last owner for dead: %s", ch.Detail)
 			}
 		}

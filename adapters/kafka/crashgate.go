@@ -134,7 +134,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Adm
 	crashes, suspected := c.meta.suspects[offset]
 	switch {
 	case suspected && crashes >= c.source.r.sub.Policy.MaxCrashes:
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: crashes}
 		return engine.Begins
 	case c.unwritable && hadTurn:
 		c.post(func() {}) // it must ask again, because now it needs a slot

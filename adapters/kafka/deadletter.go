@@ -33,10 +33,10 @@ type DeadLetterConfig struct {
 	// Watermill's poison queue, Kafka Connect, Kafka Streams. Its settled records are not deleted,
 	// because others may read it. Default: the DLQ of redeliver.
 	DLQ string
-	// Back is the destination of a replay if the group is not redeliver's: Spring's retry topic,
+	// ReplayTo is the destination of a replay if the group is not redeliver's: Spring's retry topic,
 	// which only that group reads, or the origin, which every group reads. It must exist. It is
 	// allowed only if another program fills DLQ. Default: the way back of redeliver.
-	Back string
+	ReplayTo string
 	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
 	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
 	// names that group after the listener's group and the topic's suffix, "billing-retry". Its
@@ -63,19 +63,19 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
 		kafkaname.CheckTopic(&ps, "DLQ", cfg.DLQ)
-		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.Back {
+		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.ReplayTo {
 			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the way back")
 		}
-		info.Own, info.DLQ = info.DLQ, cfg.DLQ
+		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	foreignBack := cfg.Back != "" && cfg.Back != info.Back
+	foreignBack := cfg.ReplayTo != "" && cfg.ReplayTo != info.ReplayTo
 	checkForeign(&ps, cfg, foreign, info.DLQ)
 	if foreignBack {
-		info.Back = cfg.Back
+		info.ReplayTo = cfg.ReplayTo
 	}
 	info.ReadBy = cfg.ReadBy
 	kafkaname.CheckTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
-	ps.Duration("Lease", cfg.Lease, time.Millisecond, 0)
+	ps.CheckDuration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -105,7 +105,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
 		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
-		Back: c.cfg.Names.retry(topic, group), Look: deadletter.FreeLook,
+		ReplayTo: c.cfg.Names.retry(topic, group), ReadEffect: deadletter.NoReadEffect,
 	}
 }
 
@@ -133,7 +133,7 @@ func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMet
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	existing, err := q.client.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
+	existing, err := q.client.admin.topics(q.info.DLQ, q.state.topic, q.info.ReplayTo)
 	if err != nil {
 		return nil, err
 	}
@@ -194,14 +194,14 @@ func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) 
 	return n, !q.foreign, nil
 }
 
-// Held implements [driver.DLQ].
-func (q *deadQueue) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+// LockHolder implements [driver.DLQ].
+func (q *deadQueue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return h, false, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h, ok = driver.HeldIn(q.ledger.state, lock, time.Now())
+	h, ok = driver.LeaseHolder(q.ledger.state, lock, time.Now())
 	return h, ok, nil
 }
 

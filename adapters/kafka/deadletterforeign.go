@@ -16,13 +16,13 @@ import (
 func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
 	switch {
-	case cfg.Back == "":
+	case cfg.ReplayTo == "":
 	case !foreign:
-		ps.Add("Back", cfg.Back, theirs)
-	case cfg.Back == dlq:
-		ps.Add("Back", cfg.Back, "must not be the DLQ itself")
+		ps.Add("ReplayTo", cfg.ReplayTo, theirs)
+	case cfg.ReplayTo == dlq:
+		ps.Add("ReplayTo", cfg.ReplayTo, "must not be the DLQ itself")
 	default:
-		kafkaname.CheckTopic(ps, "Back", cfg.Back)
+		kafkaname.CheckTopic(ps, "ReplayTo", cfg.ReplayTo)
 	}
 	switch {
 	case cfg.ReadBy == "":

@@ -98,7 +98,7 @@ func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 		}
 	}
 	put(t, addrs, recs...)
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: "orders-dlt", Back: "orders"})
+	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: "orders-dlt", ReplayTo: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestOnKafkaMarksOfDeletedRecordsAreForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Scanned != 0 {
+	if task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil || task.Counts.Scanned != 0 {
 		t.Fatalf("%+v: %v", task, err)
 	}
 	if n := marks(); n != 0 {

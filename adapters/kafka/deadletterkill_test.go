@@ -60,7 +60,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 		var got deadletter.Task
 		var err error
 		if task == "" {
-			got, err = deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
+			got, err = deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
 		} else {
 			got, err = deadletter.Resume(ctx, q, task, "ann", deadletter.Report{Progress: progress})
 		}

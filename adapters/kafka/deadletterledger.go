@@ -105,7 +105,7 @@ func (l *ledger) applySpan(partition int32, offset int64, value []byte) error {
 	if err := json.Unmarshal(value, &s); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // there is always a next offset
+	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.LeavesDLQ() { // there is always a next offset
 		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, s.Through, s.Outcome)
 	}
 	l.removed[partition] = l.removed[partition].put(s)

@@ -32,10 +32,10 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		if !strings.HasSuffix(name, dlqSuffix) {
 			continue
 		}
-		info := deadletter.Info{Broker: "kafka", DLQ: name, Look: deadletter.FreeLook}
+		info := deadletter.Info{Broker: "kafka", DLQ: name, ReadEffect: deadletter.NoReadEffect}
 		// A user's topic "payments.eu.dlq" looks like one of ours. Without a way back, it never had a subscription.
 		if topic, group, ok := subscriptionOf(name); ok {
-			if ours := c.deadInfo(topic, group); ours.DLQ == name && existing[ours.Back] != nil {
+			if ours := c.deadInfo(topic, group); ours.DLQ == name && existing[ours.ReplayTo] != nil {
 				info = ours
 			}
 		}

@@ -87,11 +87,11 @@ func remainingIDs(t *testing.T, q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-var ann = deadletter.Replay{Who: "ann", Why: "test", Window: 10}
+var ann = deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 10}
 
-func replayAll(t *testing.T, q deadletter.Queue, r deadletter.Replay) deadletter.Task {
+func replayAll(t *testing.T, q deadletter.Queue, r deadletter.ReplayOptions) deadletter.Task {
 	t.Helper()
-	task, err := deadletter.Run(t.Context(), q, r)
+	task, err := deadletter.Replay(t.Context(), q, r)
 	if err != nil || task.Status != deadletter.StatusDone {
 		t.Fatalf("%s: %s: %v", task.Status, task.Note, err)
 	}
@@ -315,15 +315,15 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	})
 	eventually(t, "the first runner knows that it has lost the DLQ", func() bool {
 		err = c.Save(t.Context(), deadletter.Task{ID: "t"})
-		return errors.Is(err, deadletter.ErrLost)
+		return errors.Is(err, deadletter.ErrClaimLost)
 	})
 	if !strings.Contains(err.Error(), "ben") {
 		t.Errorf("its error does not name the new owner: %v", err)
 	}
-	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrLost) {
+	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrClaimLost) {
 		t.Errorf("it sends: %v", errs[0])
 	}
-	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, []deadletter.Settlement{{Message: one, Outcome: deadletter.Purged}}); !errors.Is(err, deadletter.ErrLost) {
+	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, []deadletter.Settlement{{Message: one, Outcome: deadletter.Purged}}); !errors.Is(err, deadletter.ErrClaimLost) {
 		t.Errorf("it settles: %v", err)
 	}
 	if err := c.Release(t.Context()); err != nil {

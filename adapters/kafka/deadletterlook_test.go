@@ -110,7 +110,7 @@ func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	reported := func(detail string) func(redeliver.Event) bool {
 		return func(e redeliver.Event) bool {
 			c, ok := e.(redeliver.SubscriptionChanged)
-			return ok && c.Change == redeliver.ChangeDLQStateGarbage && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
+			return ok && c.Change == redeliver.ChangeDLQStateUnknown && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
 		}
 	}
 	const rest = " records of orders.billing.dlq.state are skipped; check which other programs write to it"

@@ -76,7 +76,7 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 	if len(ours) > 0 {
 		texts = appendTexts(room[:0], ours)
 	}
-	deadletter.Read(m, q.info, texts, func() string { return q.idOf(m, v.place) })
+	deadletter.ReadHeaders(m, q.info, texts, func() string { return q.idOf(m, v.place) })
 	return m
 }
 

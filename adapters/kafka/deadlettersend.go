@@ -64,15 +64,15 @@ func (o *deadWriter) close() {
 }
 
 // Write implements [driver.Session].
-func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
-	if to == driver.Back {
-		return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
+func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
+	if to == driver.ToGroup {
+		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
 			if c.q.foreignBack {
-				c.writer.addHeaders(rec, deadletter.ToElsewhere(m, c.q.info))
+				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
-			c.writer.state = deadletter.NewState(m, c.q.info)
+			c.writer.state = deadletter.ReplayState(m, c.q.info)
 			appendState(rec, &c.writer.state)
 		})
 	}

@@ -45,7 +45,7 @@ func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 			cluster := fake(t, "orders")
 			q, _ := filledDLQ(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
 			n := countProducers(cluster, c.refused)
-			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 80})
+			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 80})
 			if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != int64(4*c.each) {
 				t.Fatalf("the replay ended as %+v: %v", task, err)
 			}

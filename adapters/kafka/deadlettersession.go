@@ -22,8 +22,8 @@ type deadSession struct {
 	writer   deadWriter
 }
 
-// Begin implements [driver.DLQ].
-func (q *deadQueue) Begin(context.Context) (driver.Session, error) {
+// Connect implements [driver.DLQ].
+func (q *deadQueue) Connect(context.Context) (driver.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.sessions == nil {
@@ -41,11 +41,11 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 	if err != nil {
 		return err
 	}
-	if q.foreignBack && existing[q.info.Back] == nil {
-		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
+	if q.foreignBack && existing[q.info.ReplayTo] == nil {
+		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.info.ReplayTo, q.info.DLQ, q.info.Group)
 	}
-	if existing[q.info.Back] == nil { // nobody would read the replayed messages
-		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
+	if existing[q.info.ReplayTo] == nil { // nobody would read the replayed messages
+		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.ReplayTo, q.info.Group, q.info.Origin)
 	}
 	if err := q.provisionState(existing); err != nil {
 		return err

@@ -17,7 +17,7 @@ func (q *deadQueue) refresh(ctx context.Context) error {
 	unreadable, err := q.readState(ctx)
 	if unreadable > 0 {
 		q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
-			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateGarbage,
+			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateUnknown,
 			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.topic),
 		})
 	}

@@ -66,7 +66,7 @@ func (c *deadSession) trim(ctx context.Context) {
 	}
 	if err != nil {
 		c.q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
-			Origin: c.q.info.Origin, Group: c.q.info.Group, Change: redeliver.ChangeDLQNotEmptied,
+			Origin: c.q.info.Origin, Group: c.q.info.Group, Change: redeliver.ChangeDeadLettersNotDeleted,
 			Detail: "grant Delete on " + c.q.info.DLQ, Err: err,
 		})
 	}

@@ -18,9 +18,9 @@ import (
 func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	topic := p.ours("retry.1s")
+	topic := p.ours("retry.1h")
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, RetryPartitions: 1, DrainTimeout: longDrain,
-		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}}}
+		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}}
 	c, ev := open(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 			ID: id, Group: p.group, Origin: p.topic, Attempts: 1, Due: now.Add(wait), Source: redeliver.Source{Known: true},
 		})
 	}
-	put(t, p.addrs, waiting("below", time.Hour), waiting("runs", 0), waiting("above", time.Hour))
+	put(t, p.addrs, waiting("below", 30*time.Minute), waiting("runs", 0), waiting("above", 30*time.Minute))
 	closed := beginClose(t, c, <-entered)
 	close(leave)
 	if err := <-closed; err != nil {

@@ -38,7 +38,7 @@ func FuzzLedger(f *testing.F) {
 			}
 			l.isRemoved(partition, 5, time.UnixMilli(1))
 		}
-		driver.HeldIn(l.state, driver.ClaimLock, time.UnixMilli(1))
+		driver.LeaseHolder(l.state, driver.ClaimLock, time.UnixMilli(1))
 	})
 }
 

@@ -146,7 +146,7 @@ func (r *reader) startJanitor() (stop func()) {
 			// works again.
 			err := r.sweep()
 			if err != nil && !reported {
-				r.report(redeliver.ChangeTopicsNotEmptied, "grant Delete on the delay topics", err)
+				r.report(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
 			}
 			reported = err != nil
 		}

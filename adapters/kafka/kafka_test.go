@@ -122,6 +122,11 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	// be deleted.
 	kafka.SweepEvery(c, time.Hour)
 	t.Cleanup(func() {
+		if t.Failed() {
+			for _, e := range ev.last(60) {
+				t.Logf("%T %+v", e, e)
+			}
+		}
 		_ = c.Close(context.Background())
 		ev.noneNacked(t)
 	})

@@ -22,7 +22,7 @@ type keyGate struct {
 	mailbox mailbox
 	// waiting are the held messages that wait for the first of their queue.
 	waiting        map[*driver.Message[*sarama.ConsumerMessage]]struct{}
-	full           bool // the levels hold MaxParked messages: nothing of the origin begins
+	full           bool // the levels hold MaxWaiting messages: nothing of the origin begins
 	recheckPending bool // a timer will check again
 }
 
@@ -159,22 +159,22 @@ func (k *keyGate) parkWaiting() {
 	k.source.lane.Post(func() {}) // make them ask again
 }
 
-// isFull reports whether a message of the origin must wait because the levels hold MaxParked messages. A message below
+// isFull reports whether a message of the origin must wait because the levels hold MaxWaiting messages. A message below
 // one that waits on a level may begin, because the latter may wait for it.
 func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 	s := k.source
 	if s.level != nil {
 		return false
 	}
-	parked, maxParked := k.queues.onLevels.Load(), int64(s.r.client.cfg.MaxParked)
+	parked, maxParked := k.queues.onLevels.Load(), int64(s.r.client.cfg.MaxWaiting)
 	full := parked >= maxParked && m.Record.Offset > k.queues.highestOffset()
 	if full != k.full {
 		k.full = full
-		change := redeliver.ChangePartitionGoesOn
+		change := redeliver.ChangePartitionResumed
 		if full {
-			change = redeliver.ChangePartitionFull
+			change = redeliver.ChangePartitionPaused
 		}
-		s.r.report(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxParked is %d", s.topic, s.partition, parked, maxParked), nil)
+		s.r.report(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxWaiting is %d", s.topic, s.partition, parked, maxParked), nil)
 	}
 	if full && !k.recheckPending { // other partitions' lanes make room, too
 		k.recheckPending = true

@@ -29,7 +29,7 @@ func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition in
 			return nil
 		}
 		if !reported && ctx.Err() == nil {
-			r.report(redeliver.ChangeReadingBack, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
+			r.report(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
 		timer := time.NewTimer(loadRetryPause)
 		select {
@@ -93,7 +93,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 
 // loadOrigin loads the unsettled records of the origin before the last one that waits on a level, because that one must
 // not overtake them. There are at most maxSpan, unless the origin was created again or the group's offsets were reset.
-// Then there may be millions. After the first MaxParked, it loads only records of keys that wait on a level. A record
+// Then there may be millions. After the first MaxWaiting, it loads only records of keys that wait on a level. A record
 // takes about 75 bytes of memory, or 170 with a new queue.
 func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
@@ -116,7 +116,7 @@ func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition in
 				continue
 			}
 			at := keyOffset{maphash.Bytes(seed, rec.key), rec.offset}
-			if n < r.client.cfg.MaxParked || queues.hasQueue(at.key) {
+			if n < r.client.cfg.MaxWaiting || queues.hasQueue(at.key) {
 				queues.addExpected(at, originTime(rec.at))
 				n++
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The load used to stop after MaxParked records and the end of a fetch, so later records of the origin were overtaken.
-// It reads all records now. After MaxParked it keeps only those that may be overtaken.
+// The load used to stop after MaxWaiting records and the end of a fetch, so later records of the origin were overtaken.
+// It reads all records now. After MaxWaiting it keeps only those that may be overtaken.
 func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	const maxParked, records = 3, 60 // of 100 KB: six fetches
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
@@ -46,7 +46,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	r := &reader{client: &Client{cfg: Config{MaxParked: maxParked}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
+	r := &reader{client: &Client{cfg: Config{MaxWaiting: maxParked}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
 	queues := newKeyQueues(new(atomic.Int64))
 	queues.startAt(0)
 	waits := recordCopy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}

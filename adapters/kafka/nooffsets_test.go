@@ -33,7 +33,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeTopicsNotEmptied
+		return ok && c.Change == redeliver.ChangeRecordsNotDeleted
 	})
 	if err := first.Close(context.Background()); err != nil {
 		t.Fatal(err)

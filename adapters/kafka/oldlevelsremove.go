@@ -50,11 +50,11 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 		}
 		switch {
 		case o.Messages > 0:
-			o.Keep = fmt.Sprintf("%d messages wait on it", o.Messages)
+			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
-			o.Keep = "whether messages wait on it is not known: the user needs Describe on group " + l.group
+			o.KeepReason = "whether messages wait on it is not known: the user needs Describe on group " + l.group
 		default:
-			o.Keep = reason
+			o.KeepReason = reason
 		}
 	}
 	return old, nil
@@ -89,11 +89,11 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 			return done, err
 		}
 		if len(old) == 0 {
-			done = append(done, doctor.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"})
+			done = append(done, doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is no level of an older policy, or gone"})
 			continue
 		}
 		o := old[0]
-		if o.Keep == "" {
+		if o.KeepReason == "" {
 			if err := c.admin.deleteTopic(place); err != nil {
 				return done, err
 			}

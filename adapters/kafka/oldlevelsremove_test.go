@@ -19,7 +19,7 @@ import (
 // keepReasons returns for each old level "name: why it must stay", or "removed".
 func (p *doctorCase) keepReasons(all []doctor.OldLevel) (reasons []string) {
 	for _, o := range all {
-		why := o.Keep
+		why := o.KeepReason
 		if o.Removed {
 			why = "removed"
 		}

@@ -100,7 +100,7 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	eventually(t, "everything is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
 }
 
-// At MaxParked the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
+// At MaxWaiting the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
 func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const messages, maxParked, inFlight = 600, 50, 5
@@ -110,7 +110,7 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	heal := make(chan struct{})
 	policy := perKeyPolicy(100 * time.Millisecond)
 	policy.MaxRetries = 10_000
-	ev, _ := consume(t, p, kafka.Config{MaxParked: maxParked, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+	ev, _ := consume(t, p, kafka.Config{MaxWaiting: maxParked, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		mu.Lock()
 		seen[string(rec.Value)] = true
 		mu.Unlock()
@@ -134,8 +134,8 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 			return ok && string(c.Change) == change
 		}
 	}
-	paused := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
-	if !strings.Contains(paused.Detail, "MaxParked is 50") {
+	paused := ev.await(t, 1, changes("partition paused"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(paused.Detail, "MaxWaiting is 50") {
 		t.Errorf("%q does not say why", paused.Detail)
 	}
 	ev.await(t, 20*maxParked, is[redeliver.Attempted]) // the retries go on
@@ -150,11 +150,11 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 		waiting[r.State.ID] = true
 	}
 	if bound := maxParked + 10*inFlight; n > bound || len(waiting) > bound {
-		t.Errorf("%d messages failed and %d waited, which is more than MaxParked and what may be in flight, %d", n, len(waiting), bound)
+		t.Errorf("%d messages failed and %d waited, which is more than MaxWaiting and what may be in flight, %d", n, len(waiting), bound)
 	}
 	close(heal)
 	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, changes("partition goes on"))
+	ev.await(t, 1, changes("partition resumed"))
 	last := make(map[int]int)
 	for _, c := range all[redeliver.Committed](ev) {
 		i := slices.Index(ids, c.State.ID)
@@ -167,11 +167,11 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 
 // A record on a level may have been written there before an earlier one of its key, which a kill left on the origin,
 // because several are written at once. It must not run first, although it is read first: the origin's only slot is
-// taken. The origin must not pause at MaxParked, because the waiting records wait for it.
+// taken. The origin must not pause at MaxWaiting, because the waiting records wait for it.
 func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxWaiting: 1}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -215,13 +215,13 @@ func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	}
 }
 
-// All earlier records of a key run first, however far apart they are and however small MaxParked is. The load used to
-// stop at MaxParked and the end of a fetch.
+// All earlier records of a key run first, however far apart they are and however small MaxWaiting is. The load used to
+// stop at MaxWaiting and the end of a fetch.
 func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxWaiting: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -238,13 +238,13 @@ func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	wantOrder(t, p, cfg)
 }
 
-// A session may load more than MaxParked records. Then the origin is paused from the start. Duplicates alone do not
+// A session may load more than MaxWaiting records. Then the origin is paused from the start. Duplicates alone do not
 // pause it.
 func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 	t.Parallel()
 	const messages, maxParked = 300, 50
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxParked: maxParked, MaxInFlight: 10}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxWaiting: maxParked, MaxInFlight: 10}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)

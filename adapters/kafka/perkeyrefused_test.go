@@ -41,7 +41,7 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 		}, "one owner"},
 		"fewer partitions":       {"RetryPartitions", func(c *kafka.Config) { c.RetryPartitions = 2 }, "as orders has"},
 		"a level with fewer":     {"topic orders.unequal.retry.1s partitions", func(c *kafka.Config) { c.Group = "unequal" }, "must be 4"},
-		"no room for what waits": {"MaxParked", func(c *kafka.Config) { c.MaxParked = -1 }, ""},
+		"no room for what waits": {"MaxWaiting", func(c *kafka.Config) { c.MaxWaiting = -1 }, ""},
 		"the policy of one topic": {"Sarama.Consumer.Group.Rebalance.GroupStrategies", func(c *kafka.Config) {
 			c.Policy, c.Topics = redeliver.Policy{}, map[string]redeliver.Policy{"refunds": c.Policy}
 			c.Sarama = sarama.NewConfig()

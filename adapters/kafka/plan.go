@@ -17,11 +17,11 @@ import (
 type Plan struct {
 	Origin, Group string
 	Topics        []PlannedTopic
-	// Companions are topics that messages do not need for waiting and coming back. The DLQ's state
+	// OperatorTopics are topics that messages do not need for waiting and coming back. The DLQ's state
 	// is created when somebody first works on the DLQ. The control topic has the commands about
 	// waiting messages, and is created with the first command.
-	Companions []PlannedTopic
-	Delays     []delayqueue.PlannedDelay
+	OperatorTopics []PlannedTopic
+	Delays         []delayqueue.PlannedDelay
 	// Rights are those that the group's members need if all topics exist (Config.NoProvisioning).
 	// OperatorRights are those that a person needs to look into the DLQ, to replay its messages and
 	// to call Doctor, if the companions exist, too.
@@ -40,8 +40,8 @@ type PlannedTopic struct {
 	Partitions int32
 	Replicas   int16
 	Settings   map[string]string
-	Exists     bool // if false, it is created at start or, if Later is set, when a message needs it
-	Later      bool // a level for waits that only a handler or a publisher asks for
+	Exists     bool // if false, it is created at start or, if OnDemand is set, when a message needs it
+	OnDemand   bool // a level for waits that only a handler or a publisher asks for
 	Old        bool // a level of an older policy, read until it is empty
 }
 
@@ -65,7 +65,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan() *Plan {
 	p := &Plan{
-		Origin: l.origin, Group: l.group, Companions: l.companions(), Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
+		Origin: l.origin, Group: l.group, OperatorTopics: l.companions(), Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
 	}
 	for _, t := range l.topics {
 		p.Topics = append(p.Topics, t.planned())
@@ -90,7 +90,7 @@ func (l *layout) plan() *Plan {
 	}
 	var listed bool
 	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
-		return l.ladder.Spend(d, "delay topic", "the retry topic")
+		return l.ladder.Describe(d, "delay topic", "the retry topic")
 	})
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
@@ -110,7 +110,7 @@ func (l *layout) companions() []PlannedTopic {
 func (t ownTopic) planned() PlannedTopic {
 	return PlannedTopic{
 		Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
-		Settings: t.settings, Exists: t.exists, Old: t.old, Later: t.rung,
+		Settings: t.settings, Exists: t.exists, Old: t.old, OnDemand: t.rung,
 	}
 }
 
@@ -124,7 +124,7 @@ func (p *Plan) String() string {
 			switch {
 			case t.Exists:
 				state = "exists"
-			case t.Later:
+			case t.OnDemand:
 				state = "is created when a wait needs it"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Kind, t.Partitions, t.Replicas, state)

@@ -9,6 +9,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -114,6 +116,39 @@ func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 		ev.awaitEnds(t, fmt.Sprint("after-", i))
 	}
 	ev.await(t, 1, lost(level))
+}
+
+// A session that could not read the metadata of its partitions at once read a level that was created again from the offset in the
+// earlier topic, and skipped the records below it.
+func TestARecreatedTopicIsReadFromItsBeginningWithoutTheSessionsMetadata(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	kafka.SweepEvery(c, 2*time.Second) // the old session still reads the next messages
+	route(t, c, "orders", failFirst(0))
+	put(t, addrs, order("orders", "before"))
+	ev.awaitEnds(t, "before")
+	refused := 0
+	cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		fetch, _ := req.(*kmsg.OffsetFetchRequest)
+		if len(fetch.Topics) < 2 || refused == 4 { // sarama asks for one partition
+			return nil, nil, false
+		}
+		refused++
+		res, _ := fetch.ResponseKind().(*kmsg.OffsetFetchResponse)
+		res.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		return res, nil, true
+	})
+	const level = "orders.billing.retry.100ms"
+	adm := kadm.NewClient(independent(t, addrs))
+	kafkatest.DropTopic(t, adm, level)
+	kafkatest.MakeTopic(t, adm, 4, nil, level)
+	for i := range 3 {
+		put(t, addrs, order("orders", fmt.Sprint("after-", i)))
+	}
+	ev.awaitEnds(t, "after-0", "after-1", "after-2")
 }
 
 // Only the janitor deletes records of our topics, and only settled ones. Other deletions used to be unreported.

@@ -63,7 +63,7 @@ func TestOnKafkaTheDefaultPolicyStartsWithFiveTopics(t *testing.T) {
 	}
 	var later []string
 	for _, topic := range plan.Topics {
-		if topic.Later {
+		if topic.OnDemand {
 			later = append(later, strings.TrimPrefix(topic.Name, p.ours("")))
 			if topic.Exists || topic.Settings["retention.ms"] != "-1" || topic.Partitions != 4 {
 				t.Errorf("planned is %+v", topic)

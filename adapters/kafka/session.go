@@ -35,6 +35,10 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	r.topicIDs = ids
+	claims := r.ownClaims(sess.Claims())
+	if missing := ids.missing(claims); missing != "" {
+		return fmt.Errorf("kafka: topic %s: %w", missing, sarama.ErrUnknownTopicOrPartition)
+	}
 	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
 		return err
 	}
@@ -48,7 +52,11 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 			return err
 		}
 	}
-	r.metas.load(r.client.admin, r.layout.group, r.ownClaims(sess.Claims()))
+	found, err := r.readMetas(sess.Context(), claims)
+	if err != nil {
+		return err
+	}
+	r.metas.set(found)
 	if err := r.resetRecreated(sess); err != nil {
 		return err
 	}
@@ -99,7 +107,7 @@ func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 // listeners of the group's errors.
 func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	err := s.consume(sess, claim)
-	if err != nil {
+	if err != nil && sess.Context().Err() == nil {
 		s.reader.reportUnread(claim.Topic(), claim.Partition(), " in the next session", err)
 	}
 	return err
@@ -121,12 +129,19 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	}
 	from := claim.InitialOffset()
 	if from == sarama.OffsetOldest {
-		// The partition has no valid offset. loadMeta replaces an offset behind the end of a truncated log.
+		// The partition has no valid offset. useMeta replaces an offset behind the end of a truncated log.
 		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
 		if err != nil {
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
 		from = oldest
+	}
+	meta, err := r.readMeta(sess.Context(), claim.Topic(), claim.Partition())
+	if err != nil {
+		return err
+	}
+	if r.topicIDs.differs(claim.Topic(), meta.meta) {
+		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
 	}
 	r.extra.recheck.Store(true) // members may come and go in a cooperative session
 	src := newSource(r, sess, claim, s.commits, from)
@@ -141,7 +156,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		}
 		src.keys = newKeyGate(src, queues)
 	}
-	src.loadMeta(from)
+	src.useMeta(from, meta)
 	src.run()
 	return nil
 }

@@ -54,8 +54,8 @@ func TestForeignOptionsAreRefusedForOurDLQ(t *testing.T) {
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	for field, cfg := range map[string]kafka.DeadLetterConfig{
-		"Back":   {Topic: "orders", Back: "orders-retry"},
-		"ReadBy": {Topic: "orders", ReadBy: "billing-retry"},
+		"ReplayTo": {Topic: "orders", ReplayTo: "orders-retry"},
+		"ReadBy":   {Topic: "orders", ReadBy: "billing-retry"},
 	} {
 		if _, err := c.DeadLetters(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)

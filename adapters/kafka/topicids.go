@@ -27,6 +27,17 @@ func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	return ids, nil
 }
 
+// missing returns a claimed topic that has no id although others have one, or "". Such a topic was deleted after the
+// group assigned it. Without its id the session could not see that the offsets do not apply to the topic that follows.
+func (ids topicIDs) missing(claims map[string][]int32) string {
+	for topic := range claims {
+		if len(ids) > 0 && ids[topic] == "" {
+			return topic
+		}
+	}
+	return ""
+}
+
 // differs reports whether metadata was written for an earlier topic of the same name.
 func (ids topicIDs) differs(topic string, n commitMeta) bool {
 	return n.topic != "" && ids[topic] != "" && n.topic != ids[topic]

@@ -121,8 +121,8 @@ func (c *Config) validate() error {
 		ps.Add("RetryGroup", c.RetryGroup, "must differ from Group: Kafka does not allow one id for a share group and a consumer group")
 	}
 	check := func(field string, p redeliver.Policy) {
-		ps.Policy(field, p)
-		ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
+		ps.CheckPolicy(field, p)
+		ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	}
 	check("Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
@@ -130,12 +130,12 @@ func (c *Config) validate() error {
 		kafkaname.CheckTopic(&ps, field, topic)
 		check(field, c.Topics[topic])
 	}
-	ps.Count("Clients", c.Clients, 1, maxClients)
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckCount("Clients", c.Clients, 1, maxClients)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 	return ps.Err()
 }

@@ -137,21 +137,21 @@ func (c *Config) validate() error {
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
 		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with its consumer, or NoLimit")
 	}
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 	return ps.Err()
 }
 
 // checkPolicy adds the problems of a policy.
 func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
 	before := len(*ps)
-	if ps.Policy(field, p); len(*ps) > before {
+	if ps.CheckPolicy(field, p); len(*ps) > before {
 		return
 	}
-	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	p = p.WithDefaults()
 	if len(p.Levels) > delayTopics {
 		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: that is the number of delay topics, whatever the policy", delayTopics))

@@ -33,7 +33,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 			NoHeadOfLineBlocking: true, // this broker does not prefetch
 		},
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Levels: func(_ testing.TB, origin, group string) adaptertest.Message {
 				return h.oversized(origin, group, adaptertest.Levels)
@@ -42,7 +42,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 				return h.oversized(origin, group, adaptertest.Levels, adaptertest.DLQ)
 			},
 		},
-		Forged: func(st redeliver.State) []adaptertest.Header {
+		ForgeHeaders: func(st redeliver.State) []adaptertest.Header {
 			c := carried{headers: st.AppendHeaders(nil), until: st.Due}
 			text, err := c.pack()
 			if err != nil {
@@ -135,9 +135,9 @@ func written(m adaptertest.Message) *message.Message {
 	for _, h := range m.Headers {
 		msg.Metadata[h.Name] = string(h.Value)
 	}
-	if len(m.Ours) > 0 {
+	if len(m.OwnHeaders) > 0 {
 		rec := newRecord(msg, false)
-		msg, _ = rec.withState(&carried{headers: m.Ours})
+		msg, _ = rec.withState(&carried{headers: m.OwnHeaders})
 	}
 	return msg
 }
@@ -163,7 +163,7 @@ func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 			for _, msg := range all {
 				rec := newRecord(msg, true)
 				m := read(rec.unmarshal())
-				m.Ours = rec.headers
+				m.OwnHeaders = rec.headers
 				msgs = append(msgs, m)
 			}
 			return msgs

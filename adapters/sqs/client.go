@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if cfg.Endpoint != "" {
 			o.BaseEndpoint = aws.String(cfg.Endpoint)
 		}
-		o.HTTPClient = awshttp.WholeBodies{Next: o.HTTPClient}
+		o.HTTPClient = awshttp.WholeBodies{Next: awshttp.BoundResponses(o.HTTPClient)}
 	})
 	return c, nil
 }

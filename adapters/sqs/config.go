@@ -168,29 +168,29 @@ func (c *Config) validate() error {
 			ps.Add("Endpoint", redeliver.RedactAddress(c.Endpoint), "must be http://host:port or https, without a user: credentials belong into AWS")
 		}
 	}
-	ps.Policy("Policy", c.Policy)
+	ps.CheckPolicy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
 		checkName(&ps, field, queue)
-		ps.Policy(field, c.Queues[queue])
+		ps.CheckPolicy(field, c.Queues[queue])
 	}
-	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
-	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
-	ps.Count("Pollers", c.Pollers, 1, maxPollers)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
+	ps.CheckCount("Pollers", c.Pollers, 1, maxPollers)
 	checkSeconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
 	if c.WaitTime != 0 {
 		checkSeconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
 	}
-	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
 	c.DLQ.Check(&ps, time.Minute, maxRetention)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
-	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	if c.MaxMessageSize != 0 {
-		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
+		ps.CheckCount("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
 	}
 	statekeys.Keys(c.StateKeys).Check(&ps)
 	return ps.Err()

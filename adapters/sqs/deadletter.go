@@ -80,8 +80,8 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	return deadletter.New(&deadLetters{
 		client: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), stateSemaphore: make(chan struct{}, 1),
 		info: deadletter.Info{
-			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
-			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the look ends, or for %s if its process dies", cfg.Lease),
+			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, ReplayTo: main.name,
+			ReadEffect: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the look ends, or for %s if its process dies", cfg.Lease),
 		},
 	}), nil
 }
@@ -134,18 +134,18 @@ func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hi
 	return visible, hidden, nil
 }
 
-// Held implements [driver.DLQ].
-func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+// LockHolder implements [driver.DLQ].
+func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	state, err := q.Load(ctx)
 	if err != nil {
 		return h, false, err
 	}
-	h, ok = driver.HeldIn(state, lock, time.Now())
+	h, ok = driver.LeaseHolder(state, lock, time.Now())
 	return h, ok, nil
 }
 
-// Begin implements [driver.DLQ].
-func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
+// Connect implements [driver.DLQ].
+func (q *deadLetters) Connect(context.Context) (driver.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -154,8 +154,8 @@ func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
 	s := &deadSession{q: q, held: make(map[string]*heldMessage)}
 	// A lock outlasts the hiding of every message that is held now, or received before the next renewal.
 	s.leases = driver.NewLeases(q, 2*q.lease, driver.LeaseOptions{
-		Every: q.lease / 3, Renewed: s.extendHeld,
-		Least: func() time.Duration { return s.longestHidden() + q.lease/2 },
+		Interval: q.lease / 3, OnRenewed: s.extendHeld,
+		MinDuration: func() time.Duration { return s.longestHidden() + q.lease/2 },
 	})
 	if q.sessions == nil {
 		q.sessions = make(map[*deadSession]bool)

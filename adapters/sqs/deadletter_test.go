@@ -100,7 +100,7 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders.fifo", 37, "one")
 		defer q.Close()
-		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 7})
+		task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 7})
 		if err != nil || task.Counts.Replayed != 37 {
 			t.Fatalf("the replay says %+v: %v", task, err)
 		}
@@ -130,7 +130,7 @@ func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
+		if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		sent := f.messagesIn("orders")
@@ -156,7 +156,7 @@ func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders.fifo", 20, "one")
 		defer q.Close()
-		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-015"}}})
+		task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-015"}}})
 		if err != nil || task.Counts.Scanned != 10 || task.Counts.Replayed != 0 || task.Note == "" {
 			t.Errorf("the replay says %+v: %v", task, err)
 		}

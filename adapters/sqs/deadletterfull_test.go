@@ -51,7 +51,7 @@ func markedPositions(t *testing.T, q *testDLQ) (all []string) {
 
 func wantFull(t *testing.T, q *testDLQ, task *deadletter.Task, err error, marked int) {
 	t.Helper()
-	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != int64(marked) {
+	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != int64(marked) {
 		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
 	}
 	n := 0

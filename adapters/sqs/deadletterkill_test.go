@@ -56,7 +56,7 @@ func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 				}
 				q, err := c.DeadLetters(ctx, DeadLetterConfig{Topic: "orders"})
 				if err == nil {
-					task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window})
+					task, err := deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: window})
 					over = err == nil && task.Status == deadletter.StatusDone
 					_ = q.Close()
 				}
@@ -88,12 +88,12 @@ func continueElsewhere(t *testing.T, q deadletter.Queue) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(history) == 1 && !history[0].Open() {
+		if len(history) == 1 && !history[0].Unfinished() {
 			return
 		}
 		var task deadletter.Task
 		if len(history) == 0 {
-			task, err = deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ben", Why: "test"})
+			task, err = deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ben", Why: "test"})
 		} else {
 			task, err = deadletter.Resume(t.Context(), q, history[0].ID, "ben", deadletter.Report{})
 		}

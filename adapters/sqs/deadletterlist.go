@@ -38,7 +38,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		info := deadletter.Info{Broker: "sqs", DLQ: name}
 		// A subscription creates a queue of suspects too. A DLQ without one belongs to another program.
 		if queue, ok := queueOf(name); ok && there[queue] && there[c.cfg.Names.suspects(queue)] && c.cfg.Names.dlq(queue) == name {
-			info.Origin, info.Group, info.Back = queue, queue, queue
+			info.Origin, info.Group, info.ReplayTo = queue, queue, queue
 		}
 		found = append(found, info)
 	}

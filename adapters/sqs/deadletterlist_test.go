@@ -67,7 +67,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	}
 	got := make(map[string]string)
 	for _, info := range all {
-		got[info.DLQ] = info.Origin + "/" + info.Group + "/" + info.Back
+		got[info.DLQ] = info.Origin + "/" + info.Group + "/" + info.ReplayTo
 	}
 	want := map[string]string{
 		"orders-dlq": "orders/orders/orders", "a-b-dlq.fifo": "a-b.fifo/a-b.fifo/a-b.fifo", "payments-dlq": "//", "gone-dlq": "//", "-dlq": "//", Names{}.dlq(long): "//",

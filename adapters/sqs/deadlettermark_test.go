@@ -28,7 +28,7 @@ func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 			want  int
 		}{{0, 5}, {13 * 24 * time.Hour, 5}, {24 * time.Hour, 3}} {
 			time.Sleep(step.after) //nolint:forbidigo // virtual: days go by
-			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"})
 			if err != nil || task.Counts.Replayed != 0 {
 				t.Fatalf("%+v: %v", task, err)
 			}

@@ -60,7 +60,7 @@ func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	if source != "" && headers == nil {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: sourceARN, Value: []byte(source)})
 	}
-	deadletter.Read(dead, q.info, headers, func() string { return idOf(m) })
+	deadletter.ReadHeaders(dead, q.info, headers, func() string { return idOf(m) })
 	if part != "" {
 		dead.Mismatch = fmt.Sprintf("it is part %s of a message that is too large for %s (%s): join the bodies of the parts", part, q.info.DLQ, dead.State.Truncated)
 	}

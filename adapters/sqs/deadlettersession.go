@@ -48,9 +48,9 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 }
 
 // Write implements [driver.Session].
-func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	queue, compose := s.q.main, s.composeReplay
-	if to == driver.Dead {
+	if to == driver.ToDLQ {
 		queue, compose = s.q.dlq, s.composeImport
 	}
 	errs := make([]error, len(msgs))
@@ -79,7 +79,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 	}
 	for i, err := range s.q.client.sender(queue, publishLinger).sendAll(all) {
 		errs[of[i]] = err
-		if err == nil && to == driver.Back && time.Since(s.startedAt) < skewWindow {
+		if err == nil && to == driver.ToGroup && time.Since(s.startedAt) < skewWindow {
 			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
@@ -87,7 +87,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 }
 
 func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
-	st := deadletter.NewState(m, s.q.info)
+	st := deadletter.ReplayState(m, s.q.info)
 	rec := recordFrom(m, m.Headers)
 	rec.keys = s.q.client.cfg.StateKeys
 	o, ok := rec.waitingCopy(&st, s.q.main.limit)
@@ -214,7 +214,7 @@ func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
 	return again || !at.Before(s.beganAt.Add(clockSkew))
 }
 
-// endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBehind. It returns nil if SQS reports more
+// endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBlocked. It returns nil if SQS reports more
 // messages.
 func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
@@ -225,7 +225,7 @@ func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 	defer s.mu.Unlock()
 	switch {
 	case visible > 0 && s.q.dlq.fifo && len(s.held) > 0:
-		return deadletter.ErrBehind
+		return deadletter.ErrBlocked
 	case visible > 0 && empty < maxEmptyReceives:
 		return nil
 	default:
@@ -235,7 +235,7 @@ func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 
 // Close implements [driver.Reader].
 func (r *deadReader) Close(ctx context.Context) error {
-	if errors.Is(r.s.leases.Check(), deadletter.ErrLost) {
+	if errors.Is(r.s.leases.Check(), deadletter.ErrClaimLost) {
 		return nil
 	}
 	return r.s.releaseHeld(ctx)

@@ -76,7 +76,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	}
 	body, err := snap.Bytes()
 	if err == nil && len(body) > maxStateSize {
-		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", driver.ErrFull, q.info.DLQ, len(body))
+		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", driver.ErrStateFull, q.info.DLQ, len(body))
 	}
 	if err != nil {
 		return snap, at, errors.Join(err, q.returnState(graceCtx, url, found))

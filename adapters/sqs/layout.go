@@ -81,7 +81,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 		l.totalWait += d + jitter
 	}
 	if !l.main.fifo { // FIFO groups keep their order anyway
-		ps.Order(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
+		ps.CheckOrder(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
 	}
 	l.checkVisibilityLimits(&ps)
 	if err := ps.Err(); err != nil {

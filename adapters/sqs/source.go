@@ -233,7 +233,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		m.Until, m.InPlace = d.state.Due, s.queue.fifo
 	}
 	if d.step == driver.Bury {
-		m.Err = &redeliver.CrashedError{Times: d.crashes}
+		m.Err = &redeliver.CrashedError{Crashes: d.crashes}
 	}
 	return nil
 }

@@ -30,14 +30,14 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	t.Cleanup(func() { _ = q.Close() })
 	filter := deadletter.Filter{Before: time.Now().Add(time.Hour)}
 	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: filter})
-	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
+	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
 		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
 	}
 	was, err := deadletter.Lookup(t.Context(), q, task.ID)
 	if err != nil || was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks {
 		t.Errorf("recorded is %+v: %v", was, err)
 	}
-	plan, err := deadletter.DryRun(t.Context(), q, deadletter.Replay{})
+	plan, err := deadletter.DryRun(t.Context(), q, deadletter.ReplayOptions{})
 	if err != nil || plan.Scanned != int64(len(all)) || plan.Quarantine != deadletter.MaxMarks {
 		t.Errorf("a replay would pass over %d of %d: %v", plan.Quarantine, plan.Scanned, err)
 	}

@@ -109,7 +109,7 @@ func replayKilled(d *failingService) {
 		var got deadletter.Task
 		var err error
 		if task == "" {
-			got, err = deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
+			got, err = deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
 		} else {
 			got, err = deadletter.Resume(ctx, q, task, "ann", deadletter.Report{Progress: progress})
 		}
@@ -171,7 +171,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			d.fixed.Store(true)
 			q, _ := d.openDead()
 			defer q.Close()
-			first, err := deadletter.Run(t.Context(), q, deadletter.Replay{
+			first, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{
 				Who: "ann", Why: "test", Window: 20, Rate: 60, Canary: []int{1}, Watch: time.Second,
 				Filter: deadletter.Filter{IDs: all[:200]}, // the others are skipped and stay
 			})

@@ -129,8 +129,8 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	r := deadletter.Replay{Who: "ann", Why: "test", Window: 5, Rate: 16, Filter: deadletter.Filter{Headers: map[string]string{"odd": "1"}}}
-	task, err := deadletter.Run(t.Context(), q, r)
+	r := deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 5, Rate: 16, Filter: deadletter.Filter{Headers: map[string]string{"odd": "1"}}}
+	task, err := deadletter.Replay(t.Context(), q, r)
 	if err != nil || task.Counts.Replayed != 30 {
 		t.Fatalf("the replay says %+v: %v", task, err)
 	}
@@ -175,7 +175,7 @@ func TestARunnerNeedsTheseRights(t *testing.T) {
 			q, _ := deadLetters(u.String())(t, d.queue, d.queue)
 			defer q.Close()
 			d.fixed.Store(true)
-			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 5, Canary: []int{1}, Watch: time.Second})
+			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 5, Canary: []int{1}, Watch: time.Second})
 			if err != nil || task.Counts.Replayed != 20 {
 				t.Fatalf("the replay says %+v: %v", task, err)
 			}

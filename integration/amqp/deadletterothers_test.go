@@ -97,7 +97,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				got <- *amqp.DeliveryFromContext(msg.Context())
 				return nil
 			})
-			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"})
 			if err != nil || task.Counts.Replayed != 1 || task.Counts.Refused != 1 {
 				t.Fatalf("the replay says %+v: %v", task, err)
 			}
@@ -151,7 +151,7 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 		got <- amqp.DeliveryFromContext(msg.Context())
 		return nil
 	})
-	if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != int64(len(forged)) {
+	if task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != int64(len(forged)) {
 		t.Fatalf("the replay says %+v: %v", task, err)
 	}
 	for range forged {
@@ -184,7 +184,7 @@ func TestALookEndsNoMessage(t *testing.T) {
 			d.awaitReady(d.queue+".others", 1)
 			q := d.openFilledByBroker()
 			defer q.Close()
-			if look := q.Info().Look; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
+			if look := q.Info().ReadEffect; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
 				t.Errorf("looking costs %q; the limit is not in it", look)
 			}
 			looks := 0
@@ -202,7 +202,7 @@ func TestALookEndsNoMessage(t *testing.T) {
 			}
 			d.fixed.Store(true)
 			d.makeDeadLetters() // its handler
-			if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
+			if task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
 				t.Errorf("the replay says %+v: %v", task, err)
 			}
 			d.awaitEnds([]string{"a"})

@@ -56,20 +56,20 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return h, adaptertest.Harness{
-		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more would not fit into a frame
+		Name: "RabbitMQ", Features: features, ReadsAhead: true, MaxCrashesBeside: 15, MaxHeaders: 5000, // more would not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Levels: func(testing.TB, string, string) adaptertest.Message { // leaves no room in a frame of 128 KiB
 				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
 			},
 		},
-		Forged: func(redeliver.State) []adaptertest.Header {
+		ForgeHeaders: func(redeliver.State) []adaptertest.Header {
 			return []adaptertest.Header{
 				{Name: amqp.HeaderExchange, Value: []byte("bank")}, {Name: amqp.HeaderRoutingKey, Value: []byte("payments")},
 				{Name: amqp.HeaderExpiration, Value: []byte("1")}, {Name: amqp.HeaderUserID, Value: []byte("root")},
 				{Name: amqp.HeaderUntil, Value: []byte("2999-01-01T00:00:00Z")}, {Name: amqp.HeaderRaw, Value: []byte("raw")},
 			}
 		},
-		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		DLQTopic: func(_, group string) (topic, reader string) { return group + ".dlq", group + ".dlq" },
 	}
 }
@@ -215,7 +215,7 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		for _, header := range m.Headers {
 			p.Headers[header.Name] = value(header.Value)
 		}
-		for _, header := range m.Ours {
+		for _, header := range m.OwnHeaders {
 			p.Headers[header.Name] = header.Value
 		}
 		confirmed(t, ch, exchange, key, p)
@@ -282,7 +282,7 @@ func (h *harness) readDLQ(t testing.TB, queue string) (msgs []adaptertest.Messag
 				}
 			case strings.HasPrefix(name, "redeliver-amqp-"), strings.HasPrefix(name, "x-"):
 			case strings.HasPrefix(name, redeliver.HeaderPrefix):
-				m.Ours = append(m.Ours, redeliver.Header{Name: name, Value: string(bytesOf(v))})
+				m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: name, Value: string(bytesOf(v))})
 			default:
 				add(&m, name, v)
 			}

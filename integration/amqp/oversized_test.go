@@ -48,7 +48,7 @@ func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
 	t.Parallel()
 	r := node()
 	h, kit := newHarnesses(t, r.VirtualHost(t))
-	kit.TwoParts = true
+	kit.SplitsDeadLetters = true
 	kit.Oversized[adaptertest.DLQ] = func(t testing.TB, origin, _ string) adaptertest.Message {
 		h.unlimited.Store(origin, h.uses.channel(t)) // it has the old limit
 		lowerLimit(t, r)

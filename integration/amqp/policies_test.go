@@ -95,7 +95,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 						t.Fatal(err)
 					}
 					if slices.EqualFunc(old, begin, func(o doctor.OldLevel, want string) bool {
-						return strings.Contains(o.Keep, want) && (want != "" || o.Keep == "")
+						return strings.Contains(o.KeepReason, want) && (want != "" || o.KeepReason == "")
 					}) {
 						return
 					}

@@ -71,7 +71,7 @@ func TestStateKeys(t *testing.T) {
 	if want := map[string]int{"honest": 2, "forged": 0}; err != nil || !maps.Equal(attempts, want) {
 		t.Errorf("the DLQ says that the attempts were %v, %v; want %v", attempts, err, want)
 	}
-	if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
+	if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	replayed := map[attempt]bool{}

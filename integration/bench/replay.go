@@ -23,7 +23,7 @@ const oneIn = 100
 
 var errRare = errors.New("no such card")
 
-// replayRow replays dead letters with deadletter.Run: all of them, or those with the error that one in a hundred has.
+// replayRow replays dead letters with deadletter.Replay: all of them, or those with the error that one in a hundred has.
 func replayRow(filtered bool) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		n := e.scaled(1_000_000)
@@ -129,12 +129,12 @@ func doReplay(ctx context.Context, s spec) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := deadletter.Replay{Who: "bench", Why: "bench"}
+	r := deadletter.ReplayOptions{Who: "bench", Why: "bench"}
 	if s.Filtered {
 		r.Filter.ErrorText = errRare.Error()
 	}
 	cpu, began := cpuTime(), time.Now()
-	t, err := deadletter.Run(ctx, q, r)
+	t, err := deadletter.Replay(ctx, q, r)
 	end := time.Now()
 	stopProfile()
 	if err == nil && t.Status != deadletter.StatusDone {

@@ -53,7 +53,7 @@ func (waiting) Waiting(context.Context) ([]console.Level, error) {
 	return []console.Level{{Name: "10s", Count: 31, Late: -1}, {Name: "10m", Count: 412, Late: -1}, {Name: "2h", Count: 1208, Late: -1, Overdue: 3 * time.Minute}}, nil
 }
 
-func (waiting) Command(context.Context, deadletter.Command) (deadletter.Command, error) {
+func (waiting) SendCommand(context.Context, deadletter.Command) (deadletter.Command, error) {
 	return deadletter.Command{}, errSilent
 }
 

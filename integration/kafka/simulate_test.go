@@ -37,7 +37,7 @@ func scenario(outages ...simulate.Outage) simulate.Scenario {
 			MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 200 * time.Millisecond, Max: 800 * time.Millisecond},
 			Levels: []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond},
 		},
-		For: 6 * time.Second, Rate: 50, Poison: 0.05, Errors: 0.1, Outages: outages, Seed: 7,
+		Duration: 6 * time.Second, Rate: 50, PoisonShare: 0.05, ErrorShare: 0.1, Outages: outages, Seed: 7,
 	}
 }
 
@@ -130,7 +130,7 @@ type realRun struct {
 func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
-	n := int(s.For.Seconds() * s.Rate)
+	n := int(s.Duration.Seconds() * s.Rate)
 	r := &realRun{T: t, s: s, ways: make([]outcome, n), left: n, ended: make(chan struct{})}
 	topic := "simulated-" + strings.ToLower(rand.Text()[:8])
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
@@ -286,7 +286,7 @@ func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) 
 		ways[id] = playAlone(&s, id)
 	}
 	all := totalsOf(&s, ways)
-	if all.attempts != res.Attempts || all.retries != res.Retries || all.atOnce != res.AtOnce || all.succeeded != res.Succeeded || !maps.Equal(all.deadBy, res.DeadBy) {
+	if all.attempts != res.Attempts || all.retries != res.Retries || all.atOnce != res.FirstAttempt || all.succeeded != res.Succeeded || !maps.Equal(all.deadBy, res.DeadBy) {
 		t.Fatalf("the messages alone come to %+v, together to %+v", all, res)
 	}
 	return res, ways

@@ -263,7 +263,7 @@ func (s *service) collect() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = w.Close() })
-	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: maxWait, Every: time.Millisecond, Subscriptions: []prom.Waiting{{
+	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: maxWait, Interval: time.Millisecond, Subscriptions: []prom.Waiting{{
 		Origin: s.topic, Group: s.group,
 		Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {
 			levels, err := w.Levels(ctx)
@@ -341,7 +341,7 @@ func (s *service) replay() {
 	s.mu.Unlock()
 	q := s.deadLetters()
 	for _, id := range []string{"fails", "stays"} {
-		task, err := deadletter.Run(s.t.Context(), q, deadletter.Replay{Who: "ann", Why: "mended", Filter: deadletter.Filter{IDs: []string{id}}})
+		task, err := deadletter.Replay(s.t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "mended", Filter: deadletter.Filter{IDs: []string{id}}})
 		if err != nil || task.Counts.Replayed != 1 {
 			s.t.Fatalf("replaying %s: %v, %+v", id, err, task.Counts)
 		}

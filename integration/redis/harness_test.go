@@ -45,8 +45,8 @@ func newHarness(t *testing.T, addr string) adaptertest.Harness {
 	t.Cleanup(func() { _ = h.client.Close() })
 	return adaptertest.Harness{
 		Name: "Watermill", Features: features,
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
-		Forged: func(st redeliver.State) []adaptertest.Header {
+		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
+		ForgeHeaders: func(st redeliver.State) []adaptertest.Header {
 			fields := make(map[string]string)
 			for _, f := range st.AppendHeaders(nil) {
 				fields[strings.TrimPrefix(f.Name, redeliver.HeaderPrefix)] = f.Value
@@ -155,12 +155,12 @@ func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) 
 		for _, header := range m.Headers {
 			msg.Metadata[header.Name] = string(header.Value)
 		}
-		if len(m.Ours) > 0 {
+		if len(m.OwnHeaders) > 0 {
 			fields := make(map[string]string)
 			if own, ok := msg.Metadata["redeliver"]; ok {
 				fields["own"] = base64.StdEncoding.EncodeToString([]byte(own))
 			}
-			for _, header := range m.Ours {
+			for _, header := range m.OwnHeaders {
 				fields[strings.TrimPrefix(header.Name, "redeliver-")] = header.Value
 			}
 			text, err := json.Marshal(fields)
@@ -229,7 +229,7 @@ func letter(entry redis.XMessage) (adaptertest.Message, error) {
 	}
 	m := plain(msg)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		m.Ours = append(m.Ours, redeliver.Header{Name: "redeliver-" + name, Value: fields[name]})
+		m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: "redeliver-" + name, Value: fields[name]})
 	}
 	return m, nil
 }

@@ -250,7 +250,7 @@ func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids 
 // comesBack sees that what is replayed too early is known when it is dead again.
 func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 	id := w.topic(topic) + "/1/0"
-	w.command(t, w.about("replay", dlq, topic, "--back", w.topic(back), "--id", id, "--note", "too early", "--yes")...)
+	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--id", id, "--note", "too early", "--yes")...)
 	w.lie(t, dlq, 3)
 	got := w.rows(t, w.about("show", dlq, topic, "--id", id)...)
 	if len(got) != 1 || got[0].Replays != 1 || got[0].Mismatch != "" || got[0].Source.Offset != 0 || fmt.Sprint(got[0].Headers) != "[{tenant}]" {
@@ -263,7 +263,7 @@ func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 
 // arrives sees that the service gets what is replayed.
 func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids []string) {
-	w.command(t, w.about("replay", dlq, topic, "--back", w.topic(back), "--canary", "1", "--watch", "1ms", "--note", "it is mended", "--yes")...)
+	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--canary", "1", "--watch", "1ms", "--note", "it is mended", "--yes")...)
 	handled := make(map[string]bool)
 	for _, got := range s.await(t, "handled", len(ids)) {
 		if got[0] != w.topic(back) || !strings.Contains(" "+got[3]+" ", " tenant ") || strings.Contains(got[3], "exception") {

@@ -68,7 +68,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	if m := found[0]; m.Writer != deadletter.WriterSQS || m.State.Reason != redeliver.ReasonExhausted || len(m.Foreign) != 1 {
 		t.Errorf("it says %+v", m)
 	}
-	if task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
+	if task, err := deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
 		t.Fatalf("the replay says %+v: %v", task, err)
 	}
 	out, err := h.api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 5, MessageAttributeNames: []string{"All"}})

@@ -64,11 +64,11 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	t.Helper()
 	h := harnessOn(endpoint, fifo)
 	a := adaptertest.Harness{
-		Name: "SQS", Features: features, CrashesBeside: 15, MaxHeaders: 9,
-		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
+		Name: "SQS", Features: features, MaxCrashesBeside: 15, MaxHeaders: 9,
+		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: h.seen, Refuse: h.refuse,
 	}
 	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Levels: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
-	a.TwoParts, a.Forged = true, forged
+	a.SplitsDeadLetters, a.ForgeHeaders = true, forged
 	a.DLQTopic = func(origin, _ string) (topic, reader string) {
 		return h.beside(origin, "-dlq"), h.beside(origin, "-dlq")
 	}
@@ -483,8 +483,8 @@ func (h *harness) encode(m adaptertest.Message) (string, map[string]types.Messag
 			attributes[header.Name] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: header.Value}
 		}
 	}
-	if len(m.Ours) > 0 {
-		text(sqs.StateAttribute, h.sign(stateText(m.Ours), body))
+	if len(m.OwnHeaders) > 0 {
+		text(sqs.StateAttribute, h.sign(stateText(m.OwnHeaders), body))
 	}
 	if e.Body != "" || len(e.Metadata) > 0 {
 		raw, _ := json.Marshal(e)
@@ -518,7 +518,7 @@ func (h *harness) decode(m *types.Message) adaptertest.Message {
 		for name, raw := range fields {
 			var v string
 			if json.Unmarshal(raw, &v) == nil && slices.Contains(redeliver.HeaderNames(), redeliver.HeaderPrefix+name) {
-				out.Ours = append(out.Ours, redeliver.Header{Name: redeliver.HeaderPrefix + name, Value: v})
+				out.OwnHeaders = append(out.OwnHeaders, redeliver.Header{Name: redeliver.HeaderPrefix + name, Value: v})
 			}
 		}
 		var moved []struct {

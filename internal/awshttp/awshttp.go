@@ -5,6 +5,9 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"time"
+
+	aws "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
 // Client sends a request of the SDK. It is the interface aws.HTTPClient.
@@ -35,4 +38,17 @@ func (c WholeBodies) Do(req *http.Request) (*http.Response, error) {
 	own.Body = io.NopCloser(bytes.NewReader(body))
 	own.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	return c.Next.Do(&own)
+}
+
+// MaxResponseWait bounds the wait for the headers of an answer. A receive of SQS waits for at most 20 s.
+const MaxResponseWait = 45 * time.Second
+
+// BoundResponses makes the SDK's own client give up on a server that takes requests and does not answer. It returns
+// other clients, and one that has a bound, as they are.
+func BoundResponses(c Client) Client {
+	own, ok := c.(*aws.BuildableClient)
+	if !ok || own.GetTransport().ResponseHeaderTimeout > 0 || own.GetTimeout() > 0 {
+		return c
+	}
+	return own.WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = MaxResponseWait })
 }

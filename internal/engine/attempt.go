@@ -207,7 +207,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 		wait = min(max(wait, limits.MinBlock), limits.MaxBlock)
 		dec.Delay, dec.State.Due = wait, limits.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > longest: // Delay, not wait: due times are rounded up
-		d.sub.Policy.Unschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest})
+		d.sub.Policy.RejectUnschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest})
 		d.moveOn(dec, cause)
 		return
 	}

@@ -79,8 +79,8 @@ func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 }
 
 var (
-	// ErrRetryAsked is the failure of a message for which a batch function asked for a retry without an error.
-	ErrRetryAsked = errors.New("the batch function asked for a retry")
-	// ErrBatchOver is the error of the LateAnswer for a message that was answered after the end of its batch.
-	ErrBatchOver = errors.New("settled after the end of its batch")
+	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
+	ErrRetryRequested = errors.New("the batch function asked for a retry")
+	// ErrBatchEnded is the error of the LateAnswer for a message that was answered after the end of its batch.
+	ErrBatchEnded = errors.New("settled after the end of its batch")
 )

@@ -91,9 +91,9 @@ func (m *Batched) tooLate(err error) {
 	if m.d == nil || m.d.sub.Sink == nil {
 		return
 	}
-	why := ErrBatchOver
+	why := ErrBatchEnded
 	if err != nil {
-		why = fmt.Errorf("%w: %w", ErrBatchOver, err)
+		why = fmt.Errorf("%w: %w", ErrBatchEnded, err)
 	}
 	m.d.sub.emitStuck(0, func(n int64) redeliver.Event {
 		return redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: n}
@@ -129,9 +129,9 @@ func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {
 	if len(delay) == 0 {
-		return ErrRetryAsked
+		return ErrRetryRequested
 	}
-	return redeliver.RetryAfter(ErrRetryAsked, delay[0])
+	return redeliver.RetryAfter(ErrRetryRequested, delay[0])
 }
 
 // Batch is one call of a batch function, and its context, which ends with the policy's Timeout, counted from the call, and when

@@ -18,10 +18,10 @@ func (s *Subscription) expired(state *redeliver.State, c carrier) error {
 		if rule.MaxAge <= 0 && state.Expires.IsZero() {
 			return nil
 		}
-		return rule.Expired(state, time.Now())
+		return rule.CheckExpired(state, time.Now())
 	}
 	if s.Policy.MaxAge <= 0 && first.Expires.IsZero() {
 		return nil
 	}
-	return s.Policy.Expired(&first, time.Now())
+	return s.Policy.CheckExpired(&first, time.Now())
 }

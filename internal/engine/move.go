@@ -165,7 +165,7 @@ func (m *move) fail(where string, err error) {
 	refused := errors.Is(err, driver.ErrRefused)
 	switch {
 	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
-		s.Policy.Unschedulable(m.dec, err)
+		s.Policy.RejectUnschedulable(m.dec, err)
 		if m.hops {
 			m.cause = err
 		}
@@ -177,7 +177,7 @@ func (m *move) fail(where string, err error) {
 	case m.to == driver.DLQ && refused && m.d.c.truncates():
 		body := m.d.c.body()
 		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
-		s.Policy.Unschedulable(m.dec, err)
+		s.Policy.RejectUnschedulable(m.dec, err)
 		m.write()
 		return
 	}

@@ -43,7 +43,7 @@ func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 // ruleOf is rule for a message that brought this schedule, empty for none.
 func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
-		if old, ok := s.Policy.Under(schedule); ok && s.takes(&old) {
+		if old, ok := s.Policy.WithSchedule(schedule); ok && s.takes(&old) {
 			return &old
 		}
 	}

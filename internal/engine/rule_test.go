@@ -74,7 +74,7 @@ func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
 	}
 }
 
-// function is a Backoff that is not Listed.
+// function is a Backoff that is not a DelayLister.
 type function struct{}
 
 func (function) Delay(int, float64) (time.Duration, bool) { return 3 * time.Second, true }

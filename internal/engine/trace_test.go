@@ -225,7 +225,7 @@ func TestADeadLetterWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		tr := trace(j)
-		j.buries = &redeliver.CrashedError{Times: 3}
+		j.buries = &redeliver.CrashedError{Crashes: 3}
 		j.start(t, failWith(errOurs))
 		j.in <- &record{id: "a", state: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
 		synctest.Wait()

@@ -157,7 +157,7 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
-	if origin == info.Back || strings.HasPrefix(origin, info.Back+".") {
+	if origin == info.ReplayTo || strings.HasPrefix(origin, info.ReplayTo+".") {
 		origin = info.Origin // it was dead-lettered on its way back to the queue
 	}
 	var deaths []rabbitDeaths

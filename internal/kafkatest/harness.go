@@ -57,7 +57,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features, ReadsAhead: true,
-		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
 		DLQTopic: func(origin, group string) (topic, reader string) {
 			return origin + "." + group + ".dlq", group + "-audit"
 		},
@@ -231,7 +231,7 @@ func record(m adaptertest.Message) *kgo.Record {
 	for _, h := range m.Headers {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: h.Value})
 	}
-	for _, h := range m.Ours {
+	for _, h := range m.OwnHeaders {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	return rec
@@ -276,7 +276,7 @@ func unpack(rec *kgo.Record) adaptertest.Message {
 	}
 	for i, h := range rec.Headers {
 		if i >= begin {
-			m.Ours = append(m.Ours, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+			m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: h.Key, Value: string(h.Value)})
 		} else {
 			add(&m, h.Key, h.Value)
 		}

@@ -31,7 +31,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
-	h.Name, h.Features, h.ReadsAhead, h.ConsumeBatch, h.Seen = "Kafka share groups", ShareFeatures, false, nil, seenShare
+	h.Name, h.Features, h.ReadsAhead, h.ConsumeBatch, h.Received = "Kafka share groups", ShareFeatures, false, nil, seenShare
 	h.Refuse = func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 		if what == adaptertest.DLQ {
 			return k.guard.refuse(origin + "." + group + ".dlq")

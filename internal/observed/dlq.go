@@ -100,12 +100,12 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 	now := Known{Open: make(map[Sort]int), Became: make(map[Fate]int64)}
 	for i := range all {
 		t := &all[i]
-		if t.Open() {
+		if t.Unfinished() {
 			now.Open[Sort{t.Kind, t.Status}]++
 		}
 		for outcome, n := range map[string]int64{
 			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
-			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "came_back": t.Counts.CameBack,
+			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
 		} {
 			if n > 0 {
 				now.Became[Fate{t.Kind, outcome}] += n

@@ -103,7 +103,7 @@ func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 			t.Errorf("%s says %v", buried, buried.Attributes())
 		}
 
-		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "the bank is back"}); err != nil {
+		if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "the bank is back"}); err != nil {
 			t.Fatal(err)
 		}
 		b.Wait()

@@ -79,7 +79,7 @@ func TestDLQsAreCollected(t *testing.T) {
 		claim, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 		if err == nil {
 			err = errors.Join(claim.Save(t.Context(), deadletter.Task{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused}),
-				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone, Counts: deadletter.Counts{Scanned: 9, Replayed: 5, CameBack: 2}}), claim.Release(t.Context()))
+				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone, Counts: deadletter.Counts{Scanned: 9, Replayed: 5, Returned: 2}}), claim.Release(t.Context()))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_sys
 redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
 # HELP redeliver_dlq_task_messages Messages of the recorded tasks, by outcome.
 # TYPE redeliver_dlq_task_messages gauge
-redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="came_back"} 2
+redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="returned"} 2
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="replayed"} 5
 `, "redeliver_dlq_messages", "redeliver_dlq_open_tasks", "redeliver_dlq_task_messages")
 

@@ -223,7 +223,7 @@ func TestTroublesBeginAndEnd(t *testing.T) {
 		{[]string{"flood"}, map[string]float64{"flood": 1}},
 		{[]string{"flood", "flood over"}, map[string]float64{"flood": 0}},
 		{[]string{"commands are not read", "commands are read"}, map[string]float64{"commands are not read": 0}},
-		{[]string{"dedup store lost", "dedup store back"}, map[string]float64{"dedup store lost": 0}},
+		{[]string{"dedup store lost", "dedup store recovered"}, map[string]float64{"dedup store lost": 0}},
 		{[]string{"something that an adapter of somebody else's tells, with an id in it"}, map[string]float64{}},
 	} {
 		s, r := sink(t)

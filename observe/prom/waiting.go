@@ -25,8 +25,8 @@ type WaitingConfig struct {
 	Subscriptions []Waiting
 	// Timeout bounds the requests about one subscription. All subscriptions are examined at the same time. Default 5 s.
 	Timeout time.Duration
-	// Every is how long an answer is valid: an earlier scrape does not ask the broker again. Default 30 s.
-	Every time.Duration
+	// Interval is how long an answer is valid: an earlier scrape does not ask the broker again. Default 30 s.
+	Interval time.Duration
 }
 
 // Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It also
@@ -57,13 +57,13 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 		return nil, errors.New("prom: System (the broker) and Subscriptions are required")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
-	cfg.Every = cmp.Or(cfg.Every, 30*time.Second)
+	cfg.Interval = cmp.Or(cfg.Interval, 30*time.Second)
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"origin", "group"}, more...), of)
 	}
 	all := &waits{
-		timeout: cfg.Timeout, every: cfg.Every,
+		timeout: cfg.Timeout, every: cfg.Interval,
 		up:       desc("redeliver_waiting_up", "1 if the broker answered everything that was asked about the subscription, otherwise 0."),
 		messages: desc("redeliver_waiting_messages", "Messages that wait for a retry, by level.", "level", "exact"),
 		overdue:  desc("redeliver_waiting_overdue_seconds", "How long the first message on a level has been due; 0 if it is not due yet.", "level"),

@@ -16,7 +16,7 @@ import (
 // watch registers a collector of one subscription with these answers.
 func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
 	t.Helper()
-	all, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Subscriptions: []prom.Waiting{w}, Every: time.Minute})
+	all, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Subscriptions: []prom.Waiting{w}, Interval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func chain(t *testing.T, system string, open func(*testing.T, string, tracing.Tr
 		t.Fatal(err)
 	}
 	defer q.Close()
-	if task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann@ops", Why: "the bank is back"}); err != nil || task.Counts.Replayed != 1 {
+	if task, err := deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann@ops", Why: "the bank is back"}); err != nil || task.Counts.Replayed != 1 {
 		t.Fatalf("replayed %+v: %v", task.Counts, err)
 	}
 	linked(t, spans.next(t), 1, previous)

@@ -8,16 +8,16 @@
 // connection of one reader or one runner. Package deadletter does everything else: claims,
 // tasks and their counts, marks, windows, canaries, resume and quarantine.
 //
-//	DLQ      Info Count Begin Load Append Held Close    requests that read no message,
-//	         Oldest Retention DropLimit                  and how long messages stay
-//	Session  Lock Open Write Remove Close               the work of a reader or a runner
-//	Reader   Next Close                                 the messages, the oldest first
+//	DLQ      Info Count Connect Load Append LockHolder    requests that read no message,
+//	         Close Oldest Retention DropLimit             and how long messages stay
+//	Session  Lock Open Write Remove Close                 the work of a reader or a runner
+//	Reader   Next Close                                   the messages, the oldest first
 //
 // Brokers differ in three ways, and the seam does not hide it:
 //
 //   - Kafka and the broker in memory show a message without taking it. RabbitMQ and SQS hide a
-//     message until it is removed or the reader is closed. Info.Look says which. If a look hides
-//     messages, package deadletter takes LookLock first, so that one reader is open at a time.
+//     message until it is removed or the reader is closed. Info.ReadEffect says which. If reading
+//     hides messages, package deadletter takes ReadLock first, so that one reader is open at a time.
 //   - A lock of RabbitMQ and of the broker in memory belongs to a connection and ends with it.
 //     On Kafka and SQS it is a lease in the state, see [Leases]: it ends some seconds after its
 //     process has died.
@@ -28,17 +28,17 @@
 //
 // Run of 1,000 messages in windows of 500:
 //
-//	Begin, Lock(claim)             refused with a HeldError while another has it
+//	Connect, Lock(claim)           refused with a HeldError while another has it
 //	Append(task: running)          the task is known before its first message
 //	Lock(look), Open(Start)
 //	500 x Next
-//	Write(Back, 500)               each is confirmed
+//	Write(ToGroup, 500)            each is confirmed
 //	Remove(500, task)              first records the task, which counts the 500 and names them as
-//	                               under way; then removes them from the DLQ
+//	                               settling; then removes them from the DLQ
 //	500 x Next, Write, Remove      this record names the second window in place of the first
 //	Next: io.EOF
 //	Reader.Close
-//	Append(task: done)             nothing is under way
+//	Append(task: done)             nothing is settling
 //	Session.Close                  hands back unsettled messages, and releases the locks
 //
 // Marks of messages that stay (quarantined, refused) are state: Append(mark/<position>).
@@ -53,7 +53,7 @@
 //   - After Write, before Remove has recorded the task: the next runner sends the window again,
 //     as duplicates with the same ids. It counts them once, because the first runner has not.
 //   - After the record, before all messages are removed: the rest of the window is in the DLQ,
-//     and the task names it as under way. The next runner sends the rest again, perhaps as
+//     and the task names it as settling. The next runner sends the rest again, perhaps as
 //     duplicates, and does not count it again.
 //   - After Remove: the next runner continues with the next window.
 package driver
@@ -84,38 +84,38 @@ type DLQ interface {
 	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
 	DropLimit(ctx context.Context) (string, error)
-	// Begin connects a reader or a runner. It takes no message yet.
-	Begin(ctx context.Context) (Session, error)
+	// Connect connects a reader or a runner. It takes no message yet.
+	Connect(ctx context.Context) (Session, error)
 	// Load returns the present state. It belongs to the caller.
 	Load(ctx context.Context) (State, error)
 	// Append writes entries to the state, in order, and returns when they are confirmed.
-	// [State.Put] decides whether a lease entry counts. The error is [ErrFull] if the broker has no
+	// [State.Put] decides whether a lease entry counts. The error is [ErrStateFull] if the broker has no
 	// room for them; then nothing is written.
 	Append(ctx context.Context, entries ...Entry) error
-	// Held returns the holder of a lock; ok is false if there is none.
-	Held(ctx context.Context, lock string) (h Holder, ok bool, err error)
+	// LockHolder returns the holder of a lock; ok is false if there is none.
+	LockHolder(ctx context.Context, lock string) (h Holder, ok bool, err error)
 	// Close closes the DLQ and its sessions, whose locks end as if their process had died.
 	Close() error
 }
 
-// The locks. A driver whose Look is [FreeLook] is not asked for LookLock.
+// The locks. A driver whose ReadEffect is [NoReadEffect] is not asked for ReadLock.
 const (
 	ClaimLock = "claim" // held by the runner that writes
-	LookLock  = "look"  // held by the reader, where reading hides
+	ReadLock  = "look"  // held by the reader, where reading hides
 )
 
 // Session is a connection of one reader or one runner. It belongs to one goroutine. If one of its
-// locks was lost, its methods return an error that is ErrLost.
+// locks was lost, its methods return an error that is ErrClaimLost.
 type Session interface {
 	// Lock takes a lock until the session is closed, or returns a [HeldError] at once.
 	Lock(ctx context.Context, lock string, h Holder) error
-	// Open begins to read. If looks hide messages, at most one reader is open, and a later reader
+	// Open begins to read. If reading hides messages, at most one reader is open, and a later reader
 	// of the session returns no message that came after the first one was opened.
 	Open(ctx context.Context, from From) (Reader, error)
-	// Write writes messages to a place, and returns when each is confirmed or has failed. It
+	// Write writes messages to a destination, and returns when each is confirmed or has failed. It
 	// returns one error for each message, nil for a confirmed one. An error that wraps [ErrRefused]
 	// means that the broker will never take that message. Messages of one key keep their order.
-	Write(ctx context.Context, to Place, msgs []*Message) []error
+	Write(ctx context.Context, to Destination, msgs []*Message) []error
 	// Remove records entries. When they are confirmed, it removes messages from the DLQ that an
 	// open reader of this session has returned.
 	Remove(ctx context.Context, msgs []*Message, entries ...Entry) error
@@ -131,39 +131,39 @@ type Reader interface {
 	// nil want accepts all messages.
 	//
 	// io.EOF is the end. For a reader from [End] it is the end for now: the next call returns
-	// messages that have arrived since. [ErrBehind] means that earlier messages must be removed
+	// messages that have arrived since. [ErrBlocked] means that earlier messages must be removed
 	// first; then Next continues.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close hands back messages that were only read.
 	Close(ctx context.Context) error
 }
 
-// Arriver is a [Reader] that can count new messages without reading them.
-type Arriver interface {
-	// Arrived returns how many messages have come to the DLQ since the reader was opened.
-	Arrived(ctx context.Context) (int, error)
+// ArrivalCounter is a [Reader] that can count new messages without reading them.
+type ArrivalCounter interface {
+	// CountArrivals returns how many messages have come to the DLQ since the reader was opened.
+	CountArrivals(ctx context.Context) (int, error)
 }
 
-// Holding is a [Reader] whose broker takes back messages that are in hand for too long.
-type Holding interface {
-	// HoldsFor returns how long a message may be in hand, or 0 if there is no bound.
-	HoldsFor() time.Duration
+// HoldLimiter is a [Reader] whose broker takes back messages that are in hand for too long.
+type HoldLimiter interface {
+	// MaxHold returns how long a message may be in hand, or 0 if there is no bound.
+	MaxHold() time.Duration
 }
 
 // From is where a reader begins.
 type From uint8
 
-// The beginnings. A driver whose looks hide messages is not asked for End.
+// The beginnings. A driver whose readers hide messages is not asked for End.
 const (
 	Start From = iota // at the oldest message
 	End               // after the present last message: only later ones are seen
 )
 
-// Place is a destination of a message.
-type Place uint8
+// Destination is where Write writes messages.
+type Destination uint8
 
-// The places.
+// The destinations.
 const (
-	Back Place = iota // the way back to the group that failed it, with the state of a replay
-	Dead              // the DLQ itself, with the headers that the message has
+	ToGroup Destination = iota // the way back to the group that failed it, with the state of a replay
+	ToDLQ                      // the DLQ itself, with the headers that the message has
 )

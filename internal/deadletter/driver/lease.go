@@ -48,8 +48,8 @@ func (s State) lease(lock string) (l lease) {
 	return l
 }
 
-// HeldIn returns the holder of a lease in a state.
-func HeldIn(s State, lock string, now time.Time) (h Holder, ok bool) {
+// LeaseHolder returns the holder of a lease in a state.
+func LeaseHolder(s State, lock string, now time.Time) (h Holder, ok bool) {
 	l := s.lease(lock)
 	if !l.held(now) {
 		return h, false
@@ -75,18 +75,18 @@ type Leases struct {
 
 // LeaseOptions are optional settings of [Leases].
 type LeaseOptions struct {
-	// Every is the interval of renewals. Default: a third of their duration.
-	Every time.Duration
-	// Least returns the minimum duration of a lease for the messages in hand.
-	Least func() time.Duration
-	// Renewed is called after each renewal.
-	Renewed func(context.Context)
+	// Interval is the interval of renewals. Default: a third of their duration.
+	Interval time.Duration
+	// MinDuration returns the minimum duration of a lease for the messages in hand.
+	MinDuration func() time.Duration
+	// OnRenewed is called after each renewal.
+	OnRenewed func(context.Context)
 }
 
 // NewLeases returns the leases of a session of d. Each one is valid for the duration lasts.
 func NewLeases(d DLQ, lasts time.Duration, o LeaseOptions) *Leases {
-	if o.Every == 0 {
-		o.Every = max(1, lasts/3)
+	if o.Interval == 0 {
+		o.Interval = max(1, lasts/3)
 	}
 	l := &Leases{dlq: d, lasts: lasts, opts: o, token: rand.Text(), mine: make(map[string]lease)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -144,10 +144,10 @@ func (l *lease) entry(lock string, until time.Time) (Entry, error) {
 
 // lasting returns the duration of a lease that is written now.
 func (l *Leases) lasting() time.Duration {
-	if l.opts.Least == nil {
+	if l.opts.MinDuration == nil {
 		return l.lasts
 	}
-	return max(l.lasts, l.opts.Least())
+	return max(l.lasts, l.opts.MinDuration())
 }
 
 // entries returns the leases to write now.
@@ -184,7 +184,7 @@ func (l *Leases) renew(ctx context.Context) error {
 	defer l.mu.Unlock()
 	for lock := range l.mine {
 		if now := state.lease(lock); now.Token != l.token {
-			l.lost = fmt.Errorf("%w: %s is held by %s now, for task %s", ErrLost, l.dlq.Info().DLQ, now.Who, now.Task)
+			l.lost = fmt.Errorf("%w: %s is held by %s now, for task %s", ErrClaimLost, l.dlq.Info().DLQ, now.Who, now.Task)
 			return l.lost
 		}
 	}
@@ -197,7 +197,7 @@ func (l *Leases) renew(ctx context.Context) error {
 
 // keep renews until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
 func (l *Leases) keep(ctx context.Context) {
-	tick := time.NewTicker(l.opts.Every)
+	tick := time.NewTicker(l.opts.Interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -207,10 +207,10 @@ func (l *Leases) keep(ctx context.Context) {
 		}
 		err := l.renew(ctx)
 		switch {
-		case errors.Is(err, ErrLost):
+		case errors.Is(err, ErrClaimLost):
 			return
-		case err == nil && l.opts.Renewed != nil:
-			l.opts.Renewed(ctx)
+		case err == nil && l.opts.OnRenewed != nil:
+			l.opts.OnRenewed(ctx)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (l *Leases) Check() error {
 
 func (l *Leases) checkLocked() error {
 	if l.lost == nil && len(l.mine) > 0 && time.Since(l.good) > l.lasts {
-		l.lost = fmt.Errorf("%w: %s could not be renewed for %s, longer than it lasts; see whether the broker answers", ErrLost, l.dlq.Info().DLQ, l.lasts)
+		l.lost = fmt.Errorf("%w: %s could not be renewed for %s, longer than it lasts; see whether the broker answers", ErrClaimLost, l.dlq.Info().DLQ, l.lasts)
 	}
 	return l.lost
 }
@@ -232,7 +232,7 @@ func (l *Leases) checkLocked() error {
 // Release gives the locks back. It leaves a lock that is lost, or may be, to its new owner.
 func (l *Leases) Release(ctx context.Context) error {
 	l.End()
-	if errors.Is(l.Check(), ErrLost) {
+	if errors.Is(l.Check(), ErrClaimLost) {
 		return nil
 	}
 	entries, err := l.entries(time.Now(), true)

@@ -61,7 +61,7 @@ func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 		if err := second.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
 			t.Fatal(err)
 		}
-		if err := first.Check(); !errors.Is(err, driver.ErrLost) {
+		if err := first.Check(); !errors.Is(err, driver.ErrClaimLost) {
 			t.Errorf("both have the lock: %v", err)
 		}
 	})

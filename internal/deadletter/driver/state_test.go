@@ -41,7 +41,7 @@ func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 	if state.Put(Entry{Key: lockPrefix + ClaimLock}) {
 		t.Error("a lease was taken away")
 	}
-	if _, ok := HeldIn(state, ClaimLock, until.Add(time.Second)); ok {
+	if _, ok := LeaseHolder(state, ClaimLock, until.Add(time.Second)); ok {
 		t.Error("a lease that has run out is held")
 	}
 }

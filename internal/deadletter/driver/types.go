@@ -94,23 +94,23 @@ const (
 	Refused     Outcome = "refused"     // its headers name another group or origin
 )
 
-// Out reports whether the message is no longer in the DLQ.
-func (o Outcome) Out() bool { return o == Replayed || o == Edited || o == Purged }
+// LeavesDLQ reports whether the message is no longer in the DLQ.
+func (o Outcome) LeavesDLQ() bool { return o == Replayed || o == Edited || o == Purged }
 
 // Info describes a DLQ.
 type Info struct {
-	Broker string // "kafka", "rabbitmq", "sqs", "memory"
-	DLQ    string // its name
-	Own    string // redeliver's own DLQ, if another program fills DLQ; otherwise empty
-	Origin string // the topic or queue whose messages failed
-	Group  string // the group that failed them
-	Back   string // where a replay is written; only that group reads it
-	ReadBy string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
-	Look   string // the cost of a look: FreeLook, or a description of its effect
+	Broker     string // "kafka", "rabbitmq", "sqs", "memory"
+	DLQ        string // its name
+	OwnDLQ     string // redeliver's own DLQ, if another program fills DLQ; otherwise empty
+	Origin     string // the topic or queue whose messages failed
+	Group      string // the group that failed them
+	ReplayTo   string // where a replay is written; only that group reads it
+	ReadBy     string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
+	ReadEffect string // NoReadEffect, or what reading does to messages that others wait for
 }
 
-// FreeLook is the Look of an Info if a look has no effect and needs no confirmation.
-const FreeLook = "nothing"
+// NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
+const NoReadEffect = "nothing"
 
 // Holder is the user who has a DLQ, and the task.
 type Holder struct {
@@ -127,15 +127,15 @@ var (
 	ErrRefused = driver.ErrRefused
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")
-	// ErrLost marks a lock that has run out, or was taken over.
-	ErrLost = errors.New("the claim on the DLQ was lost")
-	// ErrBehind is the error of a reader if unsettled messages hold up those behind them, as in a
+	// ErrClaimLost marks a lock that has run out, or was taken over.
+	ErrClaimLost = errors.New("the claim on the DLQ was lost")
+	// ErrBlocked is the error of a reader if unsettled messages hold up those behind them, as in a
 	// group of a FIFO queue of SQS.
-	ErrBehind = errors.New("earlier messages must be settled first")
+	ErrBlocked = errors.New("earlier messages must be settled first")
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = errors.New("the broker does not report it")
-	// ErrFull marks entries for which the state has no room.
-	ErrFull = errors.New("no more can be recorded of the DLQ")
+	// ErrStateFull marks entries for which the state has no room.
+	ErrStateFull = errors.New("no more can be recorded of the DLQ")
 )
 
 // HeldError names the holder of the DLQ.

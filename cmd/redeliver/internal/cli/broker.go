@@ -28,7 +28,6 @@ type broker struct {
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
 	from    connection // how the broker was reached
-	plain   []string   // warnings of passwords that are sent unencrypted
 	// close closes the connections.
 	close func(ctx context.Context) error
 }
@@ -66,6 +65,9 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	if s.api, err = a.conn.managementURL(a.Env, u); err != nil {
 		return nil, err
 	}
+	for _, warning := range plainPasswords(u, s.api) {
+		a.sayf("warning: %s", warning)
+	}
 	var b *broker
 	switch u.Broker {
 	case brokerurl.RabbitMQ:
@@ -78,7 +80,7 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	if err != nil {
 		return nil, a.conn.at(err)
 	}
-	b.from, b.plain = a.conn, plainPasswords(u, s.api)
+	b.from = a.conn
 	return b, nil
 }
 

@@ -37,10 +37,10 @@ func checkCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	c := checks{}
 	cmd := &cobra.Command{
-		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3)", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3 if there are any)", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `Check one DLQ, or all DLQs of the broker if none is named, and end with exit code 3 if there
 is a problem: more messages than --max, a message that is in the DLQ for longer than
---max-age, or a task that has neither ended nor a process that runs it.`,
+--max-age, or a task that has not ended and that no process runs.`,
 		Example: "  redeliver dlq check --broker kafka://localhost:9092 --max-age 24h --output json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.most < 0 || c.oldest < 0 {

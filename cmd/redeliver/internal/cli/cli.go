@@ -84,7 +84,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if err := checkFormat(a.output); err != nil {
+			if err := a.checkFormat(); err != nil {
 				return err
 			}
 			a.began = true
@@ -108,14 +108,16 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	for _, cmd := range leaves(append(connected, local...)) {
 		grouped(cmd.Flags(), groupOutput, func(flags *pflag.FlagSet) {
 			flags.StringVarP(&a.output, "output", "o", formatTable, "Print the result in this `format`: table, json, jsonl or yaml")
+			flags.StringVar(&a.color, "color", colorAuto, "Color the tables in this `mode`: auto (on a terminal, unless $NO_COLOR is set), always or never")
 		})
-		oneOf(cmd, "output", formatTable, formatJSON, formatJSONL, formatYAML)
+		oneOf(cmd, "output", formats...)
+		oneOf(cmd, "color", colorModes...)
 		completeNoFiles(cmd)
 		cmd.Flags().SortFlags = false // the help lists flags in the order of their definition
 	}
 	root.AddCommand(append(connected, local...)...)
-	root.InitDefaultCompletionCmd()
-	root.InitDefaultHelpCmd()
+	root.AddCommand(completionCommand())
+	refineHelpCommand(root)
 	root.SetHelpFunc(help)
 	root.SetFlagErrorFunc(wrongFlag)
 	verbs(root)

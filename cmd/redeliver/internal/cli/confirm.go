@@ -27,7 +27,7 @@ func (a *app) unasked(cmd *cobra.Command, yes bool) error {
 	if cmd.Flags().Lookup("dry-run") != nil {
 		preview = ", or preview the change with --dry-run"
 	}
-	return usagef("%s asks for confirmation, and there is no terminal: give --yes%s", cmd.CommandPath(), preview)
+	return usagef("this command asks for confirmation, and there is no terminal: give --yes%s", preview)
 }
 
 // confirm asks a question and requires exactly the answer want. No answer means no.

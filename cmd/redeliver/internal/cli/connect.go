@@ -129,13 +129,17 @@ func stateKeys(file string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-var errNoProfiles = errors.New("there is no file of profiles; write one with \"redeliver init\"")
+var errNoProfiles = errors.New("there is no file of profiles")
 
 // find returns a profile.
 func (c *connection) find(env func(string) string, name string) (profile, error) {
 	all, path, err := c.profiles(env)
 	if err != nil {
-		return profile{}, usagef("profile %s: %w", name, err)
+		hint := ""
+		if errors.Is(err, errNoProfiles) {
+			hint = "; write one with \"redeliver init\""
+		}
+		return profile{}, usagef("profile %s: %w%s", name, err, hint)
 	}
 	p, ok := all[name]
 	if !ok {

@@ -62,10 +62,10 @@ DLQs appear while it runs.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "Listen on this `address`")
 	flags.StringVar(&f.cert, "tls-cert", "", "Read the TLS certificate from this `file`, PEM (default no TLS)")
-	flags.StringVar(&f.key, "tls-key", "", "Read the key of the certificate from this `file`, PEM")
-	flags.StringSliceVar(&f.hosts, "host", nil, "Accept requests for the host names in `NAME,...`, and refuse others (default any; without authentication localhost)")
+	flags.StringVar(&f.key, "tls-key", "", "Read the key of the TLS certificate from this `file`, PEM")
+	flags.StringSliceVar(&f.hosts, "host", nil, "Accept only requests for one of the host names in `NAME,...` (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
-	flags.BoolVar(&f.readOnly, "read-only", false, "Allow no changes")
+	flags.BoolVar(&f.readOnly, "read-only", false, "Refuse all changes, also those of operators")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
 	flags.DurationVar(&f.refresh, "refresh", 0, "Count the messages of the DLQs again after this `duration` (default "+console.DefaultRefresh.String()+")")
 	return cmd
@@ -96,7 +96,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		}
 		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
-	for _, warning := range append(s.warnings(), f.access.warnings()...) {
+	for _, warning := range f.access.warnings() {
 		a.sayf("warning: %s", warning)
 	}
 	notes := s.notes()

@@ -27,7 +27,9 @@ type accessFlags struct {
 	grants []string
 }
 
-func (f *accessFlags) flags(flags *pflag.FlagSet) {
+func (f *accessFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupAccess, f.define) }
+
+func (f *accessFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.basic, "basic-auth", "", "Read the users from this `file`, with lines of NAME:ROLE[@DLQS][,ROLE@DLQS]:PASSWORD. A role is viewer, reader or operator, and DLQS is a pattern such as orders.* (default the lines in $"+envUsers+")")
 	flags.StringSliceVar(&f.proxy, "behind-proxy", nil, "Trust a proxy with addresses in `CIDR,...` to authenticate users. It must replace the headers with user and groups in their requests")
 	flags.StringVar(&f.user, "user-header", "", "Read the user's name from this `header` of the proxy (default X-Forwarded-User)")

@@ -22,7 +22,9 @@ type sourceFlags struct {
 	dlqs     []string
 }
 
-func (f *sourceFlags) flags(flags *pflag.FlagSet) {
+func (f *sourceFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupConnection, f.define) }
+
+func (f *sourceFlags) define(flags *pflag.FlagSet) {
 	// These two replace the flags of other verbs, which name only one broker.
 	flags.StringArrayVar(&f.brokers, "broker", nil, "Show the DLQs of this broker, `[NAME=]URL` (default $REDELIVER_BROKER, or the profile's). Repeatable")
 	flags.StringArrayVar(&f.profiles, "profile", nil, "Show the DLQs of the broker in the profile with this `name` (default $REDELIVER_PROFILE). Repeatable")
@@ -103,14 +105,6 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 		}
 	}
 	return s, nil
-}
-
-// warnings returns warnings about connections that work but are unsafe.
-func (s *sources) warnings() (all []string) {
-	for _, one := range s.brokers {
-		all = append(all, one.b.plain...)
-	}
-	return all
 }
 
 // notes names the DLQs that are not shown, and why.

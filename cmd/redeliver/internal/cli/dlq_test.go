@@ -55,11 +55,11 @@ func TestSchema(t *testing.T) {
 		"dlq groups orders.billing.dlq": "attempts count error error_type example fingerprint first_seen keys last_seen quarantined reason",
 		"dlq show orders.billing.dlq": "attempts body body_text dlq error error_type filler fingerprint first_failed group headers id key key_text last_failed origin position " +
 			"reason replays source time",
-		"dlq replay orders.billing.dlq --dry-run":                         "back dlq dry_run matched replay scanned",
+		"dlq replay orders.billing.dlq --dry-run":                         "dlq dry_run matched replay replay_to scanned",
 		"dlq purge orders.billing.dlq --all --dry-run":                    "dlq dry_run matched purge scanned",
-		"dlq edit orders.billing.dlq --position 0/0 --set a=b --dry-run":  "back body_after body_before dlq dry_run headers id position",
-		"dlq replay orders.billing.dlq --id order-0005 --note test --yes": "back counts created dlq ended filter id kind max_replays note status updated who window",
-		"dlq tasks orders.billing.dlq":                                    "back counts created dlq ended filter id kind max_replays note status updated who window",
+		"dlq edit orders.billing.dlq --position 0/0 --set a=b --dry-run":  "body_after body_before dlq dry_run headers id position replay_to",
+		"dlq replay orders.billing.dlq --id order-0005 --note test --yes": "counts created dlq ended filter id kind max_replays note replay_to status updated who window",
+		"dlq tasks orders.billing.dlq":                                    "counts created dlq ended filter id kind max_replays note replay_to status updated who window",
 		"plan --topic payments --group billing":                           "broker delays group longest_wait origin places",
 		"dlq import orders.billing.dlq --dry-run":                         "dlq dry_run import",
 	} {
@@ -216,7 +216,8 @@ func TestCheck(t *testing.T) {
 	if f := got[0]["findings"].([]any); len(f) != 1 || f[0].(map[string]any)["kind"] != "old" {
 		t.Errorf("%v", f)
 	}
-	s.run("dlq", "check", "nosuch.billing.dlq").want(t, 1, "no DLQ")
+	s.run("dlq", "check", "nosuch.billing.dlq").want(t, 1, "no DLQ nosuch.billing.dlq", "--topic and --group\n")
+	s.run("dlq", "groups", "orders.biling.dlq").want(t, 1, "Did you mean "+dlq+"?")
 	s.topics("somebody.dlq")
 	s.run("dlq", "check", "--max", "5").want(t, 3)
 	s.run("dlq", "groups", "somebody.dlq").want(t, 2, "--topic and --group")

@@ -32,7 +32,7 @@ func doctorCommand(a *app) *cobra.Command {
 	var of subscriptionFlags
 	var late time.Duration
 	cmd := &cobra.Command{
-		Use: "doctor --topic TOPIC [--group GROUP]", Short: "Find problems of a subscription (exit code 3)", Args: exactly(),
+		Use: "doctor --topic TOPIC [--group GROUP]", Short: "Find problems of a subscription (exit code 3 if there are any)", Args: exactly(),
 		Long: `Inspect a subscription from outside, and end with exit code 3 if there is a problem: a
 topic or queue that is missing or drops messages, levels of an older policy, messages that
 are due and do not run, members of a group with different policies, or messages that nobody

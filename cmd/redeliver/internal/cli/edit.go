@@ -16,9 +16,9 @@ import (
 
 // diffRow is what an edit would change.
 type diffRow struct {
-	DryRun bool   `json:"dry_run"`
-	DLQ    string `json:"dlq"`
-	Back   string `json:"back"`
+	DryRun   bool   `json:"dry_run"`
+	DLQ      string `json:"dlq"`
+	ReplayTo string `json:"replay_to"`
 	*deadletter.Diff
 }
 
@@ -37,7 +37,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 		Example: `  redeliver dlq show orders.billing.dlq --position 0/17 --raw > body.json
   redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --note 'the shop sent euro as EURO'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := deadletter.Change{Position: deadletter.Position(position), ID: id, Remove: remove}
+			c := deadletter.EditOptions{Position: deadletter.Position(position), ID: id, Remove: remove}
 			for _, h := range set {
 				name, value, ok := strings.Cut(h, "=")
 				if !ok || name == "" {
@@ -69,16 +69,16 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 						return err
 					}
 					if dry {
-						return a.one(diffRow{true, q.Info().DLQ, q.Info().Back, diff}, func(c *card) { drawDiff(c, diff) })
+						return a.one(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *card) { drawDiff(c, diff) })
 					}
 					c := &card{}
 					drawDiff(c, diff)
 					asked := a.printer
-					asked.Out = a.Err // the diff is part of the question, not data
+					asked.Out, asked.OutTerminal = a.Err, a.ErrTerminal // the diff is part of the question, not data
 					if err := c.print(&asked); err != nil {
 						return err
 					}
-					if err := a.confirm(ctx, "y", fmt.Sprintf("Replay %s of %s to %s with these changes?", position, q.Info().DLQ, q.Info().Back)); err != nil {
+					if err := a.confirm(ctx, "y", fmt.Sprintf("Replay %s of %s to %s with these changes?", position, q.Info().DLQ, q.Info().ReplayTo)); err != nil {
 						return err
 					}
 				}
@@ -97,7 +97,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 	flags.StringVar(&body, "body-file", "", "Read the new body from this `file`, - for stdin")
 	flags.StringArrayVar(&set, "set", nil, "Set a header, `name=value`. Repeatable")
 	flags.StringArrayVar(&remove, "remove", nil, "Remove the header with this `name`. Repeatable")
-	grouped(flags, groupWork, func(flags *pflag.FlagSet) {
+	grouped(flags, groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, "Show what would change and change nothing")
 		yesFlag(flags, &yes)
@@ -107,7 +107,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 }
 
 // readBody reads the new body, if one is given. An empty file is an empty body.
-func (a *app) readBody(c *deadletter.Change, from string) (err error) {
+func (a *app) readBody(c *deadletter.EditOptions, from string) (err error) {
 	switch from {
 	case "":
 		return nil

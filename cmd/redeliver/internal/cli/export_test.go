@@ -12,9 +12,7 @@ func Commands() (paths []string) {
 	walk = func(cmd *cobra.Command, path string) {
 		paths = append(paths, path)
 		for _, sub := range cmd.Commands() {
-			if sub.Name() != "help" {
-				walk(sub, strings.TrimSpace(path+" "+sub.Name()))
-			}
+			walk(sub, strings.TrimSpace(path+" "+sub.Name()))
 		}
 	}
 	walk(rootCommand(&app{printer: printer{Streams: Streams{Env: func(string) string { return "" }}}}), "")

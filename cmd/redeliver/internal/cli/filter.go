@@ -27,8 +27,8 @@ func (f *filterFlags) flags(cmd *cobra.Command, replays bool) {
 }
 
 func (f *filterFlags) define(flags *pflag.FlagSet, replays bool) {
-	f.common(flags)
 	flags.StringSliceVar(&f.reasons, "reason", nil, "Select messages that were dead-lettered for this `reason`: "+strings.Join(reasons(), ", ")+". Repeatable")
+	f.common(flags)
 	flags.StringVar(&f.after, "after", "", "Select messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago")
 	flags.StringVar(&f.before, "before", "", "Select messages that failed before this `time`, written as for --after")
 	flags.StringSliceVar(&f.positions, "position", nil, "Select the message at this `position`, as \"dlq show\" prints it. Repeatable")

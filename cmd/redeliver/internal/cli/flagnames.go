@@ -17,11 +17,11 @@ var flagOf = map[string]string{
 	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
 	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
 	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
-	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "Back": "--back", "ReadBy": "--read-by", "Lease": "--lease",
+	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "ReplayTo": "--replay-to", "ReadBy": "--read-by", "Lease": "--lease",
 	"Rate": "--rate", "Canary": "--canary", "Watch": "--watch", "Window": "--window", "MaxReplays": "--max-replays", "Expect": "--expect", "Everything": "--all",
 	"Who": "--who", "Why": "--note", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
 	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
-	"Expires": "--for", "For": "--for", "Handler": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "Errors": "--errors", "Poison": "--poison", "Outages": "--outage",
+	"Expires": "--for", "Duration": "--for", "HandlerTime": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "ErrorShare": "--errors", "PoisonShare": "--poison", "Outages": "--outage",
 	"Refresh": "--refresh",
 }
 
@@ -33,7 +33,7 @@ var goWords = strings.NewReplacer(
 	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
 	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
 	"Config.ManagementURL", "--management-url", "as DLQ.Retention says", "as --retention says",
-	"Sarama.Net.TLS (off)", "TLS (off: kafka:// has none, kafka+tls:// has)", "Sarama.Net.TLS (on)", "TLS (on: kafka+tls:// has it, kafka:// has not)",
+	"Sarama.Net.TLS (off)", "TLS (off; kafka+tls:// turns it on)", "Sarama.Net.TLS (on)", "TLS (on; kafka:// turns it off)",
 	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
 )
 

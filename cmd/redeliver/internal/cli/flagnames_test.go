@@ -40,8 +40,8 @@ func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 func TestErrorsNameFlags(t *testing.T) {
 	t.Parallel()
 	for broker, says := range map[string]string{
-		"kafka://127.0.0.1:1":     "TLS (off: kafka:// has none, kafka+tls:// has) and SASL (off: the URL has no user)",
-		"kafka+tls://127.0.0.1:1": "TLS (on: kafka+tls:// has it, kafka:// has not)",
+		"kafka://127.0.0.1:1":     "TLS (off; kafka+tls:// turns it on) and SASL (off: the URL has no user)",
+		"kafka+tls://127.0.0.1:1": "TLS (on; kafka:// turns it off)",
 		"amqp://127.0.0.1:1/":     "check the address, the user, the virtual host and TLS",
 		"sqs+http://127.0.0.1:1":  "connection refused",
 	} {
@@ -93,7 +93,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		"dlq purge " + dlq + " --note x --yes --all --expect -1":                                              "--expect is -1",
 		"dlq show " + dlq + " --lease -1s":                                                                    "--lease",
 		"dlq show --topic a/b --group g":                                                                      "--topic is",
-		"dlq show x --topic orders --group billing --back x":                                                  "--back",
+		"dlq show x --topic orders --group billing --replay-to x":                                             "--replay-to",
 	} {
 		got := s.run(strings.Fields(args)...)
 		if got.code == 0 || !strings.Contains(got.err, says) || goNames.MatchString(got.err) {

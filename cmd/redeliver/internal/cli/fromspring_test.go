@@ -63,7 +63,7 @@ func TestTheWayFromSpring(t *testing.T) {
 				t.Errorf("the causes are %v", all)
 			}
 		case "replay orders-retry-1000", "replay orders-dlt":
-			if task := got.object(t); task["back"] != back || task["status"] != "done" {
+			if task := got.object(t); task["replay_to"] != back || task["status"] != "done" {
 				t.Errorf("%v", task)
 			}
 		default:

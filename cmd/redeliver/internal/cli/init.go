@@ -74,8 +74,8 @@ func initCommand(a *app) *cobra.Command {
 		Long: `Write a commented profile, so that other commands need no --broker.
 
 The file is --config, $` + envConfig + `, or redeliver/config.yaml in the user's configuration
-directory. A file that exists is never changed. NAME is the name of the profile. Commands
-use the profile "default" without being told to.`,
+directory. A file that exists is never changed. NAME is the name of the profile, by default
+"default", which commands use unless another broker or profile is given.`,
 		Example: `  redeliver init
   redeliver init production --broker kafka+tls://ops@kafka-1:9093?sasl=scram-sha-512 --group billing`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 				return nil, missing("--group", "the consumer group that failed the messages")
 			}
 			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
-				Topic: s.topic, Group: s.group, DLQ: s.dlq, Back: s.back, ReadBy: s.readBy, Lease: s.lease,
+				Topic: s.topic, Group: s.group, DLQ: s.dlq, ReplayTo: s.back, ReadBy: s.readBy, Lease: s.lease,
 			})
 		},
 		doctor: c.Doctor,
@@ -65,7 +65,11 @@ func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err e
 	i := slices.IndexFunc(all, func(info deadletter.Info) bool { return info.DLQ == dlq })
 	switch {
 	case i < 0:
-		return "", "", failed(codeFailed, "there is no DLQ %s with a name that redeliver gives; for one that another framework fills give --topic and --group", dlq)
+		names := make([]string, len(all))
+		for i := range all {
+			names[i] = all[i].DLQ
+		}
+		return "", "", failed(codeFailed, "there is no DLQ %s; for one that another framework fills, give --topic and --group%s", dlq, didYouMean(dlq, "", names))
 	case all[i].Origin == "":
 		return "", "", usagef("the name %s contains no topic and group: give --topic and --group", dlq)
 	default:
@@ -78,7 +82,7 @@ func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
 			Name: t.Name, Kind: t.Kind, Level: level(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
-			Settings: settings(t.Settings), Exists: t.Exists, Later: t.Later, Old: t.Old,
+			Settings: settings(t.Settings), Exists: t.Exists, Later: t.OnDemand, Old: t.Old,
 		})
 	}
 	for _, d := range p.Delays {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,11 +19,23 @@ const (
 	formatYAML  = "yaml"
 )
 
-func checkFormat(format string) error {
-	if format == "" { // the verb does not have the flag
+// The modes of --color.
+const (
+	colorAuto   = "auto"
+	colorAlways = "always"
+	colorNever  = "never"
+)
+
+var (
+	formats    = []string{formatTable, formatJSON, formatJSONL, formatYAML}
+	colorModes = []string{colorAuto, colorAlways, colorNever}
+)
+
+func (p *printer) checkFormat() error {
+	if p.output == "" { // the verb has neither flag
 		return nil
 	}
-	return mustBeOneOf("output", format, []string{formatTable, formatJSON, formatJSONL, formatYAML})
+	return cmp.Or(mustBeOneOf("output", p.output, formats), mustBeOneOf("color", p.color, colorModes))
 }
 
 // printer prints data to Out, in the format of --output, and everything else to Err.
@@ -30,6 +43,7 @@ type printer struct {
 	Streams
 
 	output string // format of --output
+	color  string // mode of --color
 }
 
 // sayf prints a message that is not data.
@@ -45,9 +59,9 @@ func (p *printer) write(text string) error {
 	return nil
 }
 
-// colour reports whether a terminal may show colours.
+// colour reports whether to print colours.
 func (p *printer) colour(terminal bool) bool {
-	return terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
+	return p.color == colorAlways || p.color != colorNever && terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
 }
 
 // one prints a single object; draw draws its table.

@@ -24,7 +24,7 @@ func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
 // kafkaTopics returns a script with one kafka-topics.sh per topic. It omits the levels of older policies.
 func kafkaTopics(p *kafka.Plan, hosts []string) string {
 	var lines [][]string
-	for _, t := range slices.Concat(p.Topics, p.Companions) {
+	for _, t := range slices.Concat(p.Topics, p.OperatorTopics) {
 		if t.Old {
 			continue
 		}

@@ -64,7 +64,7 @@ programs first.`,
 		},
 	}
 	of.flags(cmd)
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		flags.BoolVar(&dry, "dry-run", false, "List the levels that would be removed and change nothing")
 		yesFlag(flags, &yes)
 	})
@@ -79,7 +79,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	}
 	var drained []string
 	for _, o := range found {
-		if o.Keep == "" {
+		if o.KeepReason == "" {
 			drained = append(drained, o.Place)
 		}
 	}
@@ -104,13 +104,13 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	for _, o := range found {
 		row := oldLevelRow{
 			Broker: string(b.kind), Origin: topic, Group: group, Place: o.Place, Level: level(o.Level), Messages: known(o.Messages),
-			Drained: o.Keep == "", Removed: o.Removed, Keep: o.Keep,
+			Drained: o.KeepReason == "", Removed: o.Removed, Keep: o.KeepReason,
 		}
 		outcome := "remains"
 		switch {
 		case o.Removed:
 			outcome = "removed"
-		case dry && o.Keep == "":
+		case dry && o.KeepReason == "":
 			outcome = "would be removed"
 		case !dry:
 			stay++
@@ -119,7 +119,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 		if o.Messages >= 0 {
 			messages = o.Messages
 		}
-		if bad := out.add(row, o.Place, row.Level, messages, state(outcome), o.Keep); bad != nil {
+		if bad := out.add(row, o.Place, row.Level, messages, state(outcome), o.KeepReason); bad != nil {
 			return bad
 		}
 	}

@@ -38,27 +38,24 @@ than it showed, or than --expect allows.`,
 			return nil
 		},
 		forecast: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error) {
-			plan, err := deadletter.DryRun(ctx, q, deadletter.Replay{Filter: f})
+			plan, err := deadletter.DryRun(ctx, q, deadletter.ReplayOptions{Filter: f})
 			if err != nil {
 				return nil, err
 			}
 			row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: plan.Scanned, Matched: plan.Matched, Purge: plan.Matched, verbs: []string{"remove"}}
 			if p.Expect > 0 && row.Purge > p.Expect {
-				err = failed(codeFailed, "%w: they are %d; look again", deadletter.ErrMore, row.Purge)
+				err = failed(codeFailed, "%w: they are %d; look again", deadletter.ErrTooMany, row.Purge)
 			}
 			return row, err
 		},
-		ask: func(f *forecastRow) (question, answer, none string) {
-			if f.Purge == 0 {
-				return "", "", "no message in " + f.DLQ + " matches the filter"
-			}
+		ask: func(f *forecastRow) (question, answer string) {
 			p.Expect = cmp.Or(p.Expect, f.Purge)
-			return fmt.Sprintf("Remove %d of %d messages in %s for good? Type the name of the DLQ:", f.Purge, f.Scanned, f.DLQ), f.DLQ, ""
+			return fmt.Sprintf("Remove %d of %d messages in %s for good? Type the name of the DLQ:", f.Purge, f.Scanned, f.DLQ), f.DLQ
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			p.Filter, p.Who, p.Why, p.Report = f, s.who, s.note, report
 			t, err := deadletter.Purge(ctx, q, p)
-			if errors.Is(err, deadletter.ErrMore) {
+			if errors.Is(err, deadletter.ErrTooMany) {
 				err = failed(codeFailed, "%w; look again", err)
 			}
 			return t, err

@@ -40,15 +40,8 @@ can be marked.`,
 			}
 			return row, nil
 		},
-		ask: func(f *forecastRow) (question, answer, none string) {
-			switch {
-			case f.Matched == 0:
-				return "", "", "no message in " + f.DLQ + " matches the filter"
-			case f.Quarantine == 0:
-				return "", "", "all messages in " + f.DLQ + " that match the filter are already quarantined"
-			default:
-				return fmt.Sprintf("Quarantine %d of %d messages in %s?", f.Quarantine, f.Scanned, f.DLQ), "y", ""
-			}
+		ask: func(f *forecastRow) (question, answer string) {
+			return fmt.Sprintf("Quarantine %d of %d messages in %s?", f.Quarantine, f.Scanned, f.DLQ), "y"
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			return deadletter.Quarantine(ctx, q, deadletter.QuarantineOptions{Filter: f, Who: s.who, Why: s.note, Report: report})

@@ -14,7 +14,7 @@ import (
 type forecastRow struct {
 	DryRun     bool     `json:"dry_run"`
 	DLQ        string   `json:"dlq"`
-	Back       string   `json:"back,omitempty"` // where a replay would send the messages
+	ReplayTo   string   `json:"replay_to,omitempty"` // where a replay would send the messages
 	Scanned    int64    `json:"scanned"`
 	Matched    int64    `json:"matched"`
 	Replay     int64    `json:"replay,omitempty"`     // messages that would be sent
@@ -28,7 +28,7 @@ type forecastRow struct {
 
 func (f *forecastRow) draw(c *card) {
 	c.line("dlq", f.DLQ)
-	c.line("back", f.Back)
+	c.line("replay to", f.ReplayTo)
 	c.line("scanned", f.Scanned)
 	c.line("matched", f.Matched)
 	for _, verb := range f.verbs {
@@ -40,7 +40,7 @@ func (f *forecastRow) draw(c *card) {
 }
 
 func replayCommand(a *app) *cobra.Command {
-	var r deadletter.Replay
+	var r deadletter.ReplayOptions
 	return workCommand(a, &work{
 		use: "replay [DLQ] --note TEXT", short: "Send messages back to the consumer group that failed them",
 		long: `Send messages of a DLQ back to the consumer group that failed them, and to no other group.
@@ -70,16 +70,16 @@ are sent twice.`,
 				return nil, err
 			}
 			return &forecastRow{
-				DryRun: true, DLQ: q.Info().DLQ, Back: f.Back, Scanned: f.Scanned, Matched: f.Matched, Replay: f.Replay, Quarantine: f.Quarantine,
+				DryRun: true, DLQ: q.Info().DLQ, ReplayTo: f.ReplayTo, Scanned: f.Scanned, Matched: f.Matched, Replay: f.Replay, Quarantine: f.Quarantine,
 				Refuse: f.Refuse, Refusals: f.Refusals, verbs: []string{"replay", "quarantine", "refuse"},
 			}, nil
 		},
-		ask: func(f *forecastRow) (question, answer, none string) {
-			return fmt.Sprintf("Replay %d of %d messages in %s to %s? %d would be quarantined and %d refused.", f.Replay, f.Matched, f.DLQ, f.Back, f.Quarantine, f.Refuse), "y", ""
+		ask: func(f *forecastRow) (question, answer string) {
+			return fmt.Sprintf("Replay %d of %d messages in %s to %s? %d would be quarantined and %d refused.", f.Replay, f.Matched, f.DLQ, f.ReplayTo, f.Quarantine, f.Refuse), "y"
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			r.Filter, r.Who, r.Why, r.Report = f, s.who, s.note, report
-			return deadletter.Run(ctx, q, r)
+			return deadletter.Replay(ctx, q, r)
 		},
 	})
 }

@@ -30,7 +30,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 	s.put(strange)
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	got := s.run("dlq", "replay", dlq, "--reason", "permanent", "--note", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
-	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["note"] != "the card exists now" || got["back"] != back {
+	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["note"] != "the card exists now" || got["replay_to"] != back {
 		t.Errorf("%v", got)
 	}
 	if n := got["counts"].(map[string]any)["replayed"]; n != 3.0 {
@@ -78,6 +78,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	s.run("dlq", "replay", dlq, "--note", "test").want(t, 2, "--yes")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "Replay 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "nothing was done")
+	s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "nosuch", "--note", "test").want(t, 0, "nothing to do: no message")
 	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--note", "test").want(t, 1, "Remove 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--note", "test").want(t, 1, "nothing was done")
 	if after := s.everything(); !maps.Equal(before, after) {
@@ -131,6 +132,12 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 		if got := s.with(call{terminal: true, env: env}, "dlq", "list").want(t, 0); strings.Contains(got.out, "\x1b") {
 			t.Errorf("%v: colours in %q", env, got.out)
 		}
+	}
+	if got := s.with(call{env: map[string]string{"NO_COLOR": "1"}}, "dlq", "list", "--color", "always").want(t, 0); !strings.Contains(got.out, "\x1b[1m") {
+		t.Errorf("no colours with --color always: %q", got.out)
+	}
+	if got := s.with(call{terminal: true}, "dlq", "list", "--color", "never").want(t, 0); strings.Contains(got.out, "\x1b") {
+		t.Errorf("colours with --color never: %q", got.out)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func resultsFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "results", "", "Append what became of each message to this `file`, one JSON object per line")
+	flags.StringVar(path, "results", "", "Append the outcome of each message to this `file`, one JSON object per line")
 }
 
 // resultRow is the recorded outcome of one message.

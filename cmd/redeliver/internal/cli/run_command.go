@@ -86,7 +86,7 @@ With --exec the body is the standard input of the command, which runs without a 
 status 0 means that the message is done, 65 sends it to the DLQ, and all others are retried.
 
 run ends on SIGTERM or Ctrl-C. Messages that are running then have --drain to finish; those
-that do not finish come back. See docs/reference/sidecar.md.`,
+that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		Example: `  redeliver run --broker kafka://localhost:9092 --topic orders --group billing --http http://localhost:8080/orders
   redeliver run --broker amqp://localhost/ --topic orders --retries 5 --backoff steps:10s,1m,1h --exec -- ./charge --fast
   redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081`,
@@ -96,23 +96,25 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.topics, "topic", nil, "Consume this `topic`; on RabbitMQ and SQS this queue (required). Repeatable")
-	flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer `group` (required, unless the profile has one)")
-	flags.StringVar(&f.instance, "instance-id", "", "Kafka: static membership with this `id`, which no other process of the group may use")
-	flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
-	flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
-	flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have it (default forever, on SQS 336h, or as the DLQ that exists)")
-	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
+	grouped(flags, groupSubscription, func(flags *pflag.FlagSet) {
+		flags.StringArrayVar(&f.topics, "topic", nil, "Consume this `topic`; on RabbitMQ and SQS this queue (required). Repeatable")
+		flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer `group` (required, unless the profile has one)")
+		flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
+		flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have the same retention (default forever, on SQS 336h, or as the DLQ that exists)")
+		flags.StringVar(&f.instance, "instance-id", "", "Kafka: join the group as a static member with this `id`, which no other process of the group may use")
+		flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
+		flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
+	})
 	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.url, "http", "", "Send each message as a POST to this `URL`")
-		flags.BoolVar(&f.events, "cloudevents", false, "Send each message as a CloudEvent in binary mode")
-		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have none")
 		flags.BoolVar(&f.exec, "exec", false, "Run the command after -- for each message")
+		flags.BoolVar(&f.events, "cloudevents", false, "Send each message as a CloudEvent in binary mode")
+		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have no type")
 		flags.IntVar(&f.batch, "batch", 0, "Send at most this `number` of messages in one POST (default no batches)")
 		flags.DurationVar(&f.batchWait, "batch-wait", engine.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put bodies of at most this `number` of bytes into a batch; a single message may have more")
 		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
-		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition; not with --batch (default the same as --concurrency)")
+		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition to --concurrency. Not with --batch (default the same as --concurrency)")
 		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
 	})
 	f.policy.flags(cmd)
@@ -122,7 +124,7 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 	})
 	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.health, "health", "", "Serve /healthz and /readyz at this `address`, for example :8081 (default off)")
-		flags.BoolVar(&f.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at --health, too")
+		flags.BoolVar(&f.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at the address of --health")
 		f.webhook.flags(flags)
 		flags.StringVar(&f.log, "log", "text", "Log to stderr in this `format`: text or json")
 	})
@@ -137,6 +139,9 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		return err
 	}
 	c.Log = a.logger(f.log)
+	for _, warning := range plainPasswords(c.Broker, "") {
+		c.Log.Warn(warning)
+	}
 	if c.Handler, err = a.handler(f, &c); err != nil {
 		return usagef("--exec: %w", err)
 	}

@@ -71,7 +71,7 @@ func TestPassword(t *testing.T) {
 		"as an argument":         {nil, "dlq list " + full, 2, ""},
 		"as a verb":              {nil, full, 2, ""},
 		"as a verb of dlq":       {nil, "dlq " + full, 2, ""},
-		"as a topic of help":     {nil, "help " + full, 0, ""},
+		"as a topic of help":     {nil, "help " + full, 2, ""},
 		"as a flag":              {nil, "dlq --" + full, 2, ""},
 		"as a short flag":        {nil, "dlq list -" + full, 2, ""},
 		"as a list":              {nil, "dlq replay --canary " + full, 2, ""},
@@ -132,5 +132,32 @@ func TestProfiles(t *testing.T) {
 	got = none.run(t, "__complete", "dlq", "show", "--profile", "shop", "").want(t, 0)
 	if !strings.HasPrefix(got.out, dlq+"\n") {
 		t.Errorf("a DLQ completes to %q", got.out)
+	}
+}
+
+// Each verb that connects warns before it sends a password without TLS. The host's name is invalid, so that no request is
+// sent.
+func TestVerbsWarnOfPlainPasswords(t *testing.T) {
+	t.Parallel()
+	for broker, secure := range map[string]string{
+		"amqp://ann:hunter22@rabbit..invalid":                         "use amqps://",
+		"kafka://ann:hunter22@kafka..invalid:9092?sasl=plain":         "use kafka+tls://",
+		"kafka+tls://ann:hunter22@kafka..invalid:9092?sasl=plain":     "",
+		"kafka://ann:hunter22@127.0.0.1:1?sasl=plain":                 "",
+		"kafka://ann:hunter22@kafka..invalid:9092?sasl=scram-sha-512": "",
+	} {
+		for _, verb := range []string{"dlq show x --topic t", "run --topic t --http http://127.0.0.1:1"} {
+			args := append(strings.Fields(verb), "--broker", broker)
+			if strings.HasPrefix(broker, "kafka") {
+				args = append(args, "--group", "g")
+			}
+			got := call{}.run(t, args...).want(t, 1, secure)
+			if warned := strings.Contains(got.err, "without TLS"); warned != (secure != "") || strings.Contains(got.err, "hunter22") {
+				t.Errorf("%s --broker %s: %s", verb, broker, got.err)
+			}
+		}
+		if got := (call{}).run(t, "__complete", "dlq", "show", "--broker", broker, "").want(t, 0); strings.Contains(got.err, "without TLS") {
+			t.Errorf("completion writes to the command line: %s", got.err)
+		}
 	}
 }

@@ -134,7 +134,7 @@ func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.F
 
 // looking prints the cost of reading the DLQ, if there is one.
 func (p *printer) looking(q deadletter.Queue) {
-	if look := q.Info().Look; look != deadletter.FreeLook {
+	if look := q.Info().ReadEffect; look != deadletter.NoReadEffect {
 		p.sayf("%s: %s", q.Info().DLQ, look)
 	}
 }

@@ -64,15 +64,15 @@ of the broker, partitions, the order of keys, and crashes.`,
 	}
 	flags := cmd.Flags()
 	f.policy.flags(cmd)
-	flags.DurationVar(&f.s.For, "for", simulate.DefaultFor, "Let messages arrive for this `duration`")
+	flags.DurationVar(&f.s.Duration, "for", simulate.DefaultDuration, "Let messages arrive for this `duration`")
 	flags.Float64Var(&f.s.Rate, "rate", simulate.DefaultRate, "Let this `number` of messages arrive per second")
-	flags.Float64Var(&f.s.Errors, "errors", 0, "Fail this `share` of all attempts at random, from 0 to 1")
-	flags.Float64Var(&f.s.Poison, "poison", 0, "Let this `share` of messages never succeed, from 0 to 1")
+	flags.Float64Var(&f.s.ErrorShare, "errors", 0, "Fail this `share` of all attempts at random, from 0 to 1")
+	flags.Float64Var(&f.s.PoisonShare, "poison", 0, "Let this `share` of messages never succeed, from 0 to 1")
 	flags.StringArrayVar(&f.outages, "outage", nil, "Fail attempts in this period, `FROM-TO[:SHARE]`, as in 10m-15m or 1h-2h:0.5. Repeatable")
-	flags.DurationVar(&f.s.Handler, "handler", 0, "Let an attempt take this `duration`")
+	flags.DurationVar(&f.s.HandlerTime, "handler", 0, "Let an attempt take this `duration`")
 	flags.IntVar(&f.s.Concurrency, "concurrency", 0, "Run at most this `number` of attempts at once, retries included (default no limit)")
 	flags.IntVar(&f.s.Bars, "bars", simulate.DefaultBars, "Divide the time into this `number` of parts, in charts and series")
-	flags.Uint64Var(&f.s.Seed, "seed", 0, "Choose the messages that fail by this `number`")
+	flags.Uint64Var(&f.s.Seed, "seed", 0, "Use this `number` as the seed of the random choices. The same seed gives the same result")
 	flags.StringVar(&f.svg, "svg", "", "Also draw the load and the waiting messages into this SVG `file`")
 	return cmd
 }
@@ -93,7 +93,7 @@ func (f *simulateFlags) scenario(cmd *cobra.Command) (simulate.Scenario, error) 
 	for _, given := range []struct {
 		name string
 		none bool // the user gave 0, which in the library means the default
-	}{{"for", s.For == 0}, {"rate", s.Rate == 0}, {"bars", s.Bars == 0}} {
+	}{{"for", s.Duration == 0}, {"rate", s.Rate == 0}, {"bars", s.Bars == 0}} {
 		if given.none {
 			errs = append(errs, usagef("--%s is 0: must be more than 0", given.name))
 		}
@@ -133,8 +133,8 @@ func drawResult(c *card, r *simulate.Result) {
 	}
 	c.line("messages", r.Messages)
 	c.line("succeeded", of(r.Succeeded, r.Messages))
-	c.line("  in the first attempt", of(r.AtOnce, r.Messages))
-	c.line("  after a failure", quantiles(r.Succeeded-r.AtOnce, r.Recovered))
+	c.line("  in the first attempt", of(r.FirstAttempt, r.Messages))
+	c.line("  after a failure", quantiles(r.Succeeded-r.FirstAttempt, r.Recovered))
 	c.line("in the DLQ", of(r.Dead, r.Messages))
 	for _, reason := range redeliver.Reasons() {
 		if n := r.DeadBy[reason]; n > 0 {

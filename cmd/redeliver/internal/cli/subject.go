@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,14 +26,14 @@ func (s *subjectFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupDLQ, s.
 
 func (s *subjectFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&s.topic, "topic", "", "The `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
-	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed the messages (default read from the DLQ's name, or the profile's)")
 	flags.StringVar(&s.readBy, "read-by", "", "Kafka, for a DLQ that another framework fills: skip the messages that this consumer `group` has committed")
 }
 
 // runner adds the flags of a verb that writes.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.lease, "lease", 0, "Kafka and SQS: how long the DLQ stays locked after the process of a task has died (default 30s)")
-	flags.StringVar(&s.back, "back", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
+	flags.StringVar(&s.back, "replay-to", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
 }
 
 // atMostDLQ accepts at most one argument, the name of a DLQ.
@@ -74,7 +75,7 @@ func (a *app) fits(flags *subjectFlags) error {
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
 		return usagef("--lease is %s: RabbitMQ locks a DLQ for as long as the connection of its task lasts; omit --lease", flags.lease)
 	case flags.back != "" && u.Broker != brokerurl.Kafka:
-		return usagef("--back is %q: only a replay on Kafka can go to another topic; omit --back", flags.back)
+		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.back)
 	case flags.readBy != "" && u.Broker != brokerurl.Kafka:
 		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
 	default:
@@ -119,7 +120,9 @@ func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, c
 	defer cancel()
 	var names []string
 	if len(args) == 0 {
-		_ = a.with(ctx, setup{}, func(b *broker) error { // a completion cannot show an error
+		quiet := *a
+		quiet.Err = io.Discard // a completion cannot show a warning or an error
+		_ = quiet.with(ctx, setup{}, func(b *broker) error {
 			if b.queues == nil {
 				return errUnlisted
 			}

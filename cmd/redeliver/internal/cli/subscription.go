@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -15,9 +16,14 @@ type subscriptionFlags struct {
 }
 
 func (s *subscriptionFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
-	cmd.Flags().StringVar(&s.group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &s.topic, &s.group) })
 	s.policy.flags(cmd)
+}
+
+// whoseFlags adds --topic and --group.
+func whoseFlags(flags *pflag.FlagSet, topic, group *string) {
+	flags.StringVar(topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
+	flags.StringVar(group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
 }
 
 // subscription checks the flags and fills in the profile's group.

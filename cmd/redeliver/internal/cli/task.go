@@ -21,8 +21,8 @@ type taskRow struct {
 	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
-	Back       string             `json:"back,omitempty"`    // where a replay sends messages
-	ReadBy     string             `json:"read_by,omitempty"` // the group whose committed messages it skips
+	ReplayTo   string             `json:"replay_to,omitempty"` // where a replay sends messages
+	ReadBy     string             `json:"read_by,omitempty"`   // the group whose committed messages it skips
 	Who        string             `json:"who"`
 	Note       string             `json:"note"`
 	Detail     string             `json:"detail,omitempty"` // why it stopped or failed
@@ -47,7 +47,7 @@ func taskRowOf(t *deadletter.Task, back string) taskRow {
 		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
-		row.Back = cmp.Or(t.Back, back)
+		row.ReplayTo = cmp.Or(t.ReplayTo, back)
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge || t.Kind == deadletter.KindQuarantine {
 		row.Filter = &t.Filter
@@ -66,10 +66,10 @@ func counts(c *deadletter.Counts) string {
 		what string
 	}{
 		{c.Replayed, "replayed"}, {c.Edited, "edited"}, {c.Purged, "purged"}, {c.Imported, "imported"},
-		{c.Quarantined, "quarantined"}, {c.Refused, "refused"}, {c.CameBack, "came back"},
+		{c.Quarantined, "quarantined"}, {c.Refused, "refused"}, {c.Returned, "came back"},
 	} {
 		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+			parts = append(parts, thousands(p.n)+" "+p.what)
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "nothing yet")
@@ -108,12 +108,12 @@ func (a *app) sign(s *signature, dry bool) error {
 
 // ended prints a task that this process has run, and returns its error.
 func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
-	row := taskRowOf(t, q.Info().Back)
+	row := taskRowOf(t, q.Info().ReplayTo)
 	printed := p.one(row, func(c *card) {
 		c.line("task", row.ID)
 		c.line("kind", row.Kind)
 		c.line("dlq", row.DLQ)
-		c.line("back", row.Back)
+		c.line("replay to", row.ReplayTo)
 		c.line("status", state(row.Status))
 		c.line("detail", row.Detail)
 		c.line("done", counts(&row.Counts))

@@ -23,7 +23,7 @@ func tasksCommand(a *app) *cobra.Command {
 				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL")
 				for i := range tasks {
 					t := &tasks[i]
-					if err := out.add(taskRowOf(t, q.Info().Back), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
+					if err := out.add(taskRowOf(t, q.Info().ReplayTo), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
 						short(t.Why, 60), short(t.Note, 100)); err != nil {
 						return err
 					}
@@ -84,7 +84,7 @@ begins with its first step again.`,
 		},
 	}
 	s.flags(cmd.Flags())
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.whoFlag(flags)
 		yesFlag(flags, &yes)
 		resultsFlag(flags, &results)
@@ -121,7 +121,7 @@ func wishCommand(a *app, verb, short string, do func(ctx context.Context, q dead
 				if err != nil {
 					return err
 				}
-				row := taskRowOf(&t, q.Info().Back)
+				row := taskRowOf(&t, q.Info().ReplayTo)
 				a.sayf("requested: if the task is running, it reacts within a second")
 				return a.one(row, func(c *card) {
 					c.line("task", row.ID)
@@ -132,6 +132,6 @@ func wishCommand(a *app, verb, short string, do func(ctx context.Context, q dead
 		},
 	}
 	s.flags(cmd.Flags())
-	grouped(cmd.Flags(), groupWork, sign.whoFlag)
+	grouped(cmd.Flags(), groupChange, sign.whoFlag)
 	return cmd
 }

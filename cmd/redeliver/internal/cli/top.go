@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/redeliver/redeliver"
@@ -26,9 +28,18 @@ type topRow struct {
 	Oldest    time.Time  `json:"oldest,omitzero"`      // when the oldest message arrived
 	Waiting   *int64     `json:"waiting,omitempty"`    // number of messages that wait for a retry
 	WaitingBy *float64   `json:"waiting_per_minute,omitempty"`
-	Due       time.Time  `json:"due,omitzero"` // when the first waiting message is due
+	Due       time.Time  `json:"due,omitzero"`     // when the first waiting message is due
+	Levels    []topLevel `json:"levels,omitempty"` // the places where messages wait, without empty ones
 	Running   *holderRow `json:"running,omitempty"`
 	Problem   string     `json:"problem,omitempty"` // why a field is unknown
+}
+
+// topLevel is a delay topic or queue of a topRow, or the topic or queue of the retries.
+type topLevel struct {
+	Level    string    `json:"level,omitempty"` // absent for retries, and if there are no levels
+	Place    string    `json:"place"`
+	Messages *int64    `json:"messages,omitempty"`
+	Due      time.Time `json:"due,omitzero"` // when its first message is due
 }
 
 const (
@@ -40,6 +51,7 @@ const (
 func topCommand(a *app) *cobra.Command {
 	var every time.Duration
 	var count int
+	var levels bool
 	order := "messages"
 	orders := []string{"messages", "change", "waiting", "name"}
 	cmd := &cobra.Command{
@@ -47,10 +59,11 @@ func topCommand(a *app) *cobra.Command {
 		Long: `Watch all DLQs live: how many messages are in each, how many wait for a retry, how both
 change per minute, when the next waiting message is due, and which task is running.
 
-On a terminal top draws a screen: m, c, w and n sort it, space pauses it, and q ends it.
-Without a terminal, or with --count or another --output than table, it prints the list once,
-or --count times. On RabbitMQ it needs --management-url.`,
+On a terminal top draws a screen: m, c, w and n sort it, l shows the levels, space pauses it,
+and q ends it. Without a terminal, or with --count or another --output than table, top prints
+the list once, or --count times. On RabbitMQ it needs --management-url.`,
 		Example: `  redeliver top --broker kafka://localhost:9092
+  redeliver top --count 1 --levels
   redeliver top --count 60 --every 1m --output jsonl >> depth.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
@@ -73,25 +86,24 @@ or --count times. On RabbitMQ it needs --management-url.`,
 				w := &watch{b: b, queues: make(map[string]*watched)}
 				defer w.close()
 				if a.Screen != nil && a.InTerminal && a.OutTerminal && a.output == formatTable && count == 0 && a.Env("TERM") != "dumb" {
-					s := &topScreen{a: a, from: u.String(), every: every, order: order}
+					s := &topScreen{a: a, from: u.String(), every: every, order: order, levels: levels}
 					return s.run(cmd.Context(), w)
 				}
-				return a.printTop(cmd.Context(), w, every, max(count, 1), order)
+				return a.printTop(cmd.Context(), w, every, max(count, 1), order, levels)
 			})
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&every, "every", 2*time.Second, "Read the DLQs again after this `duration`")
+	flags.DurationVar(&every, "every", 2*time.Second, "Wait for this `duration` before the DLQs are read again")
 	flags.IntVar(&count, "count", 0, "Print the list this `number` of times instead of drawing a screen")
+	flags.BoolVar(&levels, "levels", false, "List the levels of each DLQ, too, with the messages that wait there")
 	flags.StringVar(&order, "sort", order, "Sort by this `column`: messages, change, waiting or name")
 	oneOf(cmd, "sort", orders...)
 	return cmd
 }
 
-var topColumns = []string{"DLQ", "MESSAGES", "PER MIN", "OLDEST", "WAITING", "PER MIN", "NEXT DUE", "TASK"}
-
 // printTop prints the list count times.
-func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, count int, order string) error {
+func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, count int, order string, levels bool) error {
 	for i := range count {
 		if i > 0 {
 			select {
@@ -105,12 +117,16 @@ func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, c
 			return err
 		}
 		sortTop(all, order)
-		out := p.list(topColumns...)
-		if out.table != nil {
-			out.table.right(2, 3, 5, 6)
+		if p.output == formatTable {
+			blocks := topTable(all, time.Now(), p.colour(p.OutTerminal), levels, 0)
+			if err := p.write(strings.Join(slices.Concat(blocks...), "\n") + "\n"); err != nil {
+				return err
+			}
+			continue
 		}
+		out := p.list()
 		for _, row := range all {
-			if err := out.add(row, row.cells(time.Now())...); err != nil {
+			if err := out.add(row); err != nil {
 				return err
 			}
 		}
@@ -119,6 +135,71 @@ func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, c
 		}
 	}
 	return nil
+}
+
+// topTable returns the lines of a table: first the heading, then one block of lines for each DLQ. It shortens names so
+// that the columns need at most width, unless width is 0.
+func topTable(all []topRow, now time.Time, colour, levels bool, width int) (blocks [][]string) {
+	columns := []string{"DLQ", "MESSAGES", "/MIN", "OLDEST", "WAITING", "/MIN", "DUE"}
+	g := newGrid(colour, columns)
+	g.right(2, 3, 5, 6)
+	var rows [][]any // of the DLQs and their levels
+	for i := range all {
+		rows = append(rows, all[i].cells(now))
+		for _, l := range all[i].Levels {
+			if levels {
+				rows = append(rows, []any{"  " + cmp.Or(l.Level, l.Place), "", "", "", number(l.Messages), "", due(l.Due, now)})
+			}
+		}
+	}
+	room := width
+	for i, heading := range columns[1:] {
+		widest := len(heading)
+		for _, row := range rows {
+			widest = max(widest, len(fmt.Sprint(row[i+1])))
+		}
+		room -= widest + 2
+	}
+	for _, row := range rows {
+		if width > 0 {
+			row[0] = shortName(visible(fmt.Sprint(row[0])), max(room, 16))
+		}
+		g.add(row)
+	}
+	lines := strings.Split(strings.TrimSuffix(g.text(), "\n"), "\n") // one for the heading and one for each row
+	if len(rows) == 0 {
+		return [][]string{{"no DLQs found"}}
+	}
+	blocks, lines = [][]string{lines[:1]}, lines[1:]
+	for i := range all {
+		n := 1
+		if levels {
+			n += len(all[i].Levels)
+		}
+		block := slices.Clone(lines[:n])
+		lines = lines[n:]
+		if r := all[i].Running; r != nil {
+			block = append(block, visible(fmt.Sprintf("  task %s by %s", r.Task, r.Who)))
+		}
+		if problem := visible(all[i].Problem); problem != "" {
+			if problem = "  " + problem; colour {
+				problem = text.FgRed.Sprint(problem)
+			}
+			block = append(block, problem)
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// shortName omits the middle of a name. It keeps more of the end, because topics of one company often begin alike.
+func shortName(name string, most int) string {
+	runes := []rune(name)
+	if len(runes) <= most {
+		return name
+	}
+	head := most / 3
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-head-1):])
 }
 
 // watch samples all DLQs of a broker periodically and keeps them open.
@@ -240,6 +321,9 @@ func (one *watched) read(ctx context.Context) topRow {
 				continue
 			}
 			now.waiting = max(now.waiting, 0) + l.Depth
+			if l.Depth > 0 {
+				row.Levels = append(row.Levels, topLevel{level(l.Level), l.Place, &l.Depth, l.Due.UTC()})
+			}
 			if !l.Due.IsZero() && (row.Due.IsZero() || l.Due.Before(row.Due)) {
 				row.Due = l.Due.UTC()
 			}
@@ -310,28 +394,32 @@ func sortTop(all []topRow, order string) {
 
 // cells returns the columns of a table.
 func (r *topRow) cells(now time.Time) []any {
-	number := func(n *int64) string {
-		if n == nil {
-			return "?"
-		}
-		return thousands(*n)
-	}
-	oldest, due, task := "-", any("-"), any("")
+	oldest := "-"
 	if !r.Oldest.IsZero() {
 		oldest = span(now.Sub(r.Oldest))
 	}
-	if wait := r.Due.Sub(now); !r.Due.IsZero() && wait < -time.Second {
-		due = warning("late " + span(-wait))
-	} else if !r.Due.IsZero() {
-		due = "in " + span(max(wait, 0))
+	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingBy), due(r.Due, now)}
+}
+
+// number formats a number of messages.
+func number(n *int64) string {
+	if n == nil {
+		return "?"
 	}
+	return thousands(*n)
+}
+
+// due formats when a message is due.
+func due(at, now time.Time) any {
+	wait := at.Sub(now)
 	switch {
-	case r.Problem != "":
-		task = warning(short(r.Problem, 60))
-	case r.Running != nil:
-		task = r.Running.Task + " by " + r.Running.Who
+	case at.IsZero():
+		return "-"
+	case wait < -time.Second:
+		return warning("late " + span(-wait))
+	default:
+		return "in " + span(max(wait, 0))
 	}
-	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingBy), due, task}
 }
 
 // perMinute formats a change with its sign.

@@ -2,9 +2,13 @@ package cli_test
 
 import (
 	"io"
+	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // terminal is a test's screen. It keeps what was drawn last.
@@ -55,6 +59,11 @@ func TestTopOnATerminal(t *testing.T) {
 		}
 	}
 	s.await("a page with 5 messages", shows("DLQs: 1  messages: 5", dlq, "waiting: 5", "late ", "q quit", "every 100ms"))
+	if shows("\n  1h ")() {
+		t.Error("levels are shown before l is pressed")
+	}
+	_, _ = press.Write([]byte("l"))
+	s.await("the levels", shows("\n  1h "))
 	if !screen.raw.Load() {
 		t.Error("the terminal does not pass keys on")
 	}
@@ -95,10 +104,41 @@ func TestTopFitsASmallTerminal(t *testing.T) {
 	go func() { ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out}, "top") }()
 	s.await("a page", func() bool { return strings.Contains(page(out.String()), "... and ") })
 	lines := strings.Split(page(out.String()), "\n")
-	if len(lines) != screen.height || !strings.Contains(lines[6], "and 7 more") {
+	if len(lines) != screen.height || !strings.Contains(lines[5], "no topic and group") || !strings.Contains(lines[6], "and 8 more") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 	_, _ = press.Write([]byte{3})
+	(<-ended).want(t, 0)
+}
+
+// A broker that does not answer keeps neither the terminal nor the last screen from the user.
+func TestTopRestoresTheTerminalBeforeASlowBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	screen := &terminal{width: 80, height: 24}
+	keys, press := io.Pipe()
+	var out buffer
+	ended := make(chan ending)
+	go func() {
+		ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out}, "top", "--every", "100ms")
+	}()
+	s.await("a page", func() bool { return page(out.String()) != "" })
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.broker.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		once.Do(func() { close(asked) })
+		<-answer
+		return nil, nil, false
+	})
+	<-asked
+	_, _ = press.Write([]byte("q"))
+	s.await("the terminal as it was", func() bool { return !screen.raw.Load() && strings.HasSuffix(out.String(), "\x1b[?25h\x1b[?1049l") })
+	select {
+	case <-ended:
+		t.Error("top closed the broker during a request")
+	default:
+	}
+	close(answer)
 	(<-ended).want(t, 0)
 }
 
@@ -111,11 +151,20 @@ func TestTopWithoutATerminal(t *testing.T) {
 	if len(all) != 1 || all[0]["dlq"] != dlq || all[0]["messages"] != 5.0 || all[0]["waiting"] != 5.0 || all[0]["per_minute"] != nil || all[0]["due"] == nil {
 		t.Errorf("%v", all)
 	}
+	levels, _ := all[0]["levels"].([]any)
+	if len(levels) != 1 || levels[0].(map[string]any)["level"] != "1h" || levels[0].(map[string]any)["messages"] != 5.0 {
+		t.Errorf("levels: %v", levels)
+	}
+	if got := s.run("top").want(t, 0); strings.Contains(got.out, "\n  1h ") || strings.Contains(got.out, "\x1b") {
+		t.Errorf("%s", got.out)
+	}
+	if got := s.run("top", "--levels").want(t, 0); !regexp.MustCompile(`(?m)^  1h +5 +late \d+`).MatchString(got.out) {
+		t.Errorf("%s", got.out)
+	}
 	got := s.run("top", "--count", "2", "--every", "100ms", "--output", "jsonl").want(t, 0)
 	if n := strings.Count(got.out, "\n"); n != 2 || !strings.Contains(got.out, `"per_minute":0`) {
 		t.Errorf("%d lines: %s", n, got.out)
 	}
-	s.run("top").want(t, 0)
 	for args, says := range map[string]string{"--every 1ms": "--every", "--count -1": "--count", "--sort size": "--sort", "x": "only flags"} {
 		s.run(append([]string{"top"}, strings.Fields(args)...)...).want(t, 2, says)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type topScreen struct {
 	from   string // the broker
 	every  time.Duration
 	order  string
+	levels bool // lists the levels
 	paused bool
 
 	rows []topRow
@@ -41,6 +43,18 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 		return err
 	}
 	s.took(rows, nil)
+	type sample struct {
+		rows []topRow
+		err  error
+		took time.Duration
+	}
+	samples := make(chan sample, 1)
+	reading := false
+	defer func() { // after the terminal is restored, because a broker may be slow
+		if end(); reading {
+			<-samples // the sample uses the broker, which is closed next
+		}
+	}()
 	restore, err := s.a.Screen.Raw()
 	if err != nil {
 		return fmt.Errorf("preparing the terminal: %w", err)
@@ -52,18 +66,7 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 	defer func() { _ = s.a.write(leaveScreen) }()
 
 	keys := s.keys(ctx)
-	type sample struct {
-		rows []topRow
-		err  error
-	}
-	samples := make(chan sample, 1)
-	reading := false
-	defer func() {
-		if end(); reading {
-			<-samples // the sample uses the broker, which is closed next
-		}
-	}()
-	next := time.NewTicker(s.every)
+	next := time.NewTimer(s.every)
 	defer next.Stop()
 	for {
 		if err := s.draw(); err != nil {
@@ -79,14 +82,18 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 		case got := <-samples:
 			reading = false
 			s.took(got.rows, got.err)
+			next.Reset(max(s.every, got.took)) // read at most half of the time
 		case <-next.C:
-			if !reading && !s.paused {
-				reading = true
-				go func() {
-					rows, err := w.sample(ctx)
-					samples <- sample{rows, err}
-				}()
+			if s.paused {
+				next.Reset(s.every)
+				continue
 			}
+			reading = true
+			go func() {
+				began := time.Now()
+				rows, err := w.sample(ctx)
+				samples <- sample{rows, err, time.Since(began)}
+			}()
 		}
 	}
 }
@@ -104,6 +111,8 @@ func (s *topScreen) press(key byte) bool {
 		return false
 	case ' ', 'p':
 		s.paused = !s.paused
+	case 'l':
+		s.levels = !s.levels
 	case 'm':
 		s.order = "messages"
 	case 'c':
@@ -138,25 +147,22 @@ func (s *topScreen) keys(ctx context.Context) <-chan byte {
 // draw draws the screen with one write.
 func (s *topScreen) draw() error {
 	width, height := s.a.Screen.Size()
-	lines := s.lines(s.a.colour(true), height)
+	lines := s.lines(s.a.colour(true), width, height)
 	for i := range lines {
 		lines[i] = text.Trim(lines[i], max(width, 1)) + clearLine
 	}
 	return s.a.write(home + strings.Join(lines, "\r\n") + clearRest)
 }
 
-// lines returns the lines of a screen of this height.
-func (s *topScreen) lines(colour bool, height int) []string {
+// lines returns the lines of a screen of this size.
+func (s *topScreen) lines(colour bool, width, height int) []string {
 	sortTop(s.rows, s.order)
 	var dead, waiting int64
 	var deadBy, waitingBy float64
-	g := newGrid(colour, topColumns)
-	g.right(2, 3, 5, 6)
 	for i := range s.rows {
 		r := &s.rows[i]
 		dead, waiting = dead+value(r.Messages), waiting+value(r.Waiting)
 		deadBy, waitingBy = deadBy+value(r.PerMinute), waitingBy+value(r.WaitingBy)
-		g.add(r.cells(s.at))
 	}
 	now := at(s.at) + ", every " + s.every.String()
 	if s.paused {
@@ -174,16 +180,18 @@ func (s *topScreen) lines(colour bool, height int) []string {
 			head[2] = text.FgRed.Sprint(head[2])
 		}
 	}
-	foot := []string{"", "m messages  c change  w waiting  n name  space pause  q quit"}
-	table := strings.Split(strings.TrimSuffix(g.text(), "\n"), "\n")
-	if len(s.rows) == 0 {
-		table = []string{"no DLQs found"}
+	foot := []string{"", "m messages  c change  w waiting  n name  l levels  space pause  q quit"}
+	blocks := topTable(s.rows, s.at, colour, s.levels, width)
+	lines, room := slices.Concat(head, blocks[0]), height-len(foot)
+	for i, block := range blocks[1:] {
+		rest := len(blocks) - 2 - i
+		if n := len(lines) + len(block); n > room || n == room && rest > 0 {
+			lines = append(lines, fmt.Sprintf("... and %d more", rest+1))
+			break
+		}
+		lines = append(lines, block...)
 	}
-	if room := max(height-len(head)-len(foot), 1); len(table) > room {
-		more := fmt.Sprintf("... and %d more", len(table)-room+1)
-		table = append(table[:room-1:room-1], more)
-	}
-	lines := append(append(head, table...), foot...)
+	lines = append(lines, foot...)
 	return lines[:min(len(lines), max(height, 1))]
 }
 

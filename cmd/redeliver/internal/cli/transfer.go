@@ -108,7 +108,7 @@ messages twice.`,
 	}
 	s.flags(cmd.Flags())
 	cmd.Flags().StringVar(&path, "file", "", "Read from this `file` (default stdin)")
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, "Read and count all messages and write nothing")
 		yesFlag(flags, &yes)
@@ -164,5 +164,5 @@ func (nowhere) Save(context.Context, deadletter.Task) error                     
 func (nowhere) Requested(context.Context, string) (deadletter.Request, error) {
 	return deadletter.NoRequest, nil
 }
-func (nowhere) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
-func (nowhere) Release(context.Context) error                              { return nil }
+func (nowhere) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
+func (nowhere) Release(context.Context) error                                 { return nil }

@@ -35,8 +35,7 @@ type waitingFlags struct {
 
 // flags adds the flags. messages is false if only levels can be selected.
 func (w *waitingFlags) flags(cmd *cobra.Command, messages bool) {
-	cmd.Flags().StringVar(&w.topic, "topic", "", "The `topic` whose messages wait; on RabbitMQ and SQS the queue (required)")
-	cmd.Flags().StringVar(&w.group, "group", "", "Kafka: the consumer `group` that they wait for (required, unless the profile has one)")
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &w.topic, &w.group) })
 	w.filterFlags.flagSet = cmd.Flags()
 	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) {
 		flags.StringSliceVar(&w.levels, "level", nil, "Select messages that wait on this `level`, as \"waiting list\" prints it: 1h. Repeatable")

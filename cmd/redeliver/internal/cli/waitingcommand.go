@@ -51,7 +51,7 @@ them. A message that was released is due now.`,
   redeliver waiting cancel --topic orders --group billing --header tenant=acme --note 'the tenant is gone'`
 	}
 	cmd := &cobra.Command{
-		Use: verb + " --topic TOPIC --group GROUP --note TEXT", Short: short, Args: exactly(),
+		Use: verb + " --topic TOPIC [--group GROUP] --note TEXT", Short: short, Args: exactly(),
 		Long: long + `
 
 On Kafka, the command applies to messages that were scheduled before it. The consumers of the
@@ -100,7 +100,7 @@ withdraw" ends it earlier.`,
 	if kind == deadletter.CancelWaiting {
 		preview += ". It reads all waiting messages"
 	}
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, preview)
 		yesFlag(flags, &yes)
@@ -117,7 +117,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 			return err
 		}
 		for _, l := range levels {
-			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) && (w.release == nil || l.Level > 0) { // a release skips the retry queue
+			if row.Scanned += l.Depth; c.Filter.MatchLevel(l.Level) && (w.release == nil || l.Level > 0) { // a release skips the retry queue
 				row.Matched += l.Depth
 			}
 		}
@@ -157,7 +157,7 @@ func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Com
 	if w.release != nil {
 		return a.releaseNow(ctx, w, of, &c)
 	}
-	given, err := w.commands.Command(ctx, c)
+	given, err := w.commands.SendCommand(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,10 @@ func (p *printer) oneCommand(row commandRow) error {
 func withdrawCommand(a *app) *cobra.Command {
 	var w waitingFlags
 	cmd := &cobra.Command{
-		Use: "withdraw COMMAND --topic TOPIC --group GROUP", Short: "End a release or cancel early; its earlier effects stay (Kafka)", Args: exactly("the id of a command"),
+		Use: "withdraw COMMAND --topic TOPIC [--group GROUP]", Short: "End a release or cancel command early; its earlier effects stay (Kafka)",
+		Long: `End a release or cancel command early, on Kafka. Its earlier effects stay. COMMAND is its id, as
+"waiting list --commands" prints it.`,
+		Args: exactly("the id of a command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onCommands(cmd, "waiting withdraw", &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
 				all, err := at.Commands(ctx)
@@ -260,6 +263,6 @@ func withdrawCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	w.flags(cmd, false)
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &w.topic, &w.group) })
 	return cmd
 }

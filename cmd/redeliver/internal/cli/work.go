@@ -20,9 +20,8 @@ type work struct {
 	check func(deadletter.Filter) error
 	// forecast counts what would happen.
 	forecast func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error)
-	// ask returns the question, and the answer that starts the work. If there is nothing to do, question is empty and
-	// none explains why.
-	ask func(*forecastRow) (question, answer, none string)
+	// ask returns the question, and the answer that starts the work.
+	ask func(*forecastRow) (question, answer string)
 	run func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
 }
 
@@ -64,11 +63,15 @@ func workCommand(a *app, w *work) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					question, answer, none := w.ask(row)
-					if question == "" {
-						a.sayf("%s", none)
+					switch {
+					case row.Matched == 0:
+						a.sayf("nothing to do: no message in %s matches the filter", row.DLQ)
+						return nil
+					case row.Replay+row.Quarantine+row.Refuse+row.Purge == 0:
+						a.sayf("nothing to do: all messages in %s that match the filter are already quarantined", row.DLQ)
 						return nil
 					}
+					question, answer := w.ask(row)
 					if err := a.confirm(ctx, answer, question); err != nil {
 						return err
 					}
@@ -84,7 +87,7 @@ func workCommand(a *app, w *work) *cobra.Command {
 	if w.flags != nil {
 		w.flags(cmd.Flags())
 	}
-	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
 		sign.flags(flags)
 		flags.BoolVar(&dry, "dry-run", false, "Count the messages and change nothing")
 		yesFlag(flags, &yes)

@@ -40,7 +40,7 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%d: when to try again is %v", code, after)
 		}
 		pause, says := errors.AsType[*redeliver.PauseError](verdict(code, http.Header{"Retry-After": {"3600"}, pauseHeader: {"60"}}, "the bank is closed", noon))
-		if says != (code == 429 || code == 503) || says && pause.For != time.Minute {
+		if says != (code == 429 || code == 503) || says && pause.Duration != time.Minute {
 			t.Errorf("%d: the pause is %v", code, pause)
 		}
 		if err == nil {
