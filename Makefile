@@ -23,8 +23,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## compile everything, tests too, and run nothing
-	$(GO) build ./... ./cmd/redeliver/... ./integration/...
-	$(GO) vet -tags prove ./... ./cmd/redeliver/... ./integration/...
+	$(GO) build ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
+	$(GO) vet -tags prove ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 
 setup: ## get what make test needs: brokers, a browser, a C compiler
 	@integration/setup.sh test
@@ -50,7 +50,7 @@ prove-setup:
 lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GOLANGCI) run --build-tags prove ./... ./cmd/redeliver/... ./integration/...
+	$(GOLANGCI) run --build-tags prove ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 	$(GO) test ./internal/arch -run '^TestMarkdown|^TestGo|^TestNames' -count=1
 
 fmt: ## format every Go file
@@ -58,8 +58,7 @@ fmt: ## format every Go file
 
 tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 	GOWORK=off $(GO) mod tidy -diff
-	cd cmd/redeliver && GOWORK=off $(GO) mod tidy -diff
-	cd integration && GOWORK=off $(GO) mod tidy -diff
+	for dir in observe/otel cmd/redeliver integration; do (cd $$dir && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
 
 api: ## write api/*.txt, what a user's program can name, as it is now
 	$(GO) test ./internal/arch -run '^TestAPI$$' -count=1 -update
@@ -81,8 +80,8 @@ soak: prove-setup tools ## the integration tests with REDELIVER_SOAK=1, which le
 screenshots: ## write docs/screenshots anew, by a Chromium
 	$(GO) test -tags prove -count=1 -run '^TestScreenshots$$' ./integration/console -screenshots $(CURDIR)/docs/screenshots
 
-cover: ## how much of the root module its unit tests run, per function and in all
-	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
+cover: ## how much of the library its unit tests run, per function and in all
+	$(GO) test -coverpkg=./...,./observe/otel/... -coverprofile=coverage.out ./... ./observe/otel/...
 	$(GO) tool cover -func=coverage.out
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)

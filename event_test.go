@@ -238,11 +238,11 @@ func TestSinksGetEventsInOrder(t *testing.T) {
 	all.Event(redeliver.Published{Topic: "1"})
 	all.Event(redeliver.Published{Topic: "2"})
 	if want := []string{"a 1", "b 1", "c 1", "d 1", "a 2", "b 2", "c 2", "d 2"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+		t.Errorf("reported %q, want %q", told, want)
 	}
 	redeliver.Sinks().Event(redeliver.Published{}) // nobody to tell is no mistake
 	if len(told) != 8 {
-		t.Errorf("told %q", told)
+		t.Errorf("reported %q", told)
 	}
 }
 

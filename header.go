@@ -284,7 +284,7 @@ func (p *parser) settle(group string) {
 func (p *parser) count(h Header, maxValue, instead int64) int64 {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
 	if err != nil || n < 0 || n > maxValue {
-		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; %d is taken", maxValue, instead))
+		p.find(h, fmt.Sprintf("is not a whole number from 0 to %d; %d is taken", maxValue, instead))
 		return instead
 	}
 	return n
@@ -294,7 +294,7 @@ func (p *parser) count(h Header, maxValue, instead int64) int64 {
 func (p *parser) coordinate(h Header, maxValue int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
 	if err != nil || n < 0 || n > maxValue {
-		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; the place in the origin is unknown", maxValue))
+		p.find(h, fmt.Sprintf("is not a whole number from 0 to %d; the place in the origin is unknown", maxValue))
 		return 0, false
 	}
 	return n, true
@@ -320,7 +320,7 @@ func (p *parser) reason(h Header) Reason {
 	if r := Reason(h.Value); slices.Contains(allReasons[:], r) {
 		return r
 	}
-	p.find(h, "is no reason of redeliver's; it is ignored")
+	p.find(h, "is not a reason of redeliver's; it is ignored")
 	return ""
 }
 
@@ -328,6 +328,6 @@ func (p *parser) trace(h Header) string {
 	if isTraceparent(h.Value) {
 		return h.Value
 	}
-	p.find(h, "is no traceparent of W3C's Trace Context, version 00; it is ignored")
+	p.find(h, "is not a traceparent of W3C's Trace Context, version 00; it is ignored")
 	return ""
 }

@@ -31,7 +31,7 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"another case":           {nil, h("Redeliver-Attempt", "99"), some, ""},
 		"no headers":             {h("tenant", "a"), nil, state{Group: "g"}, ""},
 
-		"negative attempts":        {h(redeliver.HeaderAttempt, "-1"), nil, attempts(1), "is no whole number from 0 to 1000000; 1 is taken"},
+		"negative attempts":        {h(redeliver.HeaderAttempt, "-1"), nil, attempts(1), "is not a whole number from 0 to 1000000; 1 is taken"},
 		"most attempts":            {h(redeliver.HeaderAttempt, "1000000"), nil, attempts(1_000_000), ""},
 		"too many attempts":        {h(redeliver.HeaderAttempt, "1000001"), nil, attempts(1), "1 is taken"},
 		"overflowing attempts":     {h(redeliver.HeaderAttempt, "99999999999999999999"), nil, attempts(1), "1 is taken"},
@@ -57,8 +57,8 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"policy that is too long":        {nil, h(redeliver.HeaderPolicy, long), with(func(s *state) { s.Policy = long[:64] }), "is longer than 64"},
 		"id that is too long":            {h(redeliver.HeaderID, long), nil, state{Group: "g", ID: long[:512]}, "is longer than 512"},
 		"origin that is too long":        {h(redeliver.HeaderOrigin, long), nil, state{Group: "g", Origin: long[:512]}, "is longer than 512"},
-		"unknown reason":                 {nil, h(redeliver.HeaderReason, "tired"), some, "is no reason of redeliver's"},
-		"reason in capitals":             {nil, h(redeliver.HeaderReason, "EXHAUSTED"), some, "is no reason of redeliver's"},
+		"unknown reason":                 {nil, h(redeliver.HeaderReason, "tired"), some, "is not a reason of redeliver's"},
+		"reason in capitals":             {nil, h(redeliver.HeaderReason, "EXHAUSTED"), some, "is not a reason of redeliver's"},
 		"due in words":                   {nil, h(redeliver.HeaderDue, "tomorrow"), some, "is no RFC 3339 time"},
 		"due as a number":                {nil, h(redeliver.HeaderDue, "1773500966535"), some, "is no RFC 3339 time"},
 		"due without a zone":             {nil, h(redeliver.HeaderDue, "2026-03-14T15:09:26.535"), some, "is no RFC 3339 time"},
@@ -71,15 +71,15 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"last failed, garbage":           {nil, h(redeliver.HeaderLastFailed, "x"), some, "it is ignored"},
 		"postponed, garbage":             {nil, h(redeliver.HeaderPostponed, "x"), some, "it is ignored"},
 		"timestamp, garbage":             {nil, h(redeliver.HeaderOriginTimestamp, "x"), some, "it is ignored"},
-		"trace, garbage":                 {nil, h(redeliver.HeaderTrace, "x"), some, "is no traceparent"},
-		"trace that is empty":            {nil, h(redeliver.HeaderTrace, ""), some, "is no traceparent"},
-		"trace in capitals":              {nil, h(redeliver.HeaderTrace, "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"), some, "is no traceparent"},
-		"trace of another version":       {nil, h(redeliver.HeaderTrace, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), some, "is no traceparent"},
-		"trace with an id of zeros":      {nil, h(redeliver.HeaderTrace, "00-00000000000000000000000000000000-b7ad6b7169203331-01"), some, "is no traceparent"},
-		"trace with a span of zeros":     {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"), some, "is no traceparent"},
-		"trace that goes on":             {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"), some, "is no traceparent"},
-		"trace without dashes":           {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c+b7ad6b7169203331-01"), some, "is no traceparent"},
-		"trace with binary digits":       {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\xff1"), some, "is no traceparent"},
+		"trace, garbage":                 {nil, h(redeliver.HeaderTrace, "x"), some, "is not a traceparent"},
+		"trace that is empty":            {nil, h(redeliver.HeaderTrace, ""), some, "is not a traceparent"},
+		"trace in capitals":              {nil, h(redeliver.HeaderTrace, "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace of another version":       {nil, h(redeliver.HeaderTrace, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with an id of zeros":      {nil, h(redeliver.HeaderTrace, "00-00000000000000000000000000000000-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with a span of zeros":     {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"), some, "is not a traceparent"},
+		"trace with more parts":          {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"), some, "is not a traceparent"},
+		"trace without dashes":           {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c+b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with binary digits":       {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\xff1"), some, "is not a traceparent"},
 		"trace with flags":               {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), with(func(s *state) { s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00" }), ""},
 		"partition without an offset":    {nil, h(redeliver.HeaderOriginPartition, "1"), some, ""},
 		"negative partition":             {nil, append(h(redeliver.HeaderOriginPartition, "-1"), h(redeliver.HeaderOriginOffset, "5")...), some, "the place in the origin is unknown"}, // used to be partition 0
@@ -107,7 +107,7 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 }
 
 // Several invalid headers are several findings, and the valid ones are read.
-func TestValidHeadersBesideInvalidOnesAreRead(t *testing.T) {
+func TestValidHeadersAmongInvalidOnesAreRead(t *testing.T) {
 	headers := append(full().AppendHeaders(nil),
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "y"})
@@ -163,7 +163,7 @@ func FuzzParseHeaders(f *testing.F) {
 			t.Fatalf("%d findings", len(findings))
 		}
 		if first.Attempts < 0 || first.Attempts > limits.MaxAttempts || first.Replays < 0 || first.Replays > limits.MaxAttempts {
-			t.Fatalf("believes %d attempts, %d replays", first.Attempts, first.Replays)
+			t.Fatalf("accepts %d attempts, %d replays", first.Attempts, first.Replays)
 		}
 		written := first.AppendHeaders(nil)
 		if size(written) > limits.MaxHeaderBytes {

@@ -79,7 +79,7 @@ func TestHeadersOnTheWire(t *testing.T) {
 	v := reflect.ValueOf(full())
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() && !slices.Contains([]string{"Expires", "DeadLetter"}, v.Type().Field(i).Name) { // the adapter sets them
-			t.Errorf("full() leaves State.%s zero: it stands in no header that is tested", v.Type().Field(i).Name)
+			t.Errorf("full() leaves State.%s zero: no tested header has it", v.Type().Field(i).Name)
 		}
 	}
 }

@@ -42,6 +42,6 @@ func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 	}
 	end()
 	if ended != 2 {
-		t.Errorf("the end was told to %d, want 2", ended)
+		t.Errorf("%d got the end, want 2", ended)
 	}
 }

@@ -68,6 +68,6 @@ func TestProblemsOrder(t *testing.T) {
 	}
 	ps = nil
 	if ps.CheckOrder("Policy", redeliver.Policy{Order: 17}, redeliver.KeyOrder); ps.Err() != nil {
-		t.Errorf("%v: what is no order is Validate's to refuse", ps.Err())
+		t.Errorf("%v: Validate must refuse it", ps.Err())
 	}
 }

@@ -135,7 +135,7 @@ func parseSchedule(text string) (s schedule, err error) {
 	}
 	version, rest, _ := strings.Cut(text, ";")
 	if version != scheduleVersion {
-		return s, fmt.Errorf("is no schedule of version %s", scheduleVersion)
+		return s, fmt.Errorf("is not a schedule of version %s", scheduleVersion)
 	}
 	count, rest, _ := strings.Cut(rest, ";")
 	if s.retries, err = parseCount(count, 0, maxScheduleRetries); err != nil {

@@ -216,7 +216,7 @@ func FuzzSchedule(f *testing.F) {
 		}
 		if again := p.Schedule(); again != "" {
 			if _, ok := p.WithSchedule(again); !ok {
-				t.Errorf("%q is written as %q, which nobody reads", text, again)
+				t.Errorf("%q is written as %q, which cannot be read", text, again)
 			}
 		}
 	})

@@ -63,7 +63,7 @@ func TestSinksTally(t *testing.T) {
 			rest.Event(redeliver.Committed{})
 		}
 		if told != c.heard {
-			t.Errorf("%s: %d heard of an event, want %d", c.name, told, c.heard)
+			t.Errorf("%s: %d got an event, want %d", c.name, told, c.heard)
 		}
 	}
 }

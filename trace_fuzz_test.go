@@ -21,7 +21,7 @@ func FuzzTraceparent(f *testing.F) {
 		case st.Trace != "" && st.TraceID() != s[3:35] || st.Trace == "" && st.TraceID() != "":
 			t.Errorf("the trace of %q is %q", s, st.TraceID())
 		case st.Trace == "" && len(findings) == 0 && s != "":
-			t.Errorf("%q is neither taken nor a finding", s)
+			t.Errorf("%q is neither accepted nor a finding", s)
 		case st.Trace != "" && (st.Trace != s || len(s) != 55 || strings.Trim(s, "0123456789abcdef-") != "" || s[3:35] == strings.Repeat("0", 32) || s[36:52] == strings.Repeat("0", 16)):
 			t.Errorf("%q is taken as %q", s, st.Trace)
 		}

@@ -37,7 +37,7 @@ func newTold(name string) *told {
 
 // For a DLQ that was not read, the page shows the age of the oldest message, when the broker drops it, and how the
 // count changes. Values that are not reported are not errors.
-func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
+func TestAgeAndRetentionAreReportedWithoutAScan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, silent := newTold("old"), newTold("silent")
 		old.oldest, old.keeps, old.drops = 13*24*time.Hour+13*time.Hour+30*time.Minute, 14*24*time.Hour, "max-length=10 by <policy>"
@@ -64,7 +64,7 @@ func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
 }
 
 // If the broker drops no messages, the page says that they are kept forever.
-func TestWhatIsKeptForEverIsSaidToBe(t *testing.T) {
+func TestUnlimitedRetentionIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTold("kept")
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})

@@ -56,7 +56,7 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 				synctest.Wait()
 				gone()
 				if err := <-edited; !errors.Is(err, context.Canceled) {
-					t.Errorf("who has gone is told %v", err)
+					t.Errorf("a client that has gone gets %v", err)
 				}
 				began := time.Now()
 				go func() {

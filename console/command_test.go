@@ -48,7 +48,7 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 
 // An operator releases and cancels waiting messages, and withdraws the commands. The operator must type the DLQ's name,
 // the consumers receive the form's values, and the audit log records the action.
-func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
+func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
 		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}
@@ -86,14 +86,14 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 		ask1(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
 		ask1(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release applies to whole levels
 		if len(q.given) != 0 {
-			t.Fatalf("the consumers were told %+v", q.given)
+			t.Fatalf("the consumers got %+v", q.given)
 		}
 		ask1(http.StatusSeeOther, "level", "1h")
 		ask1(http.StatusSeeOther, "kind", "cancel", "level", "1h", "key", "customer-7")
 		one, other := q.given[0], q.given[1]
 		if one.Kind != deadletter.ReleaseWaiting || one.Everything || !one.Filter.Filter.All() || !slices.Equal(one.Filter.Levels, []string{"1h"}) ||
 			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CancelWaiting || string(other.Filter.Filter.Key) != "customer-7" {
-			t.Errorf("the consumers were told %+v and %+v", one, other)
+			t.Errorf("the consumers got %+v and %+v", one, other)
 		}
 		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "Withdraw")
 		if a := ask(t, c, http.MethodPost, "/withdraw", url.Values{"dlq": {"q"}, "id": {one.ID}}, "Role", "operator"); a.StatusCode != http.StatusSeeOther || len(q.given) != 1 {
@@ -101,7 +101,7 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 		}
 		q.err = errSilent
 		if a := ask(t, c, http.MethodPost, "/waiting", url.Values{"dlq": {"q"}, "why": {"x"}, "confirm": {"q"}, "kind": {"cancel"}, "id": {"a"}}, "Role", "operator"); a.StatusCode < 500 || strings.Contains(a.text(), "secret") {
-			t.Errorf("without an answer it is %d: %s", a.StatusCode, a.text())
+			t.Errorf("without an answer the status is %d: %s", a.StatusCode, a.text())
 		}
 		want := []string{
 			"ann operator release allowed", "ann operator release done", "ann operator cancel waiting allowed", "ann operator cancel waiting done",

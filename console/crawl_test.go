@@ -123,7 +123,7 @@ func readable(t *testing.T, at string, a *answer) {
 			}
 		case "svg":
 			if attr(n, "aria-hidden") != "true" && attr(n, "aria-labelledby") == "" {
-				t.Errorf("%s has a picture that says nothing", at)
+				t.Errorf("%s has a picture without a text", at)
 			}
 		case "a", "button":
 			if strings.TrimSpace(inner(n)) == "" {

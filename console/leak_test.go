@@ -76,14 +76,14 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 			seen := get(t, c, target, "Role", "viewer").body
 			for _, s := range secrets {
 				if strings.Contains(seen, s) {
-					t.Errorf("%s tells a viewer %q", target, s)
+					t.Errorf("%s shows a viewer %q", target, s)
 				}
 			}
 			read += get(t, c, target, "Role", "reader").body
 		}
 		for _, s := range secrets {
 			if !strings.Contains(read, s) {
-				t.Errorf("nowhere is %q, so this test proves nothing of it", s)
+				t.Errorf("%q is nowhere, so this test proves nothing about it", s)
 			}
 		}
 		get(t, c, page("task", q, "id", "t-1"), "Role", "viewer").has(t, "key \"[hidden]\"", "header [hidden]: [hidden]", "error text with [hidden]", "refused [hidden]")
@@ -96,7 +96,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 				for _, target := range append(targets, page("task", q, "id", "none")) {
 					seen := ask(t, c, http.MethodGet, target, nil, "Role", role).body
 					if strings.Contains(seen, "pass-secret") || role == "viewer" && strings.Contains(seen, "secret-record") {
-						t.Errorf("%s tells a %s what the broker said:\n%s", target, role, seen)
+						t.Errorf("%s shows a %s the broker's answer:\n%s", target, role, seen)
 					}
 				}
 			}
@@ -121,7 +121,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 				defer c.Close()
 				for _, target := range append(targets, page("replay", q)) { // which shows why some are refused
 					if seen := get(t, c, target, "Role", "operator").body; strings.Contains(seen, "secret") {
-						t.Errorf("%s tells the secret:\n%s", target, seen)
+						t.Errorf("%s contains the secret:\n%s", target, seen)
 					}
 				}
 				// The record of a search does not contain the search text, either.
@@ -131,7 +131,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 				<-time.After(2 * DefaultRefresh)
 				for _, target := range append(targets, page("purge", q)) {
 					if seen := ask(t, c, http.MethodGet, target, nil, "Role", "operator").body; strings.Contains(seen, "secret") {
-						t.Errorf("%s tells what the broker said:\n%s", target, seen)
+						t.Errorf("%s shows the broker's answer:\n%s", target, seen)
 					}
 				}
 				lines, err := json.Marshal(rec.lines)

@@ -67,7 +67,7 @@ func ends(t *testing.T, ended chan struct{}) {
 	}
 }
 
-func TestAnOpenPageHearsOfChanges(t *testing.T) {
+func TestAnOpenPageGetsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("q", 1)
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})

@@ -66,7 +66,7 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		}
 		// A browser's first request without a password is not a failure.
 		if a := ask(t, c, http.MethodGet, "/", nil); a.StatusCode != http.StatusUnauthorized || len(rec.said()) != 11 {
-			t.Errorf("without a password it is %d, and the record has %d lines", a.StatusCode, len(rec.said()))
+			t.Errorf("without a password the status is %d, and the record has %d lines", a.StatusCode, len(rec.said()))
 		}
 	})
 }

@@ -33,7 +33,7 @@ func page(name string, q deadletter.Queue, more ...string) string {
 	return "/" + address(name, q.Info().DLQ, nil, more...)
 }
 
-func TestPagesSayWhatLiesThere(t *testing.T) {
+func TestPagesShowAgeAndRetention(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b,
 			failingMessage("o-1", "card 4711 declined", `{"id":12345678901234567890,"sum":1.10}`),
@@ -215,7 +215,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 			a := get(t, c, target)
 			a.has(t, "connection refused")
 			if strings.Contains(a.body, "secret") {
-				t.Errorf("%s tells the password", target)
+				t.Errorf("%s contains the password", target)
 			}
 		}
 		dlq := get(t, c, page("dlq", q))
@@ -230,7 +230,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 		q.fail(nil)
 		<-time.After(2 * DefaultRefresh)
 		if a := get(t, c, "/"); strings.Contains(a.text(), "no answer") {
-			t.Error("it answers again, and nobody says so")
+			t.Error("it answers again, and no event reports it")
 		}
 	})
 }
@@ -252,7 +252,7 @@ func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 			a.has(t, "raises x-delivery-count")
 		}
 		if n := q.scanned(); n != 0 {
-			t.Fatalf("it was read %d times, and nobody has asked for that", n)
+			t.Fatalf("it was read %d times without a request", n)
 		}
 		ask(t, c, "POST", "/causes", url.Values{"dlq": {q.info.DLQ}})
 		synctest.Wait()
@@ -352,7 +352,7 @@ func TestAConfigurationThatCannotWorkIsRefusedAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{"Queues[0]", "Queues[2]", "Refresh", "at least 8 bytes"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v says nothing of %s", err, want)
+			t.Errorf("%v does not mention %s", err, want)
 		}
 	}
 	if _, err := New(Config{}); err == nil || errors.Unwrap(err) == nil {

@@ -45,7 +45,7 @@ func TestWhatDoesNotChangeIsReadOnceAMinute(t *testing.T) {
 }
 
 // The state of a broker that hangs is shown as stale.
-func TestWhatIsOldIsSaidToBeOld(t *testing.T) {
+func TestOldMessagesAreShownAsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("hangs", 10)
 		q.gate = make(chan struct{}, 1)

@@ -84,7 +84,7 @@ func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
 	}
 	for _, own := range []string{local.URL, "http://localhost:8377", "http://[::1]:8377"} {
 		if status := post(local.URL, "Sec-Fetch-Site", "same-origin", "Origin", own, "Referer", own+"/purge"); status == http.StatusForbidden {
-			t.Errorf("a form of %s itself is %d", own, status)
+			t.Errorf("a form of %s is %d", own, status)
 		}
 	}
 	// A link on another site still works.

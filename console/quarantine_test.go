@@ -15,7 +15,7 @@ func TestACauseIsQuarantined(t *testing.T) {
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
 		form := get(t, c, page("replay", s.queue, "text", "declined")).form(t, "quarantine")
 		if a := ask(t, c, http.MethodPost, "/quarantine", form); a.StatusCode != http.StatusBadRequest {
-			t.Errorf("without a reason it is %d", a.StatusCode)
+			t.Errorf("without a reason the status is %d", a.StatusCode)
 		}
 		form.Set("why", "waits for OPS-17")
 		follow(t, c, "quarantine", form).has(t, "The task was started", "OPS-17")
@@ -29,7 +29,7 @@ func TestACauseIsQuarantined(t *testing.T) {
 		// All messages at once cannot be quarantined, by any form or request.
 		all := url.Values{"dlq": form["dlq"], "why": {"x"}}
 		if a := ask(t, c, http.MethodPost, "/quarantine", all); a.StatusCode != http.StatusBadRequest {
-			t.Errorf("all of it is %d", a.StatusCode)
+			t.Errorf("a quarantine of everything is %d", a.StatusCode)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func TestAViewerSeesNothingOfMessages(t *testing.T) {
 			a := get(t, c, target, "Role", "viewer")
 			for _, secret := range []string{"4711", "0815", "body-of", "customer-", "acme", "tenant"} {
 				if strings.Contains(a.body, secret) {
-					t.Errorf("%s tells a viewer %q", target, secret)
+					t.Errorf("%s shows a viewer %q", target, secret)
 				}
 			}
 			a.has(t, "card <text> of <n> declined")
@@ -192,7 +192,7 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 				at := where(t, s.queue, "o-1")
 				for _, target := range []string{"/", page("dlq", s.queue), page("messages", s.queue), page("message", s.queue, "at", at), page("payload", s.queue, "at", at), page("edit", s.queue, "at", at)} {
 					if a := get(t, c, target); strings.Contains(a.body, "secret") || strings.Contains(a.body, "736563") || strings.Contains(a.body, "73 65 63") {
-						t.Errorf("%s tells the secret: %s", target, a.text())
+						t.Errorf("%s contains the secret: %s", target, a.text())
 					}
 				}
 				// A body that is hidden cannot be overwritten.

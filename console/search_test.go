@@ -50,7 +50,7 @@ func TestASearchGoesOverAllDLQs(t *testing.T) {
 	a := get(t, c, "/search?q=id-7")
 	a.has(t, "costly", "by id alone: refunds", "did not answer: silent")
 	if strings.Contains(a.body, "salaries") || costly.scanned() > 0 {
-		t.Errorf("it looked where it may not: %s", a.text())
+		t.Errorf("it read where it has no right: %s", a.text())
 	}
 	for _, line := range rec.lines {
 		if line.Action != Search || line.DLQ == "refunds" || line.Text == "" {
@@ -98,7 +98,7 @@ func TestABodyIsDecoded(t *testing.T) {
 		}
 		cfg.Redact = func(Part) ([]byte, error) { return []byte("***"), nil }
 		if a := get(t, open(t, b, cfg), page("message", s.queue, "at", where(t, s.queue, "o-1")), "Role", "reader"); strings.Contains(a.text(), "12345678901234567890") {
-			t.Errorf("what is hidden is decoded: %s", a.text())
+			t.Errorf("a hidden value is decoded: %s", a.text())
 		}
 	})
 }

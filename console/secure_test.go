@@ -49,7 +49,7 @@ func TestAMessageFullOfMarkupIsText(t *testing.T) {
 		} {
 			a := ask(t, c, "GET", target, nil)
 			if a.page == nil {
-				t.Errorf("%s is no page", target)
+				t.Errorf("%s is not a page", target)
 				continue
 			}
 			clean(t, target, a)
@@ -116,7 +116,7 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 
 // A browser that has used TLS must use it again. If the address has a port, other servers of the machine share the host
 // name and may not have TLS.
-func TestABrowserIsToldToKeepTLS(t *testing.T) {
+func TestABrowserMustKeepTLS(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestPasswordsAndProxies(t *testing.T) {
 	}
 	defer c.Close()
 	if a := ask(t, c, "GET", "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") {
-		t.Errorf("without a password it is %d, %v", a.StatusCode, a.Header)
+		t.Errorf("without a password the status is %d, %v", a.StatusCode, a.Header)
 	}
 }
 

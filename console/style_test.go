@@ -19,7 +19,7 @@ func palettes(t *testing.T) (light, dark map[string]float64) {
 	}
 	first, second, ok := strings.Cut(string(css), "prefers-color-scheme: dark")
 	if !ok {
-		t.Fatal("there is no dark")
+		t.Fatal("the page has no dark mode")
 	}
 	read := func(text string) map[string]float64 {
 		all := map[string]float64{}

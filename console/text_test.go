@@ -16,7 +16,7 @@ func TestADeeplyNestedMessageIsNotIndented(t *testing.T) {
 	}
 	flat := `{"a":[` + strings.Repeat(`"[[[[\"[[[[",`, 10_000) + `1]}`
 	if p := newPayload([]byte(flat)); p.Kind != "JSON" || p.Pretty == "" {
-		t.Error("brackets within texts are none")
+		t.Error("brackets within texts count as brackets")
 	}
 }
 

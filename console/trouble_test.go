@@ -9,7 +9,7 @@ import (
 )
 
 // A message is reported as unchanged only if that is known.
-func TestOnlyWhatWasNotChangedIsSaidToBe(t *testing.T) {
+func TestOnlyUnchangedMessagesAreReportedAsUnchanged(t *testing.T) {
 	late := context.DeadlineExceeded
 	for name, row := range map[string]struct {
 		method    string

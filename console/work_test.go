@@ -64,12 +64,12 @@ func TestACauseIsReplayed(t *testing.T) {
 		a := get(t, c, page("task", s.queue, "id", id))
 		a.has(t, "Replay done", "2 of 2", "Replayed 2", "Came back 0", "o-1", "o-2", "replayed")
 		if strings.Contains(a.text(), "Resume") || strings.Contains(a.text(), "Cancel for good") {
-			t.Error("what is done can be asked for more")
+			t.Error("a finished task accepts requests")
 		}
 		get(t, c, "/").has(t, "1 dead letter ")
 		get(t, c, "/tasks").has(t, "replay", "done", "2 of 2")
 		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-3" {
-			t.Errorf("what is left is %v", left)
+			t.Errorf("%v is left", left)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestChosenMessagesAreReplayed(t *testing.T) {
 		follow(t, c, "replay", form)
 		b.Wait()
 		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-2" {
-			t.Errorf("what is left is %v", left)
+			t.Errorf("%v is left", left)
 		}
 		query.Del("at")
 		for _, to := range []string{"replay", "purge"} {
@@ -146,7 +146,7 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		cancel := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"cancel"}}
 		follow(t, c, "task", cancel).has(t, "Replay cancelled")
 		if a := ask(t, c, http.MethodPost, "/task", resume); a.StatusCode < 400 {
-			t.Errorf("what was cancelled goes on: %d", a.StatusCode)
+			t.Errorf("the cancelled task continues: %d", a.StatusCode)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestAPurgeIsTypedOut(t *testing.T) {
 		follow(t, c, "purge", form)
 		b.Wait()
 		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-3" {
-			t.Errorf("what is left is %v", left)
+			t.Errorf("%v is left", left)
 		}
 		get(t, c, "/tasks").has(t, "purge", "done", "test data")
 	})
@@ -293,7 +293,7 @@ func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 		}
 	}
 	if bodyLocked(&Letter{Body: nil, Whole: true}) == "" || bodyLocked(&Letter{Body: []byte("x")}) == "" {
-		t.Error("null, or what is hidden, can be edited")
+		t.Error("a null or hidden value can be edited")
 	}
 }
 
@@ -314,7 +314,7 @@ func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
 }
 
 // If another runner uses the DLQ, the page names it.
-func TestWhoHasTheDLQIsNamed(t *testing.T) {
+func TestTheHolderOfTheDLQIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("held", 3)
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})

@@ -85,7 +85,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 
 // redeliver's own DLQ believes the last block of headers. An imported message with forged headers must get a block of
 // redeliver's after them.
-func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
+func TestAnImportOfForgedHeadersIsNotTrusted(t *testing.T) {
 	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
 	if m.Writer != deadletter.WriterWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {
 		t.Fatalf("read as %+v", m)

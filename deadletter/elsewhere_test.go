@@ -16,7 +16,7 @@ func named(name, value string) deadletter.Header {
 // In the DLQ of any program, a message that was replayed elsewhere and is dead again is recognised, and has the
 // original user headers. Only Spring's DLQs used to count such replays. In the others each replay left two more
 // headers.
-func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
+func TestMessagesFromElsewhereAreRecognized(t *testing.T) {
 	t.Parallel()
 	for filler, adds := range map[deadletter.Writer][]deadletter.Header{
 		deadletter.WriterUnknown:   nil,

@@ -62,7 +62,7 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 }
 
 // A replay continues without room for its marks.
-func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
+func TestAReplayContinuesWhereNothingCanBeMarked(t *testing.T) {
 	q := &marked{newHeap(6), make(map[deadletter.Position]deadletter.Outcome)}
 	for _, m := range newHeap(deadletter.MaxMarks).lie {
 		q.marks["of another "+m.Position] = deadletter.Refused
@@ -73,7 +73,7 @@ func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 		Result: func(deadletter.Result) { told++ },
 	}})
 	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.lie) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || told != 6 {
-		t.Errorf("it is %s with %+v, sent were %v, %d told of: %v", task.Status, task.Counts, q.back, told, err)
+		t.Errorf("it is %s with %+v, sent were %v, %d reported: %v", task.Status, task.Counts, q.back, told, err)
 	}
 	if was := q.only(t); !strings.HasPrefix(was.Note, "2 that are quarantined or refused stay without a mark") {
 		t.Errorf("its note is %q", was.Note)
@@ -103,11 +103,11 @@ func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Positio
 
 // Only a runner that has seen the whole DLQ reports which marked messages it has met. An error of that report fails
 // nothing.
-func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
+func TestACompleteScanDropsMarks(t *testing.T) {
 	q := &forgetful{heap: newHeap(30)}
 	task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
 	if err != nil || task.Counts.Purged != 30 || len(q.told) != 0 {
-		t.Fatalf("a purge that stops at what was shown says %+v, and told %v: %v", task.Counts, q.told, err)
+		t.Fatalf("a purge that stops at the shown number says %+v, and reported %v: %v", task.Counts, q.told, err)
 	}
 	q = &forgetful{heap: newHeap(30)}
 	before := deadletter.Filter{Before: time.Now().Add(time.Hour)}
@@ -115,6 +115,6 @@ func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
 		t.Fatalf("the quarantine says %+v: %v", task, err)
 	}
 	if len(q.told) != 1 || len(q.told[0]) != 30 {
-		t.Errorf("it told of %d: %v", len(q.told), q.told)
+		t.Errorf("it reported %d: %v", len(q.told), q.told)
 	}
 }

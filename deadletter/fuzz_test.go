@@ -38,10 +38,10 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("of %d headers %d are the user's and %d the filler's", len(before), len(m.Headers), len(m.Foreign))
 		}
 		if m.Writer == WriterUnknown && len(m.Foreign) > 0 && m.State.Replays == 0 {
-			t.Errorf("nobody wrote %q", m.Foreign)
+			t.Errorf("%q was never written", m.Foreign)
 		}
 		if m.ID != "fallback" || m.State.ID != m.ID {
-			t.Errorf("a foreign header gave it the id %q", m.ID)
+			t.Errorf("it has the id of a foreign header, %q", m.ID)
 		}
 		if !utf8.ValidString(m.State.Error) || len(m.State.Error) > limits.MaxErrorText {
 			t.Errorf("its error is %q", m.State.Error)
@@ -50,7 +50,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("group %q, origin %q: another's, and nothing says so", m.State.Group, m.State.Origin)
 		}
 		if _, found := redeliver.ParseHeaders(m.State.Group, m.State.AppendHeaders(nil)); len(found) > 0 {
-			t.Errorf("what is written of it is a finding: %v", found)
+			t.Errorf("its own output is a finding: %v", found)
 		}
 		Fingerprint(m)
 	})

@@ -31,8 +31,8 @@ type Queue interface {
 	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
 	// it.
 	DropLimit(ctx context.Context) (string, error)
-	// Scan begins to read. It skips settled messages. If a look hides messages from others
-	// (RabbitMQ, SQS), Scan waits while another look runs, and is refused with a [HeldError] while
+	// Scan begins to read. It skips settled messages. If reading hides messages from others
+	// (RabbitMQ, SQS), Scan waits while another scan runs, and is refused with a [HeldError] while
 	// a runner reads.
 	Scan(ctx context.Context, from From) (Scan, error)
 	// Claim takes the DLQ for one runner. From then on only that runner may write. Claim is refused

@@ -135,7 +135,7 @@ func TestReadRabbitMQ(t *testing.T) {
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("orders.billing.retry.10s")}}}
 	deadletter.ReadHeaders(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {
-		t.Errorf("what died in a queue of redeliver's is read as %+v", m)
+		t.Errorf("a dead letter of a queue of redeliver's is read as %+v", m)
 	}
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("refunds")}, {Name: "x-first-death-reason", Value: []byte("maxlen")}, {Name: "x-death", Value: []byte("garbage")}}}
 	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })

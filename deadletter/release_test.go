@@ -42,7 +42,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	c.released++
 	c.giveUp()
 	if err := ctx.Err(); err != nil {
-		c.t.Errorf("the claim is not released for who gave up: %v", err)
+		c.t.Errorf("the claim of a caller that gave up is not released: %v", err)
 	}
 	<-ctx.Done()
 	return ctx.Err()

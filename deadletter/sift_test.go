@@ -78,7 +78,7 @@ func kinds(n int) *heap {
 }
 
 // Every function that reads a DLQ returns the same for a sieve as for a heap, and only wanted messages are copied.
-func TestWhatIsSiftedIsTheSame(t *testing.T) {
+func TestSiftedMessagesAreTheSame(t *testing.T) {
 	const n = 200
 	rare := deadletter.Filter{ErrorText: "NO SUCH"}
 	for _, c := range []struct {

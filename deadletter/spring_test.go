@@ -83,7 +83,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 }
 
 // One message with a wrong time used to end a listing, which is JSON, or to be shown as waiting forever.
-func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
+func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
 	for _, at := range []time.Time{written, time.UnixMilli(-1), time.UnixMilli(math.MinInt64), last} {

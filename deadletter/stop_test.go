@@ -22,7 +22,7 @@ func stopsInSend(h *heap, stop context.CancelFunc) {
 }
 
 // Messages that were being sent when the runner was stopped used to be sent again by the next runner.
-func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
+func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newHeap(30)
@@ -35,13 +35,13 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 			t.Errorf("recorded is %+v", was)
 		}
 		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.lie) != 0 {
-			t.Errorf("whoever goes on ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
+			t.Errorf("the next runner ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
 		}
 	})
 }
 
 // A broker that does not answer blocks a runner for at most maxFinish.
-func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
+func TestAStoppedReplayDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newHeap(3)
@@ -59,7 +59,7 @@ func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 
 // A read is not interrupted when the runner is stopped: on SQS a message that nobody has in hand would be hidden for a
 // while.
-func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
+func TestAStoppedReplayEndsBetweenTwoMessages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	h, n := newHeap(30), 0
 	h.next = func(ctx context.Context) {
@@ -77,7 +77,7 @@ func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
 }
 
 // Waits end at once.
-func TestAReplayThatIsToldToEndDoesNotWaitForItsRateOrCanary(t *testing.T) {
+func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
 	for name, r := range map[string]deadletter.ReplayOptions{
 		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
 		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
@@ -96,7 +96,7 @@ func TestAReplayThatIsToldToEndDoesNotWaitForItsRateOrCanary(t *testing.T) {
 	}
 }
 
-func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
+func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newHeap(2)
@@ -113,7 +113,7 @@ func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
 		stopsInSend(h, stop)
 		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("the import ended as %s with %+v, and %d lie there: %v", task.Status, task.Counts, len(h.lie), err)
+			t.Errorf("the import ended as %s with %+v, and %d are there: %v", task.Status, task.Counts, len(h.lie), err)
 		}
 	})
 }

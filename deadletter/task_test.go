@@ -67,7 +67,7 @@ func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 			}
 		})
 		if err != nil || !asked || task.Status != deadletter.StatusCancelled || task.Ended.IsZero() || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
 		}
 		if was := h.only(t); was.Status != deadletter.StatusCancelled || was.Counts.Imported != deadletter.DefaultWindow {
 			t.Errorf("recorded is %+v", was)
@@ -85,14 +85,14 @@ func TestAnImportIsNotPaused(t *testing.T) {
 			h.wants[id] = deadletter.PauseRequest // recorded by an older version
 		})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
-			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
 		}
 	})
 }
 
 // RabbitMQ does not report the time of a message that another program dead-lettered. Such a message does not count as
 // later.
-func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
+func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
 	h := newHeap(0)
 	made := time.Now().Add(-time.Hour)
 	h.dies("without", time.Time{})
@@ -109,7 +109,7 @@ func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 
 // A replay that was resumed with another DLQ configuration used to replay messages that another group had handled, and
 // to send the rest to a place that nobody reads.
-func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
+func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 	const retry, group = "orders-retry", "billing-retry"
 	for name, c := range map[string]struct {
 		kind         deadletter.Kind

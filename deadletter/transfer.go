@@ -154,7 +154,7 @@ func (in *intake) gather() (batch []*Message, err error) {
 		if err := in.dec.Decode(&l); errors.Is(err, io.EOF) {
 			return batch, io.EOF
 		} else if err != nil {
-			return batch, fmt.Errorf("object %d is no dead letter: %w", in.n, err)
+			return batch, fmt.Errorf("object %d is not a dead letter: %w", in.n, err)
 		}
 		m, err := l.message(in.info)
 		if err != nil {

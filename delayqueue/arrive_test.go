@@ -216,10 +216,10 @@ func TestWhateverArrivesIsBounded(t *testing.T) {
 			return
 		}
 		if end := written.Add(a.Level); a.Level > 0 && got.State.Due.Before(end) {
-			t.Fatalf("due at %s without saying so, before its level of %s is over at %s", got.State.Due, a.Level, end)
+			t.Fatalf("due at %s without a due time, before its level of %s is over at %s", got.State.Due, a.Level, end)
 		}
 		if a.Level == 0 && (got.State.Due.After(written) || got.State.Due.Before(written.Truncate(ms))) {
-			t.Fatalf("due at %s without saying so, written at %s, on no level", got.State.Due, written)
+			t.Fatalf("due at %s without a due time, written at %s, on no level", got.State.Due, written)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package delayqueue decides where a failed message waits and when it goes on: the ladder of levels, hops between them,
+// Package delayqueue decides where a failed message waits and when it continues: the ladder of levels, hops between them,
 // and due times. It has pure functions and no goroutines.
 //
 // A message that must wait goes to the delay topic of the largest level that fits into the wait. When the level is over

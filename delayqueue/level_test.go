@@ -47,7 +47,7 @@ func TestOnlyCanonicalNamesAreLevels(t *testing.T) {
 		" 1s", "1s ", "1S", "1d", "1m30", "1s.dlq", "dlq", "control", "9999999h", "1s1m", "0h1m",
 	} {
 		if d, ok := delayqueue.ParseLevel(name); ok {
-			t.Errorf("ParseLevel(%q) = %s, but it is no level", name, d)
+			t.Errorf("ParseLevel(%q) = %s, but it is not a level", name, d)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
 }
 
 // The fingerprint includes the ladder: a level of an older ladder must not make this one doubt a due time.
-func TestFingerprintKnowsTheLadder(t *testing.T) {
+func TestFingerprintDependsOnTheLadder(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}
 	q := p
 	q.Levels = []time.Duration{time.Second, time.Minute}

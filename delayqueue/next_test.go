@@ -83,7 +83,7 @@ func TestPathSpendsTheWait(t *testing.T) {
 		path := l.Path(d)
 		for _, level := range path {
 			if !slices.Contains(l, level) {
-				t.Fatalf("%s is no level of %v", level, l)
+				t.Fatalf("%s is not a level of %v", level, l)
 			}
 			sum += level
 		}

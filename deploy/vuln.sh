@@ -15,7 +15,7 @@ if ! answers; then
   exit 1
 fi
 set -e
-for dir in . cmd/redeliver; do
+for dir in . observe/otel cmd/redeliver; do
   echo "vuln: $dir"
   (cd "$dir" && GOWORK=off timeout 600 sh -c "$GOVULNCHECK -db '$database' ./...")
 done

@@ -28,6 +28,7 @@ require (
 	github.com/prometheus/prometheus v0.309.1
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redeliver/redeliver v0.0.0
+	github.com/redeliver/redeliver/observe/otel v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.33.0
 	github.com/sony/gobreaker/v2 v2.4.0
@@ -136,4 +137,7 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/redeliver/redeliver => ../
+replace (
+	github.com/redeliver/redeliver => ../
+	github.com/redeliver/redeliver/observe/otel => ../observe/otel
+)

@@ -246,7 +246,7 @@ func TestBatchOfOtherMessages(t *testing.T) {
 		start := time.Now()
 		h := must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			if _, ok := ctx.Deadline(); ok || mb.Origin != "" || mb.Messages[0].State().ID != "" {
-				t.Error("there is no policy and no subscription")
+				t.Error("there is neither a policy nor a subscription")
 			}
 			mb.Messages[1].Retry(hour)
 			return errHandler
@@ -307,7 +307,7 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 		l.want(t)
 		mu.Lock()
 		if len(told) != 1 || told[0].Change != redeliver.ChangeBatchRefused || told[0].Origin != "documents" || !errors.Is(told[0].Err, redeliver.ErrConfig) {
-			t.Errorf("told %+v", told)
+			t.Errorf("reported %+v", told)
 		}
 		mu.Unlock()
 		if err := small.Close(t.Context()); err != nil {

@@ -35,7 +35,7 @@ func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 // [BatchMessage.Retry]). It reports whether the call counts, as AckAll does.
 func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
-// BatchMessage is a message of a batch. The first answer counts and takes effect at once, while the batch goes on. Ack, Retry, Reject
+// BatchMessage is a message of a batch. The first answer counts and takes effect at once, while the batch continues. Ack, Retry, Reject
 // and Answer report whether their answer counts. A later answer, or one after the message's Timeout, is ignored. The sink gets a
 // LateAnswer with [ErrBatchEnded] for an answer after the end of the batch.
 //

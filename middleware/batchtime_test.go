@@ -128,7 +128,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 }
 
 // The context of a function that has answered all its messages and goes on ends with its Timeout, too. No message's timeout would end it.
-func TestBatchFunctionThatGoesOnAfterItsLastAnswer(t *testing.T) {
+func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ended := make(chan error, 1)
 		orders := index(b, redeliver.Policy{Timeout: 10 * second}, middleware.BatchConfig{Size: 2},
@@ -199,7 +199,7 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 		}
 		want := []string{"a: settled after the end of its batch", "b: settled after the end of its batch: rejected: no"}
 		if !slices.Equal(late, want) {
-			t.Errorf("told %q", late)
+			t.Errorf("reported %q", late)
 		}
 		for _, id := range []string{"a", "b"} {
 			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 2 {
@@ -260,7 +260,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 				t.Error("the values of Subscribe's context are not there")
 			}
 			if st, ok := redeliver.FromContext(ctx); ok {
-				t.Errorf("a batch is no message: %+v", st)
+				t.Errorf("a batch is not a message: %+v", st)
 			}
 			<-ctx.Done()
 			if time.Since(start) != 2*second || !errors.Is(context.Cause(ctx), engine.ErrLost) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Defaults of [DedupConfig].
@@ -29,9 +30,6 @@ var ErrDerivedID = errors.New("dedup: the message has no id of its own; have its
 // ErrProduced says that a message is not marked because its handler has produced others: a Router publishes them after all middlewares,
 // and that may fail.
 var ErrProduced = errors.New("dedup: what the handler produced is published after Dedup; put PublishInside inside Dedup")
-
-// derived is the prefix of an id that redeliver derives from the content.
-const derived = "derived:"
 
 // DedupConfig configures [Dedup].
 type DedupConfig = DedupConfigOf[*message.Message]
@@ -236,7 +234,7 @@ func (d *deduplicator[M]) key(deliv *engine.Delivery, id string, m M) (string, e
 	}
 	if d.ID != nil {
 		id = d.ID(m)
-	} else if strings.HasPrefix(id, derived) && !d.Derived {
+	} else if strings.HasPrefix(id, wirename.DerivedID) && !d.Derived {
 		return "", ErrDerivedID
 	}
 	if id == "" {

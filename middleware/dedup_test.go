@@ -221,7 +221,7 @@ func TestDedupRefusesDerivedIDs(t *testing.T) {
 			wantRuns, wantChanges = 1, nil
 		}
 		if got := changes(told.list()); runs != wantRuns || !slices.Equal(got, wantChanges) {
-			t.Errorf("Derived %t: %d runs and %q told, want %d and %q", allowed, runs, got, wantRuns, wantChanges)
+			t.Errorf("Derived %t: %d runs and %q reported, want %d and %q", allowed, runs, got, wantRuns, wantChanges)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestDedupWithProducedMessages(t *testing.T) {
 		}
 		told := only[redeliver.SubscriptionChanged](orders.told.list())
 		if len(told) != 1 || !errors.Is(told[0].Err, middleware.ErrProduced) {
-			t.Errorf("told %+v", told)
+			t.Errorf("reported %+v", told)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestDedupStoreThatFails(t *testing.T) {
 		if got := changes(orders.Events()); !slices.Equal(got, []redeliver.Change{
 			redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered,
 		}) {
-			t.Errorf("told %q", got)
+			t.Errorf("reported %q", got)
 		}
 	})
 }
@@ -403,20 +403,20 @@ func TestDedupMemory(t *testing.T) {
 		}
 		mark("1234", hour)
 		if known() != "234" {
-			t.Errorf("full, it knows %s", known())
+			t.Errorf("full, it has %s", known())
 		}
 		mark("25", minute) // again is the youngest
 		if known() != "245" {
-			t.Errorf("it knows %s", known())
+			t.Errorf("it has %s", known())
 		}
 		<-time.After(minute)
 		if known() != "4" {
-			t.Errorf("after a minute it knows %s", known())
+			t.Errorf("after a minute it has %s", known())
 		}
 		<-time.After(hour)
 		mark("6", hour)
 		if known() != "6" || s.Len() != 1 {
-			t.Errorf("after an hour it knows %s and holds %d", known(), s.Len())
+			t.Errorf("after an hour it has %s and holds %d", known(), s.Len())
 		}
 	})
 }

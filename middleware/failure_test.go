@@ -135,7 +135,7 @@ func TestPanicHasItsStack(t *testing.T) {
 		b.Publish("orders", pristine("1"))
 		var p *redeliver.PanicError
 		if got := orders.Outcome("1").Attempts[0].Err; !errors.As(got, &p) || p.Value != "boo" || !strings.Contains(string(p.Stack), "middleware_test.explode") {
-			t.Errorf("told %+v", got)
+			t.Errorf("reported %+v", got)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
 		}
 		synctest.Wait()
 		if told := only[redeliver.Abandoned](orders.told.list()); len(told) != 1 || told[0].State.Attempts != 0 || told[0].Err == nil || len(orders.told.list()) != 2 {
-			t.Errorf("told %q, %+v", kinds(orders.told.list()), told)
+			t.Errorf("reported %q, %+v", kinds(orders.told.list()), told)
 		}
 		if st, _ := redeliver.FromContext(read(t, b, redelivertest.Config{}).next().Context()); st.ID != "1" || st.Attempt() != 1 {
 			t.Errorf("the next member gets %+v", st)
@@ -214,10 +214,10 @@ func TestFirstAnswerWins(t *testing.T) {
 					}
 					waiting, told := len(orders.Waiting()), kinds(orders.told.list())
 					if how := settled(msg); how == "acked" && (waiting > 0 || !slices.Contains(told, "Committed")) || how == "nacked" && waiting != 1 || how == "open" {
-						t.Errorf("%s by hand, then %v after %s: %d wait, told %q", how, returned, takes, waiting, told)
+						t.Errorf("%s by hand, then %v after %s: %d wait, reported %q", how, returned, takes, waiting, told)
 					}
 					if slices.Contains(told, "DeadLettered") || slices.Contains(told, "HandlerStuck") {
-						t.Errorf("told %q", told)
+						t.Errorf("reported %q", told)
 					}
 				})
 			}

@@ -37,7 +37,7 @@ func TestImmediateTries(t *testing.T) {
 				}
 				for _, old := range contexts {
 					if old.Err() == nil {
-						t.Errorf("try %d runs, and the context of one before is alive", len(attempts))
+						t.Errorf("try %d runs, and the context of an earlier one has not ended", len(attempts))
 					}
 				}
 				before, contexts = append(before, msg), append(contexts, ctx)
@@ -102,7 +102,7 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 				t.Errorf("asked %v, %d runs, %s", asked, runs, got)
 			}
 			if st := got.State; st.Reason != redeliver.ReasonInvalidated || st.Attempts != runs || !strings.HasPrefix(st.Error, c.text) {
-				t.Errorf("buried as %+v", st)
+				t.Errorf("dead-lettered as %+v", st)
 			}
 		})
 	}

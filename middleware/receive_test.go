@@ -70,7 +70,7 @@ func TestReceive(t *testing.T) {
 		// The invisible time of b goes on, and is over 40 s later.
 		again := take(t, r, 2, time.Minute, "b 2")
 		if took := time.Since(begun); took < time.Minute || took > time.Minute+time.Second {
-			t.Errorf("b came again after %v, want a minute", took)
+			t.Errorf("b came back after %v, want a minute", took)
 		}
 		if again[0].Message.Context().Err() != nil || first[1].Message.Context().Err() == nil {
 			t.Error("a message's context must end with its invisible time, and no sooner")
@@ -78,7 +78,7 @@ func TestReceive(t *testing.T) {
 		ack(t, again[0])
 		for _, m := range append(first, again...) {
 			if err := m.Ack(); err == nil {
-				t.Error("a second Ack is no error")
+				t.Error("a second Ack is not an error")
 			}
 		}
 		committed := 0
@@ -121,7 +121,7 @@ func TestChangeInvisible(t *testing.T) {
 		}
 		again := take(t, r, 1, 10*time.Second, "a 2")[0]
 		if took := time.Since(begun); took < 37*time.Second || took > 38*time.Second {
-			t.Errorf("came again after %v, want 37s", took)
+			t.Errorf("came back after %v, want 37s", took)
 		}
 		if err := m.ChangeInvisible(time.Second); !errors.Is(err, middleware.ErrVisibleAgain) {
 			t.Errorf("after its time: %v", err)

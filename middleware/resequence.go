@@ -32,10 +32,10 @@ type ResequenceConfigOf[M any] struct {
 	// Settle is how long the first message of a stream in this process waits for lower numbers when its own is above First:
 	// another process may have handled them, or they may still come. Default 100 ms.
 	Settle time.Duration
-	// Wait is how long a stream waits for a number that does not come, or fails. Then it goes on with the next number that has
+	// Wait is how long a stream waits for a number that does not come, or fails. Then it continues with the next number that has
 	// come; the skipped ones run when they come. It should be below the policy's Timeout, which includes the wait. Default 30 s.
 	Wait time.Duration
-	// Buffer bounds the messages that wait, of all streams. When one more would wait, its stream goes on at once. Waiting
+	// Buffer bounds the messages that wait, of all streams. When one more would wait, its stream continues at once. Waiting
 	// messages are in flight, so the subscriber's MaxInFlight bounds them, too. Default 1,000.
 	Buffer int
 	// Skipped is called with the numbers of a stream for which it no longer waits: from, to, both included. It must be quick,

@@ -196,7 +196,7 @@ func TestResequenceBeginsInTheMiddle(t *testing.T) {
 		}
 		h.want(t, "a/57", "a/58", "a/59")
 		if len(skipped.all) != 0 {
-			t.Errorf("skipped %q: what came before this process is no gap", skipped.all)
+			t.Errorf("skipped %q: messages before this process are not a gap", skipped.all)
 		}
 	})
 }
@@ -236,7 +236,7 @@ func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second}))
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
 			if busy {
-				t.Errorf("%s runs beside the one before", msg.UUID)
+				t.Errorf("%s runs at the same time as the one before", msg.UUID)
 			}
 			busy = true
 			<-time.After(minute)

@@ -156,7 +156,7 @@ func TestPublishInsideDropsMessagesOfALateAnswer(t *testing.T) {
 		<-time.After(hour)
 		late := only[redeliver.LateAnswer](orders.Events())
 		if len(late) != 1 || !errors.Is(late[0].Err, redeliver.ErrTimeout) || len(out.published) != 0 {
-			t.Errorf("told %+v, published %+v", late, out.published)
+			t.Errorf("reported %+v, published %+v", late, out.published)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 			}), msg)
 			<-time.After(20 * second)
 			if told := kinds(orders.told.list()); slices.Contains(told, "RetryScheduled") || len(orders.Waiting()) != 0 {
-				t.Errorf("told %q before the broker has confirmed", told)
+				t.Errorf("reported %q before the broker has confirmed", told)
 			}
 			restore()
 			<-msg.Acked() // so that nobody waits for the handler
@@ -104,7 +104,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 			<-time.After(hour)
 			stuck := only[redeliver.HandlerStuck](orders.told.list())
 			if len(stuck) != 1 || stuck[0].Stuck != 1 || stuck[0].Timeout != second || stuck[0].State.Attempt() != 1 {
-				t.Errorf("told %+v", stuck)
+				t.Errorf("reported %+v", stuck)
 			}
 			close(release)
 			if got := <-done; got.err != nil || got.produced != nil {
@@ -112,7 +112,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 			}
 			told := only[redeliver.LateAnswer](orders.told.list())
 			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the very same
-				t.Errorf("told %+v", told)
+				t.Errorf("reported %+v", told)
 			}
 			if len(orders.Waiting()) != 1 {
 				t.Errorf("%d wait after the late answer", len(orders.Waiting()))

@@ -129,7 +129,7 @@ func (b *Broker) open(cfg Config) (*Client, error) {
 }
 
 // Close ends all subscribers, waits until their handlers have returned or Config.DrainTimeout is
-// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and goes on in the
+// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and continues in the
 // background. If ctx had already ended, Close waits for at most Config.DrainTimeout. A second Close
 // does nothing.
 func (c *Client) Close(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // deadRecord is a record in the DLQ. Its number is its position there and never changes.
@@ -34,7 +35,7 @@ func (q *queue) bury(rec record, after *delivery) {
 }
 
 // DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves like the connection
-// to a broker on which a removal is real and a look costs nothing. Close has the same effect as the death of its
+// to a broker on which a removal is real and reading has no effect. Close has the same effect as the death of its
 // process.
 func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
 
@@ -132,9 +133,6 @@ func (d *deadQueue) Close() error {
 	return nil
 }
 
-// uuidHeader is the header that shows a message's UUID, as on Kafka.
-const uuidHeader = "_watermill_message_uuid"
-
 func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	users, ours := c.split()
 	m := &deadletter.Message{
@@ -142,7 +140,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 		Key: bytes.Clone(users.key), Body: bytes.Clone(users.body), Native: c.n,
 	}
 	if users.uuid != "" {
-		m.Headers = append(m.Headers, deadletter.Header{Name: uuidHeader, Value: []byte(users.uuid)})
+		m.Headers = append(m.Headers, deadletter.Header{Name: wirename.WatermillUUID, Value: []byte(users.uuid)})
 	}
 	for _, h := range users.headers {
 		m.Headers = append(m.Headers, deadletter.Header{Name: h.name, Value: bytes.Clone(h.value)})
@@ -155,7 +153,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 func recordFrom(m *deadletter.Message, headers []deadletter.Header) record {
 	rec := record{key: bytes.Clone(m.Key), body: bytes.Clone(m.Body)}
 	for _, h := range headers {
-		if h.Name == uuidHeader && rec.uuid == "" {
+		if h.Name == wirename.WatermillUUID && rec.uuid == "" {
 			rec.uuid = string(h.Value)
 			continue
 		}

@@ -77,7 +77,7 @@ func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Equal(s.told, told) {
-		t.Errorf("told %q, want %q", s.told, told)
+		t.Errorf("reported %q, want %q", s.told, told)
 	}
 	if len(s.done) != done || len(s.dead) != dead {
 		t.Errorf("%d messages committed and %d dead-lettered, want %d and %d", len(s.done), len(s.dead), done, dead)
@@ -128,7 +128,7 @@ var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeP
 
 // The dependency is away for ten minutes, with retries for three seconds. No message goes to the DLQ, the dependency is
 // not overloaded, and processing continues when it is back.
-func TestAnOutageBuriesNobody(t *testing.T) {
+func TestAnOutageDeadLettersNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy redeliver.Policy
 		keys   int
@@ -175,7 +175,7 @@ func TestAnOutageBuriesNobody(t *testing.T) {
 				if c.policy.MaxRetries == redeliver.NoRetries { // attempts before the outage could be detected
 					bury = len(s.dead)
 					if bury >= 20 {
-						t.Errorf("%d were dead-lettered, and 20 tell", bury)
+						t.Errorf("%d were dead-lettered, and 20 say so", bury)
 					}
 				}
 				told := outageAndBack
@@ -281,10 +281,10 @@ func TestProbesThatFailForSomethingElse(t *testing.T) {
 		b.Wait()
 		s.want(t, 198, 2, s.told...)
 		if last := s.told[len(s.told)-1]; last != redeliver.ChangeOutageOver || s.toldAt[last] > 8*time.Minute {
-			t.Errorf("told %q, the last after %s", s.told, s.toldAt[last])
+			t.Errorf("reported %q, the last after %s", s.told, s.toldAt[last])
 		}
 		if st := s.dead["m-199"]; st.Attempts != 4 {
-			t.Errorf("its attempts are counted after the outage, all of them: %d", st.Attempts)
+			t.Errorf("all of its attempts are counted after the outage: %d", st.Attempts)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, dead := s.dead["m-1"]; !dead || len(s.done) != 1 || s.told[len(s.told)-1] != redeliver.ChangeOutageOver {
-			t.Errorf("dead %v, %d done, told %q", s.dead, len(s.done), s.told)
+			t.Errorf("dead %v, %d done, reported %q", s.dead, len(s.done), s.told)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func TestAClosedClientIsClosed(t *testing.T) {
 	})
 }
 
-func TestCloseGivesBackWhatIsNotDone(t *testing.T) {
+func TestCloseReturnsUnsettledMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := open(b, quick)
 		first.Handle("orders", func(msg *message.Message) error {
@@ -129,7 +129,7 @@ func TestCloseGivesBackWhatIsNotDone(t *testing.T) {
 }
 
 // A member that closes while its handlers run gives its waiting messages to others at once.
-func TestWhatWaitsIsGivenBackAtOnce(t *testing.T) {
+func TestWaitingMessagesAreReturnedAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := open(b, quick)
 		orders := first.Handle("orders", func(m *message.Message) error {
@@ -196,7 +196,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 			t.Errorf("%d ended after %s, want 3 after %s", len(orders.Outcomes()), b.Elapsed(), want)
 		}
 		if n := heard.Load(); n > 0 {
-			t.Errorf("the killed one's sink heard %d events", n)
+			t.Errorf("the killed one's sink got %d events", n)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 
 // A subscriber gives up its held messages when it closes, although it then waits for handlers. The load used to include
 // them until the handlers had ended.
-func TestWhatIsHeldIsGivenUpAtTheEnd(t *testing.T) {
+func TestHeldMessagesAreReturnedAtTheEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		w, gate := &watcher{}, make(chan struct{})
 		c := b.Open(redelivertest.Config{Group: "billing", Sink: w, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}})

@@ -51,7 +51,7 @@ func TestABlockingPolicyWaitsInPlace(t *testing.T) {
 	})
 }
 
-func TestABlockingPolicyGoesOnBehindADeadLetter(t *testing.T) {
+func TestABlockingPolicyContinuesBehindADeadLetter(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ran, sub := ordered(t, b, redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 1, Backoff: redeliver.Fixed(30 * time.Second)})
 		if want := []string{"a", "a", "b", "c"}; !slices.Equal(ran, want) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-func TestOutcomeTellsTheStory(t *testing.T) {
+func TestOutcomePrintsEachStep(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := open(b, quick).Handle("orders", declines)
 		b.Publish("orders", msg("o-1"))

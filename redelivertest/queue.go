@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // queue is one topic as one group reads it: the unsettled messages in the topic and on the group's delay topics, and
@@ -84,10 +85,10 @@ func (q *queue) catchUp() {
 }
 
 // The names of a group's own topics, as on Kafka.
-func (q *queue) retry() string { return q.topic + "." + q.group + ".retry" }
+func (q *queue) retry() string { return q.topic + "." + q.group + wirename.RetrySuffix }
 func (q *queue) dlq() string   { return dlqOf(q.topic, q.group) }
 
-func dlqOf(topic, group string) string { return topic + "." + group + ".dlq" }
+func dlqOf(topic, group string) string { return topic + "." + group + wirename.DLQSuffix }
 
 // wait puts a record on a level or, with level 0, on the way back. first is its offset in the topic, or -1.
 func (q *queue) wait(level time.Duration, rec record, after *delivery, first int64) {

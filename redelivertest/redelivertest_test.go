@@ -160,7 +160,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 }
 
 // A retry that was due before the event of its wait used to run first, so that the story ended with the wait.
-func TestWhatIsToldIsInOrder(t *testing.T) {
+func TestReportsAreInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []string
 		billing := b.Open(redelivertest.Config{Group: "billing", Policy: quick, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
@@ -173,7 +173,7 @@ func TestWhatIsToldIsInOrder(t *testing.T) {
 		b.Publish("orders", msg("o-1"))
 		got := orders.Outcome("o-1")
 		if got.Took != 3*time.Minute || len(told) != 8 || told[2] != "Attempted" || told[6] != "Attempted" || told[7] != "DeadLettered" {
-			t.Errorf("told %q: %s", told, got)
+			t.Errorf("reported %q: %s", told, got)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestDelayedPublishing(t *testing.T) {
 		}
 		restore := orders.RefuseWrites(redelivertest.Levels)
 		if err := billing.Publisher().Publish("orders", m); err == nil {
-			t.Error("the broker took what it refuses")
+			t.Error("the broker accepted a message that it refuses")
 		}
 		restore()
 		if w := orders.Waiting(); len(w) != 1 || time.Until(w[0].State.Due) != 90*time.Minute {

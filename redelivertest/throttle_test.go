@@ -68,7 +68,7 @@ func (s *told) want(t *testing.T, want ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Equal(s.all, want) {
-		t.Errorf("told %q, want %q", s.all, want)
+		t.Errorf("reported %q, want %q", s.all, want)
 	}
 }
 

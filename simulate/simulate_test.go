@@ -65,7 +65,7 @@ func TestTheWayOfOnePoisonedMessage(t *testing.T) {
 			sum += b.Waiting[i]
 		}
 		if l := r.Levels[i]; l.Passed != want.passed || math.Abs(sum-want.sum) > 1e-9 || l.Peak != 1 {
-			t.Errorf("level %s: %d passed, lay there %.3f s, peak %g; want %+v", l.Name, l.Passed, sum, l.Peak, want)
+			t.Errorf("level %s: %d passed, were there %.3f s, peak %g; want %+v", l.Name, l.Passed, sum, l.Peak, want)
 		}
 	}
 	for _, o := range r.Operations {
@@ -134,16 +134,16 @@ func TestThePolicyDecides(t *testing.T) {
 	p.MaxAge = 0
 	out := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
 	if out.Dead != 0 || out.Recovered.Max < simulate.Seconds(time.Hour) {
-		t.Errorf("%d of what is postponed are dead, and recovered after %s", out.Dead, out.Recovered.Max)
+		t.Errorf("%d postponed messages are dead, and the others recovered after %s", out.Dead, out.Recovered.Max)
 	}
 	long := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
 	if long.DeadBy[redeliver.ReasonExpired] != 1 || long.Done > simulate.Seconds(25*time.Hour) {
-		t.Errorf("postponed for ever: %+v", long.DeadBy)
+		t.Errorf("postponed forever: %+v", long.DeadBy)
 	}
 }
 
 // A message that waits for a slot for too long expires, and uses no slot of another.
-func TestWhatWaitsForTooLongExpires(t *testing.T) {
+func TestMessagesThatWaitForTooLongExpire(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
 	r := run(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
 	if dead := r.DeadBy[redeliver.ReasonExpired]; dead != r.Dead || r.Attempts+dead != 200 || dead < 85 || dead > 95 || r.ToSuccess.Max > simulate.Seconds(11*time.Second) {

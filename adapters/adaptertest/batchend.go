@@ -60,7 +60,7 @@ func lostWhileGathering(b *fixture) {
 	b.awaitEnds("a", "b", "c")
 	for id, want := range map[string][]int{"a": {1, 1}, "b": {1, 1}, "c": {1}} {
 		if got := numbers(b.ran(id)); !slices.Equal(got, want) {
-			b.Errorf("%s ran as attempts %v, want %v: an end of the service is no attempt", id, got, want)
+			b.Errorf("%s ran as attempts %v, want %v: an end of the service is not an attempt", id, got, want)
 		}
 	}
 	b.dead(0)
@@ -113,7 +113,7 @@ func killedBatch(b *fixture) {
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		if got := numbers(b.ran(id)); !slices.Equal(got, []int{1, 1}) {
-			b.Errorf("%s ran as attempts %v, want 1 and 1: a crash is no attempt", id, got)
+			b.Errorf("%s ran as attempts %v, want 1 and 1: a crash is not an attempt", id, got)
 		}
 	}
 	b.dead(0)

@@ -38,7 +38,7 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 		rows = append(rows, BatchRow{cells[0], cells[1], [2]string(cells[2:])})
 	}
 	if len(rows) < 30 {
-		tb.Fatalf("%d rows: nobody reads the table", len(rows))
+		tb.Fatalf("%d rows: this test does not read the table", len(rows))
 	}
 	return rows
 }
@@ -67,7 +67,7 @@ func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan 
 		<-late
 		return nil
 	default:
-		tb.Errorf("what is %q?", r.Returns)
+		tb.Errorf("%q is unknown", r.Returns)
 		return nil
 	}
 }
@@ -100,7 +100,7 @@ func (r BatchRow) say(tb testing.TB, b *Batch) {
 		case "RetryAll":
 			counts = b.RetryAll(delay...)
 		default:
-			tb.Errorf("what is %q?", c[0])
+			tb.Errorf("%q is unknown", c[0])
 		}
 		if counts == counted[c[1]] { // only the first one counts
 			tb.Errorf("%s says %t", c[0], counts)

@@ -61,7 +61,7 @@ func killMidHandler(b *fixture) {
 	}
 	for _, a := range b.all() {
 		if a.State.Attempt() != 1 {
-			b.Errorf("%s ran as attempt %d, want 1: a crash is no attempt", a.State.ID, a.State.Attempt())
+			b.Errorf("%s ran as attempt %d, want 1: a crash is not an attempt", a.State.ID, a.State.Attempt())
 		}
 	}
 	b.dead(0)
@@ -111,9 +111,9 @@ func killerAmongNeighbours(b *fixture) {
 		})
 	}, nil)
 	if died < crashes {
-		b.Errorf("it was buried after %d crashes, MaxCrashes is %d", died, crashes)
+		b.Errorf("it was dead-lettered after %d crashes, MaxCrashes is %d", died, crashes)
 	}
-	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
+	b.Logf("report: one message killed %d processes, MaxCrashes is %d", died, crashes)
 }
 
 // killUntilBuried starts one process after another, and kills each when the killer runs in it, until all messages have
@@ -133,7 +133,7 @@ func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *proces
 		}
 		p.kill()
 		if died++; died > b.maxCrashesBeside()+atMost {
-			b.Fatalf("%d processes died of the killer", died)
+			b.Fatalf("the killer ended %d processes", died)
 		}
 	}
 	if st := b.checkDeadLetter(redeliver.ReasonCrashed, 0); st.ID != "killer" {
@@ -141,7 +141,7 @@ func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *proces
 	}
 	for _, a := range b.all() {
 		if a.State.Attempt() != 1 {
-			b.Errorf("%s ran as attempt %d, want 1: a crash is no attempt", a.State.ID, a.State.Attempt())
+			b.Errorf("%s ran as attempt %d, want 1: a crash is not an attempt", a.State.ID, a.State.Attempt())
 		}
 	}
 	return died
@@ -191,7 +191,7 @@ func othersWait(b *fixture) {
 		beside := a.Process == last.Process && a.State.ID != "killer" && !a.Began.After(killed) &&
 			(a.Ended.IsZero() || a.Ended.After(last.Began))
 		if beside {
-			b.Errorf("%s ran beside the killer, which was charged with the crash", a.State.ID)
+			b.Errorf("%s ran at the same time as the killer, which the crash was counted for", a.State.ID)
 		}
 	}
 }

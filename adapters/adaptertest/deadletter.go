@@ -106,7 +106,7 @@ func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 func (d *dlqFixture) empty(q deadletter.Queue) {
 	d.Helper()
 	if got := d.idsInDLQ(q); len(got) > 0 {
-		d.Errorf("%q still lie in the DLQ", got)
+		d.Errorf("%q are still in the DLQ", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // changing: purge, edit, export and import.
@@ -33,7 +34,7 @@ func purged(d *dlqFixture) {
 		d.Errorf("the DLQ has %q, want %q", got, ids[5:])
 	}
 	if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "all"}); err == nil {
-		d.Error("an empty filter purged everything without being told so")
+		d.Error("an empty filter purged everything without Everything")
 	}
 	t, err = deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "all", Everything: true})
 	if err != nil || t.Counts.Purged != 7 {
@@ -83,7 +84,7 @@ func exported(d *dlqFixture) {
 	}
 	after := d.browse(q, deadletter.Filter{})
 	if len(after) != 2 {
-		d.Fatalf("%d messages lie in the DLQ, want 2", len(after))
+		d.Fatalf("%d messages are in the DLQ, want 2", len(after))
 	}
 	for _, was := range before {
 		i := slices.IndexFunc(after, func(m *deadletter.Message) bool { return m.ID == was.ID })
@@ -127,7 +128,7 @@ func editLocked(d *dlqFixture) {
 	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	q := d.queue()
 	m := d.browse(q, deadletter.Filter{})[0]
-	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", "_watermill_message_uuid"} {
+	for _, name := range []string{"redeliver-group", "Redeliver-Attempt", wirename.WatermillUUID} {
 		_, err := deadletter.Edit(d.Context(), q, deadletter.EditOptions{
 			Who: "eve", Why: "w", Position: m.Position, Set: []deadletter.Header{{Name: name, Value: []byte("x")}},
 		})

@@ -142,7 +142,7 @@ func canaryStops(d *dlqFixture) {
 		d.Fatalf("the canary ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
 	}
 	if got := d.idsInDLQ(q); len(got) != 30 {
-		d.Errorf("%d messages lie in the DLQ, want all 30", len(got))
+		d.Errorf("%d messages are in the DLQ, want all 30", len(got))
 	}
 }
 

@@ -41,12 +41,12 @@ func (b *fixture) checkNoNack() {
 	}
 	for _, e := range eventsOf[redeliver.RetryScheduled](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
-			b.Errorf("attempt %d of %s was a nack that nobody explained", e.State.Attempts, e.State.ID)
+			b.Errorf("attempt %d of %s was a nack without an error", e.State.Attempts, e.State.ID)
 		}
 	}
 	for _, e := range eventsOf[redeliver.DeadLettered](b.journal) {
 		if errors.Is(e.Err, redeliver.ErrNacked) {
-			b.Errorf("%s was dead-lettered for a nack that nobody explained", e.State.ID)
+			b.Errorf("%s was dead-lettered for a nack without an error", e.State.ID)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (b *fixture) wantEach(n int, ids ...string) {
 func (b *fixture) wantBelieved() {
 	b.Helper()
 	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
-		b.Errorf("headers are not believed: %+v", found[0])
+		b.Errorf("headers are not trusted: %+v", found[0])
 	}
 }
 

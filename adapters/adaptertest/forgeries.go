@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// forgeries: forged headers are reported, not obeyed.
+// forgeries: forged headers are reported and not trusted.
 func forgeries() []test {
 	return []test{
 		{name: "RedeliverHeadersOnTheOriginAreNotTrusted", body: forgedOnOrigin},
@@ -44,14 +44,14 @@ func forgedOnOrigin(b *fixture) {
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 2)
 	if first := b.ran("a")[0].State; first.Error != "" || !first.Due.IsZero() || first.Reason != "" {
-		b.Errorf("the first attempt believes %+v", first)
+		b.Errorf("the first attempt trusts %+v", first)
 	}
 	for _, m := range b.dead(2) {
 		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 2)
 	}
 	found := eventsOf[redeliver.HeadersIgnored](b.journal)
 	if len(found) != 1 || found[0].ID != "a" || found[0].Topic == "" || len(found[0].Findings) < 5 {
-		b.Errorf("reported %+v, want every lying header of a, once", found)
+		b.Errorf("reported %+v, want every forged header of a, once", found)
 	}
 }
 

@@ -30,7 +30,7 @@ func (b *fixture) outageChanges() (told []redeliver.Change) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
 			told = append(told, e.Change)
 			if e.Origin != b.origin || e.Group != b.group || e.Detail == "" || (e.Err != nil) != (e.Change == redeliver.ChangeOutage) {
-				b.Errorf("told %+v", e)
+				b.Errorf("reported %+v", e)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func outage(b *fixture) {
 		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), maxAttempts)
 	}
 	if slices.Contains(b.outageChanges(), redeliver.ChangeOutageOver) {
-		b.Errorf("told %q while it lasts", b.outageChanges())
+		b.Errorf("reported %q while it lasts", b.outageChanges())
 	}
 	well.Store(true)
 	b.awaitEnds(ids...)

@@ -73,7 +73,7 @@ func reportsOtherPolicy(b *fixture) {
 	told := b.changesOf(redeliver.ChangePolicyDiffers)
 	for _, c := range told {
 		if c.Err == nil || c.Detail == "" || c.Origin != b.origin || c.Group != b.group {
-			b.Errorf("told %+v", c)
+			b.Errorf("reported %+v", c)
 		}
 	}
 	if n := len(told); n != 1 {

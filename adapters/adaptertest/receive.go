@@ -75,7 +75,7 @@ func receivedAgain(b *fixture) {
 	_, first := b.receiveOne(r, invisible)
 	_, second := b.receiveOne(r, Timeout)
 	if st := stateOf(second); st.Attempt() != 2 || time.Since(begun) < invisible {
-		b.Errorf("came again after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
+		b.Errorf("came back after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
 	}
 	if err := first.Ack(); err == nil {
 		b.Error("an Ack after the invisible time was taken")
@@ -85,7 +85,7 @@ func receivedAgain(b *fixture) {
 	}
 	_, third := b.receiveOne(r, Timeout)
 	if st := stateOf(third); st.Attempt() != 3 {
-		b.Errorf("came again as attempt %d, want 3", st.Attempt())
+		b.Errorf("came back as attempt %d, want 3", st.Attempt())
 	}
 	if err := third.Ack(); err != nil {
 		b.Error(err)
@@ -112,7 +112,7 @@ func receivedByTheDying(b *fixture) {
 	r2, _ := b.newReceiver(Config{Policy: quickPolicy(3)})
 	_, held := b.receiveOne(r2, Timeout)
 	if st := stateOf(held); st.Attempt() != 1 {
-		b.Errorf("came back as attempt %d, want 1: a crash is no attempt", st.Attempt())
+		b.Errorf("came back as attempt %d, want 1: a crash is not an attempt", st.Attempt())
 	}
 	if err := held.Ack(); err != nil {
 		b.Error(err)

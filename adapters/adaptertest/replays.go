@@ -55,7 +55,7 @@ func replay(b *fixture, headers bool) {
 		}
 	}
 	if found := eventsOf[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
-		b.Errorf("a dead letter's own headers are not believed: %+v", found[0])
+		b.Errorf("a dead letter's own headers are not trusted: %+v", found[0])
 	}
 }
 

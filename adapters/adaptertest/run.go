@@ -56,7 +56,7 @@ func runTests(t *testing.T, h Harness, all []test) {
 			continue
 		}
 		if c.possible != nil && !c.possible(&h) {
-			t.Logf("%s cannot be brought to refuse such a message: %s is not run", h.Name, c.name)
+			t.Logf("%s cannot be made to refuse such a message: %s is not run", h.Name, c.name)
 			continue
 		}
 		todo = append(todo, c)

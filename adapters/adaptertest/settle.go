@@ -55,7 +55,7 @@ func exactlyOnePlace(b *fixture) {
 		}
 		b.wantRuns(id, want)
 		if fate(id) == 2 && (committed[id] != 0 || dead[id] != 1) || fate(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
-			b.Errorf("%s was committed %d times and dead-lettered %d times, its fate was %d", id, committed[id], dead[id], fate(id))
+			b.Errorf("%s was committed %d times and dead-lettered %d times, its kind was %d", id, committed[id], dead[id], fate(id))
 		}
 	}
 	resting := make(map[string]int)

@@ -124,7 +124,7 @@ func closeIsBounded(b *fixture) {
 		cancel()
 	}
 	if msg.Context().Err() == nil {
-		b.Errorf("the context of a message that is given up is alive")
+		b.Errorf("the context of an abandoned message has not ended")
 	}
 	select {
 	case _, open := <-out:
@@ -132,7 +132,7 @@ func closeIsBounded(b *fixture) {
 			b.Errorf("a message after the close")
 		}
 	default:
-		b.Errorf("the subscription goes on after the close")
+		b.Errorf("the subscription continues after the close")
 	}
 	if _, err := svc.Subscriber().Subscribe(context.Background(), b.origin); err == nil {
 		b.Errorf("a closed service subscribes")

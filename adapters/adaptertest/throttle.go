@@ -64,7 +64,7 @@ func shrinks(b *fixture) {
 	b.await("the sink gets the change", func() bool { return len(b.changesOf(redeliver.ChangeThrottled)) > 0 })
 	told := b.changesOf(redeliver.ChangeThrottled)
 	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
-		b.Errorf("told %+v", told)
+		b.Errorf("reported %+v", told)
 	}
 	low := 0 // attempts in a row with no more than minInFlight in flight
 	seen := len(b.all())

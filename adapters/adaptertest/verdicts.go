@@ -103,7 +103,7 @@ func undecodableBody(b *fixture) {
 	awaitEvents[redeliver.DeadLettered](b, 2)
 	for _, m := range b.dead(2) {
 		if string(m.Body) != Undecodable {
-			b.Errorf("the dead letter is %q, want its bytes as they were", m.Body)
+			b.Errorf("the dead letter is %q, want its bytes unchanged", m.Body)
 		}
 		b.checkSameHeaders("the dead letter", m.Headers, bad.Headers)
 		if st := b.deadLetterState(m); st.Reason != redeliver.ReasonUndecodable || st.Attempts != 0 || st.Error == "" {

@@ -73,7 +73,7 @@ func (m *model) check(t *rapid.T, a *acks) {
 		t.Fatalf("%d are pending, want %d", a.pending(), want)
 	}
 	if a.pending() == 0 && len(a.late) > 0 {
-		t.Fatalf("late holds %d deliveries that were told", len(a.late))
+		t.Fatalf("late holds %d reported deliveries", len(a.late))
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
 	}
 }
 
-// limitReturns rewrites a message that came back often. A message that still waits has killed no process, and goes on
+// limitReturns rewrites a message that came back often. A message that still waits has killed no process, and continues
 // waiting.
 func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWaiting bool) {
 	switch {

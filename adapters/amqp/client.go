@@ -95,7 +95,7 @@ func (c *Client) Subscriber() *Subscriber {
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
 // Close ends all subscribers, waits until their handlers have returned or the drain timeout is
-// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and goes on in the
+// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and continues in the
 // background; nothing is lost in either case. If ctx had already ended, Close waits for at most
 // Config.DrainTimeout. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
@@ -176,7 +176,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 }
 
 // deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
-// the queue is declared earlier, RabbitMQ 3.10 goes on with it and takes its first messages for ones that it has
+// the queue is declared earlier, RabbitMQ 3.10 continues with it and takes its first messages for ones that it has
 // already sent. They stay unacked forever.
 const deletionDelay = time.Second
 

@@ -114,7 +114,7 @@ type Config struct {
 	// ManagementURL is the broker's management API, "http://user:password@host:15672". With it Plan
 	// and Subscribe also check what AMQP does not show: policies, limits, stuck messages. Subscribe
 	// refuses what Plan refuses. If the API does not answer, Subscribe reports it (the event "not
-	// checked") and goes on. Default: no management API.
+	// checked") and continues. Default: no management API.
 	ManagementURL string
 	// DLQ configures the DLQ. Default: it keeps its messages.
 	DLQ deadletter.Config

@@ -21,7 +21,7 @@ func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
 	}
 	bad, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok {
-		t.Fatalf("%v is no ConfigError", err)
+		t.Fatalf("%v is not a ConfigError", err)
 	}
 	found := make(map[string]redeliver.Problem)
 	for _, p := range bad.Problems {
@@ -60,7 +60,7 @@ func TestInvalidConfigIsRefusedWithAllProblems(t *testing.T) {
 		t.Errorf("named too: %v", slices.Sorted(maps.Keys(found)))
 	}
 	if strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("the error tells a password: %v", err)
+		t.Errorf("the error contains a password: %v", err)
 	}
 }
 

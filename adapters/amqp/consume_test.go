@@ -81,7 +81,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 			})}
 		})
 		if per > 1./10 {
-			t.Errorf("%.3f allocations for a message, beside those for acks", per)
+			t.Errorf("%.3f allocations for a message, not counting those of acks", per)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 			}
 		})
 		if per > 1.5 {
-			t.Errorf("%.3f allocations for a message, beside those for acks", per)
+			t.Errorf("%.3f allocations for a message, not counting those of acks", per)
 		}
 	})
 }

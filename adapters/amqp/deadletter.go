@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
@@ -41,7 +42,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	c.cfg.Names.check(&ps, queue)
 	info := deadletter.Info{
 		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.Names.retry(queue),
-		ReadEffect: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until the look ends",
+		ReadEffect: "each scan is a delivery of every message that it passes (x-delivery-count), and hides them from others until the scan ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
@@ -51,7 +52,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+"."+driver.ClaimLock)
+	checkQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
 	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
@@ -112,7 +113,7 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a look is refused from the %dth on", q.limit, q.limit/2)
+			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
 	hasAPI := q.client.cfg.ManagementURL != ""

@@ -125,12 +125,12 @@ func TestPositionDoesNotChangeWithDeliveries(t *testing.T) {
 	d, _ = testDeadLetter()
 	d.Headers["x-delivery-count"], d.Redelivered = int64(77), true
 	if again := testDeadLetters().readCopy(d).Position; again != first {
-		t.Errorf("after looks it lies at %s, not %s", again, first)
+		t.Errorf("after scans it is at %s, not %s", again, first)
 	}
 	d, _ = testDeadLetter()
 	d.MessageId = "another"
 	if other := testDeadLetters().readCopy(d).Position; other == first {
-		t.Error("another message lies at the same position")
+		t.Error("another message is at the same position")
 	}
 }
 

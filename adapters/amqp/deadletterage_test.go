@@ -25,7 +25,7 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	}{
 		"no API":     {untold: true},
 		"not listed": {api: &fakeAPI{}, untold: true},
-		"for ever":   {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
+		"forever":    {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
 		"empty": {api: &fakeAPI{queues: []fields{
 			{"name": dlq, "type": "classic", "messages": 0, "head_message_timestamp": head.Unix()},
 		}}},

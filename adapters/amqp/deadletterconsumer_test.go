@@ -72,7 +72,7 @@ func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	r := &record{Delivery: lay}
 	r.readDeadLetter("invoices.dlq", Names{})
 	if r.deadLetter != nil || r.copied != nil || !reflect.DeepEqual(r.Delivery, lay) {
-		t.Errorf("a dead letter of %s is believed in invoices.dlq: %+v", r.deadLetter.Origin, r.Delivery)
+		t.Errorf("a dead letter of %s is trusted in invoices.dlq: %+v", r.deadLetter.Origin, r.Delivery)
 	}
 	names := slices.Sorted(maps.Keys(lay.Headers))
 	if found := foreignHeaders(r.Headers, ""); len(found) == 0 {

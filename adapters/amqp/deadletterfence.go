@@ -7,14 +7,13 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // The locks of a DLQ are fences: exclusive, empty queues beside it. RabbitMQ lets only one connection declare such a
 // queue and deletes it when that connection ends in any way.
-const (
-	stateSuffix = ".state"
-	turnLock    = "turn" // held while the state is read or written
-)
+const turnLock = "turn" // held while the state is read or written
 
 const (
 	pollPause          = 50 * time.Millisecond // between two tries
@@ -22,7 +21,9 @@ const (
 )
 
 // fenceName returns the name of a lock's queue.
-func (q *deadLetters) fenceName(lock string) string { return q.info.DLQ + stateSuffix + "." + lock }
+func (q *deadLetters) fenceName(lock string) string {
+	return q.info.DLQ + wirename.StateSuffix + "." + lock
+}
 
 var errFenced = errors.New("amqp: another connection has it")
 

@@ -9,11 +9,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver/deadletter"
-)
-
-const (
-	dlqSuffix   = ".dlq"
-	retrySuffix = ".retry"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not
@@ -31,13 +27,13 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		return nil, fmt.Errorf("amqp: listing the DLQs: %w", ErrNoManagement)
 	}
 	defer m.close()
-	there, err := m.queues(ctx, "("+regexp.QuoteMeta(dlqSuffix)+"|"+regexp.QuoteMeta(retrySuffix)+")$")
+	there, err := m.queues(ctx, "("+regexp.QuoteMeta(wirename.DLQSuffix)+"|"+regexp.QuoteMeta(wirename.RetrySuffix)+")$")
 	if err != nil {
 		return nil, err
 	}
 	var found []deadletter.Info
 	for name := range there {
-		if !strings.HasSuffix(name, dlqSuffix) {
+		if !strings.HasSuffix(name, wirename.DLQSuffix) {
 			continue
 		}
 		info := deadletter.Info{Broker: "rabbitmq", DLQ: name}
@@ -58,7 +54,7 @@ var hashed = regexp.MustCompile("-[0-9a-f]{16}$")
 
 // queueOf returns the queue that a DLQ's name belongs to.
 func queueOf(dlq string) (queue string, ok bool) {
-	queue = strings.TrimSuffix(dlq, dlqSuffix)
+	queue = strings.TrimSuffix(dlq, wirename.DLQSuffix)
 	const room = 4 // for the rest of a character at the cut
 	cut := len(queue) > maxQueue-maxSuffix-room && hashed.MatchString(queue)
 	return queue, queue != "" && !cut && base(queue) == queue

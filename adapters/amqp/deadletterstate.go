@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // The state of a DLQ is one message in its own queue, "<dlq>.state". One process at a time gets it and returns it, or
@@ -94,7 +95,7 @@ func (q *deadLetters) stateInUse(err error) error {
 // receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
 // reader has died.
 func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
-	state := q.info.DLQ + stateSuffix
+	state := q.info.DLQ + wirename.StateSuffix
 	for began := time.Now(); ; {
 		d, ok, err := ch.Get(state, false)
 		if err != nil {
@@ -120,7 +121,7 @@ func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, sna
 
 // writeState writes the new state and then acks the old messages.
 func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
-	state := q.info.DLQ + stateSuffix
+	state := q.info.DLQ + wirename.StateSuffix
 	body, err := snap.Bytes()
 	if err != nil {
 		return fmt.Errorf("amqp: writing down the state of %s: %w", q.info.DLQ, err)
@@ -158,7 +159,7 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 
 // provisionState creates the state's queue if create is set.
 func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
-	state := q.info.DLQ + stateSuffix
+	state := q.info.DLQ + wirename.StateSuffix
 	ch, err := conn.Channel()
 	if err != nil {
 		return false, fmt.Errorf("amqp: opening a channel: %w", err)

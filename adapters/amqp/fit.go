@@ -228,7 +228,7 @@ func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error
 	for _, name := range copyHeaders {
 		if v, ok := p.Headers[name]; ok {
 			if _, list := v.([]any); !list {
-				return fmt.Errorf("its header %s is no list of routing keys, which the broker requires", name)
+				return fmt.Errorf("its header %s is not a list of routing keys, which the broker requires", name)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := g.Read(make([]byte, 1)); err == nil {
-		t.Error("the reader was told nothing")
+		t.Error("the reader got no report")
 	}
 	if _, err := g.Write([]byte("x")); !errors.Is(err, errBroken) {
 		t.Errorf("the next write says %v", err)
@@ -127,7 +127,7 @@ func TestBurstLeavesNoLargeBuffer(t *testing.T) {
 		go func() { _, _ = g.Write(burst) }()
 		got := make([]byte, len(burst))
 		if _, err := io.ReadFull(there, got); err != nil || !bytes.Equal(got, burst) {
-			t.Fatalf("the burst is not what was written: %v", err)
+			t.Fatalf("the burst differs from the written one: %v", err)
 		}
 	}
 	for range 2 { // buffers alternate

@@ -190,7 +190,7 @@ func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 				t.Errorf("it passed: %v, want %v", !row.reads, row.reads)
 			}
 			if !clientReads(t, got) {
-				t.Errorf("the client cannot read what it gets: %q", got)
+				t.Errorf("the client cannot read its input: %q", got)
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
 	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
 	if _, why := unreadable(&d); why != nil {
-		t.Errorf("it is believed: %v", why)
+		t.Errorf("it is trusted: %v", why)
 	}
 	if unreadWhy == "unreadable-" || len(unreadWhy) > math.MaxUint8 {
 		t.Errorf("the name is %q", unreadWhy)

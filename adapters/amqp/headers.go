@@ -155,7 +155,7 @@ func restoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []r
 		default:
 			text, ok := textOf(v)
 			if !ok {
-				findings = redeliver.AppendFinding(findings, redeliver.Finding{Header: name, Value: fmt.Sprintf("%T", v), Problem: "is no text; it is ignored"})
+				findings = redeliver.AppendFinding(findings, redeliver.Finding{Header: name, Value: fmt.Sprintf("%T", v), Problem: "is not text; it is ignored"})
 				continue
 			}
 			ours = append(ours, redeliver.Header{Name: name, Value: text})

@@ -235,7 +235,7 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 		fits := headerSize(&full) <= frame-8-waitingRoom
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
-			t.Fatalf("%v, but without what it can spare it has %d bytes", err, headerSize(&full))
+			t.Fatalf("%v, but without its optional parts it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return
 		case headerSize(&p) > frame-8-waitingRoom:
@@ -305,7 +305,7 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 		}
 	})
 	if bare == 0 {
-		t.Error("no message was so large that ours had no room: the test is not sharp")
+		t.Error("no message was so large that redeliver's headers had no room: this test sees nothing")
 	}
 }
 
@@ -360,8 +360,8 @@ func TestUnwritableMessagesAreRefused(t *testing.T) {
 		"its correlation id of 256 bytes":   {CorrelationId: long},
 		"has a name of 256 bytes":           {Headers: amqp091.Table{long: "x"}},
 		"x\"... has a name of 256 bytes":    {Headers: amqp091.Table{"t": []any{amqp091.Table{long: "x"}}}},
-		"its header CC is no list":          {Headers: amqp091.Table{"CC": "x"}},
-		"its header BCC is no list":         {Headers: amqp091.Table{"BCC": nil}},
+		"its header CC is not a list":       {Headers: amqp091.Table{"CC": "x"}},
+		"its header BCC is not a list":      {Headers: amqp091.Table{"BCC": nil}},
 		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
 		err := checkWritable(&p, ok, ok, frame)

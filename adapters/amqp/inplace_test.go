@@ -32,17 +32,17 @@ func TestChargeIsRemovedOnce(t *testing.T) {
 
 // A suspect begins only when its lane knows that it has its turn. It ran beside its own turn before, and the decision
 // about it came while it ran.
-func TestSuspectBeginsWhenItsLaneKnows(t *testing.T) {
+func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]
 	p := &inPlaceTurn{s: s, d: m.Record, state: turnTaken, crashesBefore: f.r.layout.policy.MaxCrashes}
 	if p.beginOrSeek() {
-		t.Error("it begins before its lane has heard of its turn")
+		t.Error("it begins before its lane has got its turn")
 	}
 	p.turnCame()
 	if !p.beginOrSeek() || m.Step != driver.Bury {
-		t.Errorf("it does not begin when its lane has heard of its turn, or goes to %v", m.Step)
+		t.Errorf("it does not begin when its lane has got its turn, or goes to %v", m.Step)
 	}
 	s.finishTest()
 }

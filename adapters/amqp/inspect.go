@@ -206,7 +206,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
 			return "" // a delay queue has no limit of its own
 		}
-		return "must not have a lower limit than its own: deliveries count lost connections and looks, too"
+		return "must not have a lower limit than its own: deliveries count lost connections and scans, too"
 	case "overflow":
 		if q.kind == deadQueue || q.kind == placeQueue || v.value == rejectPublish {
 			return ""

@@ -28,7 +28,7 @@ const (
 	// ownDeliveryLimit is the delivery limit of queues that redeliver consumes. The broker never reaches it first,
 	// because redeliver counts crashes. A message that does reach it goes to the DLQ.
 	ownDeliveryLimit = 1000
-	// noLimit is for the DLQ, where each look is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
+	// noLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
 	// does not know -1.
 	noLimit = 1<<31 - 1
 )

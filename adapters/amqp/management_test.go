@@ -52,7 +52,7 @@ func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 				t.Errorf("%v\nwant: %s", err, row.want)
 			}
 			if errors.Is(err, redeliver.ErrConfig) {
-				t.Error("an API that does not answer is no problem of the configuration")
+				t.Error("an API that does not answer is not a problem of the configuration")
 			}
 		})
 	}

@@ -9,10 +9,12 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // UUIDHeader carries a Watermill message's UUID, as in watermill-amqp.
-const UUIDHeader = "_watermill_message_uuid"
+const UUIDHeader = wirename.WatermillUUID
 
 // Marshaler turns deliveries into Watermill messages and back. It must be safe
 // for concurrent use.

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Limits of names. AMQP allows 255 bytes for a queue. The longest suffix is ".retry.", a level and a shard.
@@ -35,14 +36,14 @@ func (n Names) retry(queue string) string {
 	if n.Retry != nil {
 		return n.Retry(queue)
 	}
-	return base(queue) + ".retry"
+	return base(queue) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(queue string) string {
 	if n.DLQ != nil {
 		return n.DLQ(queue)
 	}
-	return base(queue) + ".dlq"
+	return base(queue) + wirename.DLQSuffix
 }
 
 // suspects returns the queue of messages that may have killed their process.
@@ -78,7 +79,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 	if n.Retry != nil {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
-		if maxLength := maxQueue - maxSuffix + len(".retry"); len(retry) > maxLength {
+		if maxLength := maxQueue - maxSuffix + len(wirename.RetrySuffix); len(retry) > maxLength {
 			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLength))
 		}
 		if retry == queue {

@@ -58,7 +58,7 @@ func TestNamesFitAndDiffer(t *testing.T) {
 		seen := map[string]bool{queue: true}
 		for _, name := range []string{n.retry(queue), n.dlq(queue), n.suspects(queue), n.delay(queue, redeliver.MaxWait-time.Millisecond, maxShards-1), n.delay(queue, time.Second, 0)} {
 			if seen[name] || len(name) > maxQueue || !utf8.ValidString(name) {
-				t.Fatalf("%q of %d bytes, beside %v", name, len(name), seen)
+				t.Fatalf("%q of %d bytes, together with %v", name, len(name), seen)
 			}
 			seen[name] = true
 		}

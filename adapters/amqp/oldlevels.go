@@ -126,7 +126,7 @@ func (c *Client) findOldLevels(ctx context.Context, topic string, places []strin
 	}
 	chosen := make([]doctor.OldLevel, len(places))
 	for i, place := range places {
-		chosen[i] = doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is no level of an older policy, or gone"}
+		chosen[i] = doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is not a level of an older policy, or no longer exists"}
 		if n := slices.IndexFunc(old, func(o doctor.OldLevel) bool { return o.Place == place }); n >= 0 {
 			chosen[i] = old[n]
 		}

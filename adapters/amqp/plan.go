@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // queueRate is the approximate number of messages that one delay queue dead-letters in a second.
@@ -78,7 +79,7 @@ type PlannedQueue struct {
 //
 // With Config.ManagementURL, Plan and Subscribe check policies, limits and feature flags, too. If
 // the management API does not answer, Plan fails, and Subscribe reports it to the sink ("not
-// checked") and goes on. Without it Plan.NotChecked lists what is unknown.
+// checked") and continues. Without it Plan.NotChecked lists what is unknown.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -142,7 +143,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
+		p.State = PlannedQueue{Name: l.dlq() + wirename.StateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
 		p.OperatorRights = l.operatorRights()
 	}
 	s.planDelays(p)

@@ -1,6 +1,9 @@
 package amqp
 
-import "github.com/redeliver/redeliver/internal/deadletter/driver"
+import (
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
+)
 
 // Rights are what RabbitMQ must allow a user: names of queues and exchanges, for the
 // three patterns of rabbitmqctl set_permissions.
@@ -24,7 +27,7 @@ func (l *layout) rights() Rights {
 // operatorRights returns the rights of a person who works on the DLQ. Apart from the DLQ and its state, these include
 // the locks, which are declared for each session.
 func (l *layout) operatorRights() Rights {
-	state := l.dlq() + stateSuffix
+	state := l.dlq() + wirename.StateSuffix
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
 	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)

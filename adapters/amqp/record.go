@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // record is a delivery as the handler sees it first: without redeliver's headers, and with the original exchange,
@@ -115,7 +116,7 @@ func idOf(d *amqp091.Delivery) string {
 	if d.MessageId != "" {
 		return engine.GivenID(d.MessageId)
 	}
-	return "derived:" + digest(d)
+	return wirename.DerivedID + digest(d)
 }
 
 // digest returns a hash of the publisher's part. Equal messages share it.

@@ -131,7 +131,7 @@ func TestMetadataHasTextHeaders(t *testing.T) {
 	}
 	msg.Payload[0] = '!'
 	if !bytes.Equal(d.Body, []byte("b")) {
-		t.Error("the handler's payload is what is retried")
+		t.Error("the handler's payload is retried, not the message's own")
 	}
 }
 

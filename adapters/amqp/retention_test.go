@@ -13,7 +13,7 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	args := amqp091.Table{deliveryLimit: int32(noLimit)}
 	dlq := ownQueue{name: "orders.dlq", kind: deadQueue, args: args}
 	if q, ok := dlq.withExistingTTL(refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
-		t.Errorf("it is declared with %v, and ours are %v", q.args, args)
+		t.Errorf("it is declared with %v, and redeliver's arguments are %v", q.args, args)
 	}
 	asked := amqp091.Table{amqp091.QueueMessageTTLArg: int64(1000)}
 	for name, q := range map[string]ownQueue{

@@ -246,7 +246,7 @@ func TestRetryHasItsKeyForInvalid(t *testing.T) {
 			t.Errorf("%s: the first has the key %q and goes to %v", kind, key, all[0].Step)
 		}
 		if key := (codec{}).Key(all[1]); string(key) != "a" || all[1].Key != 0 {
-			t.Errorf("%s: the second has the key %q, and stands in line %d", kind, key, all[1].Key)
+			t.Errorf("%s: the second has the key %q, and is in line %d", kind, key, all[1].Key)
 		}
 		s.finishTest()
 	}
@@ -259,7 +259,7 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 	all := parsed(s, in)
 	var panicked *redeliver.PanicError
 	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.Bury || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.Handle {
-		t.Errorf("the first is %v, in line %d; the second stands in line %d", all[0].Err, all[0].Key, all[1].Key)
+		t.Errorf("the first is %v, in line %d; the second is in line %d", all[0].Err, all[0].Key, all[1].Key)
 	}
 	s.finishTest()
 }
@@ -412,7 +412,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 				f.r.sub.Gate.Open()
 				<-time.After(2 * time.Second)
 				if w, n := f.server.prefetch.Load(), len(f.server.read); w != 50 || n != row.consumers {
-					t.Errorf("it goes on with a window of %d, and has had %d more consumers", w, n)
+					t.Errorf("it continues with a window of %d, and has had %d more consumers", w, n)
 				}
 				close(over)
 				stop()
@@ -444,7 +444,8 @@ func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
 		}
 		stop()
 		select {
-		case <-end:
+		case err := <-end:
+			t.Logf("it ended with %v", err)
 		case <-time.After(time.Minute):
 			t.Error("the source has not ended a minute after the shutdown began")
 		}
@@ -455,7 +456,7 @@ func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
 
 // Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
 // the suspect killed the process.
-func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
+func TestAcksDoNotWaitForASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
 		suspect bool
 		tell    func(s *source)

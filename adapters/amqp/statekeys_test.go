@@ -50,13 +50,13 @@ func TestSignedStateIsTrusted(t *testing.T) {
 			found := stripUnsigned(keys, &d)
 			ours, _ := restoreOriginal(&d)
 			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
-				t.Errorf("believed is %v with findings %v, want %v", believed, found, tt.believed)
+				t.Errorf("accepted is %v with findings %v, want %v", believed, found, tt.believed)
 			}
 		})
 	}
 	d := written(record{Delivery: user, keys: keys})
 	if now := deliveryOfCopy(released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
-		t.Error("what is released is not signed")
+		t.Error("the released message is not signed")
 	}
 	forged := written(record{Delivery: user})
 	if now := deliveryOfCopy(released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {

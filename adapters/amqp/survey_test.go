@@ -65,7 +65,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			change: func(c *Config) { c.Topology.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
-		"limit that leads to somebody else": {
+		"limit with a dead-letter exchange": {
 			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
 			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},
@@ -263,7 +263,7 @@ func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	only(t, "noted", s.notes, `orders has message-ttl=1000 by policy "p"`)
 	for _, want := range []string{"feature flags", "policies on queues that do not exist yet", "policies on orders.dlq"} {
 		if !slices.ContainsFunc(s.unchecked, func(u string) bool { return strings.HasPrefix(u, want) }) {
-			t.Errorf("%q is not among what is not checked: %q", want, s.unchecked)
+			t.Errorf("%q is not in the list of unchecked items: %q", want, s.unchecked)
 		}
 	}
 }

@@ -35,6 +35,6 @@ func TestTopologiesMatchWatermill(t *testing.T) {
 		})
 	}
 	if !ExistingQueue().Existing || Queue().Existing {
-		t.Error("which of them creates its queue is wrong")
+		t.Error("the wrong one creates its queue")
 	}
 }

@@ -39,7 +39,7 @@ func TestWindowConverges(t *testing.T) {
 			window = fitWindow(window, most, window, window*size, limit)
 		}
 		if next := fitWindow(window, most, window, window*size, limit); next != window {
-			t.Fatalf("goes on from %d to %d", window, next)
+			t.Fatalf("continues from %d to %d", window, next)
 		}
 		if window < 1 || window > most || window > 1 && window*size > limit {
 			t.Fatalf("%d messages of %d bytes, the limit is %d bytes and %d messages", window, size, limit, most)

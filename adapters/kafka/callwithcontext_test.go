@@ -37,7 +37,7 @@ func TestCallWithContextReturnsAtItsEnd(t *testing.T) {
 			}
 			left.Wait()
 			if late != c.late {
-				t.Errorf("%s: %d came too late, want %d", name, late, c.late)
+				t.Errorf("%s: %d were late, want %d", name, late, c.late)
 			}
 			cancel()
 		}

@@ -48,7 +48,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // callWithContext calls a function that takes no context, as sarama's do not. When ctx ends first, it returns the cause
-// and the call goes on in the background. The late result is passed to discard, which may be nil. start runs the call:
+// and the call continues in the background. The late result is passed to discard, which may be nil. start runs the call:
 // it is [inGoroutine], or the Go method of a WaitGroup.
 func callWithContext[T any](ctx context.Context, start func(func()), call func() (T, error), discard func(T)) (T, error) {
 	type answer struct {
@@ -156,7 +156,7 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
 // Close ends all subscribers, waits until their handlers have returned or the drain timeout is
 // over, finishes the writes that have begun, and disconnects. If ctx ends meanwhile, Close returns
-// ctx's error and goes on in the background; nothing is lost in either case. If ctx had already
+// ctx's error and continues in the background; nothing is lost in either case. If ctx had already
 // ended, Close waits for at most Config.DrainTimeout and SendTimeout together. A second Close does
 // nothing.
 func (c *Client) Close(ctx context.Context) error {
@@ -186,7 +186,7 @@ func (c *Client) Close(ctx context.Context) error {
 		if n := remaining.Load(); n > 0 {
 			pending = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
 		}
-		return fmt.Errorf("kafka: closing: %w%s: %s; check whether brokers %v answer. It goes on in the background, and nothing is lost: unacked messages come back",
+		return fmt.Errorf("kafka: closing: %w%s: %s; check whether brokers %v answer. It continues in the background, and nothing is lost: unacked messages come back",
 			err, limit, pending, c.cfg.Brokers)
 	}
 	return nil

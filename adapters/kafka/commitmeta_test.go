@@ -83,7 +83,7 @@ func TestCommitMetaIsNeverTooLong(t *testing.T) {
 		t.Errorf("%d bytes", got)
 	}
 	if got := parseMeta(n.text(0)); !got.known() || len(got.window) == 0 || len(got.suspects) == 0 {
-		t.Errorf("truncated metadata is not read: %+v", got)
+		t.Errorf("truncated metadata cannot be read: %+v", got)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 		for i, s := range runs[id] {
 			attempts, all = append(attempts, s.attempt), append(all, i+1)
 			if a, b := recordText(&runs[id][0].rec), recordText(&s.rec); a != b {
-				t.Errorf("%s: attempt %d sees %s, the first saw %s", id, s.attempt, b, a)
+				t.Errorf("%s: attempt %d gets %s, the first got %s", id, s.attempt, b, a)
 			}
 		}
 		if len(all) != want.attempts || !slices.Equal(attempts, all) {

@@ -143,7 +143,7 @@ func (c *control) refresh(ctx context.Context) error {
 func (c *control) report(err error) {
 	switch failed := err != nil; {
 	case failed && !c.failed:
-		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
+		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else continues", err)
 	case !failed && c.failed:
 		c.r.report(redeliver.ChangeCommandsRead, "", nil)
 	}

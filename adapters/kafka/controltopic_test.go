@@ -167,7 +167,7 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 
 // With the order PerKey a release is refused, and members ignore one that exists. A cancelled message goes to the DLQ
 // when it is due, and the messages behind it run.
-func TestOnKafkaPerKeyRefusesReleaseAndObeysCancel(t *testing.T) {
+func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	const wait = 4 * time.Second

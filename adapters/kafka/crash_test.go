@@ -122,7 +122,7 @@ func TestSuspectsRunAlone(t *testing.T) {
 	defer with.mu.Unlock()
 	for _, id := range suspects {
 		if len(with.beside[id]) > 0 {
-			t.Errorf("%s ran beside %v", id, with.beside[id])
+			t.Errorf("%s ran at the same time as %v", id, with.beside[id])
 		}
 	}
 	if len(with.beside) == 0 {
@@ -241,7 +241,7 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 		if i == 0 {
 			eventually(t, "the handled messages are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
 			if got := committedMeta(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
-				t.Errorf("at work its partition has the metadata %q", got)
+				t.Errorf("while it works, its partition has the metadata %q", got)
 			}
 		}
 		if err := c.Close(t.Context()); err != nil {
@@ -330,7 +330,7 @@ func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	with.mu.Lock()
 	defer with.mu.Unlock()
 	if len(with.beside["p0-0"]) > 0 {
-		t.Errorf("it ran beside %v", with.beside["p0-0"])
+		t.Errorf("it ran at the same time as %v", with.beside["p0-0"])
 	}
 	if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
 		t.Errorf("dead letters: %+v", dead)

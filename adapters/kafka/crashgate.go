@@ -23,7 +23,7 @@ import (
 // a crash.
 
 const (
-	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it goes on without, and tries again
+	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it continues without, and tries again
 	// after metaRetryPause.
 	metaTimeout    = 10 * time.Second
 	metaRetryPause = time.Minute

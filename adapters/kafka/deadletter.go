@@ -15,13 +15,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // defaultLease is how long the claim of a dead runner excludes the next one.
 const defaultLease = 30 * time.Second
-
-// stateSuffix ends the name of a DLQ's companion topic.
-const stateSuffix = ".state"
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
@@ -40,7 +38,7 @@ type DeadLetterConfig struct {
 	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
 	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
 	// names that group after the listener's group and the topic's suffix, "billing-retry". Its
-	// offsets are read at each look, so stop it before. A group is refused if it has committed
+	// offsets are read at each scan, so stop it before. A group is refused if it has committed
 	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
 	// program fills DLQ. Default: none, so all records are there.
 	ReadBy string
@@ -74,7 +72,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		info.ReplayTo = cfg.ReplayTo
 	}
 	info.ReadBy = cfg.ReadBy
-	kafkaname.CheckTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
+	kafkaname.CheckTopic(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix)
 	ps.CheckDuration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -86,7 +84,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	}
 	q := &deadQueue{
 		client: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, foreignBack: foreignBack, lease: cfg.Lease, conn: client, ledger: newLedger(),
-		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
+		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + wirename.StateSuffix},
 	}
 	existing, err := q.findTopics(ctx)
 	if err != nil {
@@ -122,7 +120,7 @@ type deadQueue struct {
 	state       logReader
 
 	mu         sync.Mutex
-	partitions int32 // at the last look
+	partitions int32 // at the last check
 	hasState   bool
 	ledger     *ledger
 	sessions   map[*deadSession]bool

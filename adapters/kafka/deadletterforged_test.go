@@ -15,7 +15,7 @@ import (
 
 // Spring copies a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
 // replay, and hide all headers behind its own.
-func TestOnKafkaForgedHeadersInAForeignDLQAreNotBelieved(t *testing.T) {
+func TestOnKafkaForgedHeadersInAForeignDLQAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
 	m.mended.Store(true)

@@ -143,7 +143,7 @@ func placeKey(partition int32, offset int64) string {
 func parsePlace(s string) (partition int32, offset int64, err error) {
 	p, o, ok := strings.Cut(s, "/")
 	if !ok {
-		return 0, 0, fmt.Errorf("%q is no place: it is partition/offset", s)
+		return 0, 0, fmt.Errorf("%q is not a position: write partition/offset", s)
 	}
 	n, err := strconv.ParseInt(p, 10, 32)
 	if err != nil {
@@ -151,7 +151,7 @@ func parsePlace(s string) (partition int32, offset int64, err error) {
 	}
 	offset, err = strconv.ParseInt(o, 10, 64)
 	if err == nil && (n < 0 || offset < 0) {
-		err = fmt.Errorf("%q is no place: there are neither partitions nor offsets below 0", s)
+		err = fmt.Errorf("%q is not a position: partition and offset are not negative", s)
 	}
 	return int32(n), offset, err
 }

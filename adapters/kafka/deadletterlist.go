@@ -9,13 +9,11 @@ import (
 
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// dlqSuffix ends the names of redeliver's DLQs.
-const dlqSuffix = ".dlq"
-
 // DeadLetterQueues lists the DLQs of the cluster, of all groups, by name: the topics that end in
-// ".dlq". Origin, Group and Back come from the name. They are empty if the name does not show them,
+// ".dlq". Origin, Group and ReplayTo come from the name. They are empty if the name does not show them,
 // because it was too long and was cut, or because the topic belongs to another program. DLQs with
 // other names (Config.Names) are not found. ctx is checked before the request; a request that has
 // begun ends by the timeouts of Config.Sarama.
@@ -29,7 +27,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	}
 	var found []deadletter.Info
 	for name := range existing {
-		if !strings.HasSuffix(name, dlqSuffix) {
+		if !strings.HasSuffix(name, wirename.DLQSuffix) {
 			continue
 		}
 		info := deadletter.Info{Broker: "kafka", DLQ: name, ReadEffect: deadletter.NoReadEffect}
@@ -48,7 +46,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 // subscriptionOf returns topic and group of a DLQ's name. An escaped group has no dots, so the last one separates the
 // two.
 func subscriptionOf(dlq string) (topic, group string, ok bool) {
-	name := strings.TrimSuffix(dlq, dlqSuffix)
+	name := strings.TrimSuffix(dlq, wirename.DLQSuffix)
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 1 || dot == len(name)-1 {
 		return "", "", false

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // refresh reads the state topic to its end, and reports records that redeliver cannot have written.
@@ -116,7 +117,7 @@ func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) er
 	if state := existing[q.state.topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
-	if err := q.client.createCompanion(q.info.DLQ+stateSuffix, stateTopic, existing[q.info.DLQ]); err != nil {
+	if err := q.client.createCompanion(q.info.DLQ+wirename.StateSuffix, stateTopic, existing[q.info.DLQ]); err != nil {
 		return err
 	}
 	q.hasState = true

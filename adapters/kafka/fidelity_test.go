@@ -114,7 +114,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 			}
 			for k := range metadata[id][n] {
 				if strings.HasPrefix(k, redeliver.HeaderPrefix) && string(rec.Key) != "copied" {
-					t.Errorf("attempt %d of %s sees our header %s", n+1, id, k)
+					t.Errorf("attempt %d of %s gets redeliver's header %s", n+1, id, k)
 				}
 			}
 		}
@@ -156,7 +156,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		}
 	}
 	if n := len(all[redeliver.HeadersIgnored](ev)); n != 1 {
-		t.Errorf("%d records with headers that are not believed, want the one that copied them, once", n)
+		t.Errorf("%d records with untrusted headers, want the one that copied them, once", n)
 	}
 }
 

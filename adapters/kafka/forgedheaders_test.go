@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-func TestRedeliverHeadersOnTheOriginAreNotBelieved(t *testing.T) {
+func TestRedeliverHeadersOnTheOriginAreIgnored(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})

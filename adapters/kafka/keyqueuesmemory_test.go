@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The memory of a waiting message as docs/explanation/order.md and Config.MaxWaiting say: each has its own key, which is
+// The memory of a waiting message as docs/reference/kafka.md and Config.MaxWaiting say: each has its own key, which is
 // the maximum.
 func BenchmarkWaitingRecordMemory(b *testing.B) {
 	const waiting = 100_000

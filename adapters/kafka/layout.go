@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Bounds of a delay topic's retention if the broker refuses -1.
@@ -170,7 +171,7 @@ func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 	}
 	initial := l.initialLevels()
 	l.writable.Store(&initial)
-	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateTopic, replicas, settings["min.insync.replicas"])
+	l.state = companion(cfg.Names.dlq(l.origin, l.group)+wirename.StateSuffix, stateTopic, replicas, settings["min.insync.replicas"])
 	l.state.exists = existing[l.state.name] != nil
 	l.control = companion(cfg.Names.control(l.origin, l.group), controlTopic, replicas, settings["min.insync.replicas"])
 	l.control.exists = existing[l.control.name] != nil

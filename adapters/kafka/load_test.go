@@ -62,7 +62,7 @@ func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 	}
 	want("two run, and three are read ahead", redeliver.Load{InFlight: 2, Held: 4})
 	if n := len(running); n > 0 {
-		t.Errorf("%d handlers run beside the two", n)
+		t.Errorf("%d handlers run in addition to the two", n)
 	}
 	close(gate)
 	ev.awaitEnds(t, ids...)

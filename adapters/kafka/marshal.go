@@ -6,10 +6,12 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // UUIDHeader carries a Watermill message's UUID, as in watermill-kafka.
-const UUIDHeader = "_watermill_message_uuid"
+const UUIDHeader = wirename.WatermillUUID
 
 // Marshaler turns Kafka records into Watermill messages and back. It must be safe for concurrent use.
 type Marshaler interface {

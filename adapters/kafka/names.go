@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Names configures the names of a subscription's topics. A nil field means the default. The names
@@ -30,14 +31,14 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return kafkaname.Base(topic, group) + ".retry"
+	return kafkaname.Base(topic, group) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return kafkaname.Base(topic, group) + ".dlq"
+	return kafkaname.Base(topic, group) + wirename.DLQSuffix
 }
 
 func (n Names) control(topic, group string) string {
@@ -67,7 +68,7 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		kafkaname.CheckTopic(ps, field, retry)
-		if maxLen := kafkaname.MaxTopic - kafkaname.MaxSuffix + len(".retry"); len(retry) > maxLen && len(retry) <= kafkaname.MaxTopic {
+		if maxLen := kafkaname.MaxTopic - kafkaname.MaxSuffix + len(wirename.RetrySuffix); len(retry) > maxLen && len(retry) <= kafkaname.MaxTopic {
 			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
 		}
 		if retry == topic {

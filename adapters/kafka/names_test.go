@@ -48,7 +48,7 @@ func TestSubscriptionsNeverShareATopic(t *testing.T) {
 		t1, g1, l1 := topic.Draw(t, "topic"), group.Draw(t, "group"), level.Draw(t, "level")
 		a := name(t1, g1, l1)
 		if !legal(a) {
-			t.Fatalf("%q is not a name of a topic", a)
+			t.Fatalf("%q is not the name of a topic", a)
 		}
 		if l1 > 0 {
 			if got, ok := kafka.LevelOf(t1, g1, a); !ok || got != l1 {

@@ -89,7 +89,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 			return done, err
 		}
 		if len(old) == 0 {
-			done = append(done, doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is no level of an older policy, or gone"})
+			done = append(done, doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is not a level of an older policy, or no longer exists"})
 			continue
 		}
 		o := old[0]

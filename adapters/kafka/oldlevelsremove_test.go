@@ -69,7 +69,7 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	no := "it is no level of an older policy"
+	no := "it is not a level of an older policy"
 	if said := p.keepReasons(done); len(said) != 5 || !strings.Contains(said[0], "end the deployment that is under way") {
 		t.Errorf("%q", said)
 	}

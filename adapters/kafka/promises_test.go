@@ -149,7 +149,7 @@ func TestALostGroupIsReportedOnce(t *testing.T) {
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1}) // and the session is over
 	ev.awaitJoined(t, 2)
 	if joins.Hits() != tries {
-		t.Fatalf("%d tries met the fault, want %d", joins.Hits(), tries)
+		t.Fatalf("the fault hit %d tries, want %d", joins.Hits(), tries)
 	}
 	var reported []string
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {

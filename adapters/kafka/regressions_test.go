@@ -72,7 +72,7 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	begin := time.Now()
 	for i := 0; i == 0 || count(t, addrs, "orders.billing.retry.200ms") == 0; i++ {
 		if i > 0 && time.Since(begin) > waitTimeout {
-			t.Fatalf("%d messages ran, and none of them hopped", i)
+			t.Fatalf("%d messages ran, and none hopped", i)
 		}
 		due := time.Now().Add(1900 * time.Millisecond).Truncate(time.Millisecond).UTC()
 		id := fmt.Sprint("order-", i)

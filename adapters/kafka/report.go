@@ -73,7 +73,7 @@ func undecodable(err error) bool {
 	return packet || errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.Is(err, sarama.ErrInsufficientData)
 }
 
-// reportUnread reports a partition that this member owns and cannot read. The session goes on with the others, so
+// reportUnread reports a partition that this member owns and cannot read. The session continues with the others, so
 // nothing else shows that.
 func (r *reader) reportUnread(topic string, partition int32, what string, err error) {
 	r.reportOften(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: its messages wait; trying again%s", topic, partition, what), err)

@@ -191,7 +191,7 @@ func (r *reader) compareSettings(existing map[string]*sarama.TopicMetadata) erro
 	r.updateWritableLocked()
 	x.mu.Unlock()
 	if refused != nil {
-		r.reportOften("settings", redeliver.ChangeTopicUnfit, "the subscription goes on; its next start is refused", refused)
+		r.reportOften("settings", redeliver.ChangeTopicUnfit, "the subscription continues; its next start is refused", refused)
 	}
 	if len(now.unfit) > 0 {
 		r.reportOften("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.unfit.Err())

@@ -258,7 +258,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.Contains(note, "retry.1m max.message.bytes is 1200") }) {
-		t.Errorf("the plan says nothing of it: %q", plan.Notes)
+		t.Errorf("the plan does not mention it: %q", plan.Notes)
 	}
 	put(t, p.addrs, leftOnLevel(p, time.Minute, "k", "left", 1, 1, 0, time.Now()), leftOnLevel(p, 7*time.Minute, "k", "old", 2, 1, 0, time.Now()))
 	route(t, c, p.topic, failOnceAskingFor(70*time.Second))

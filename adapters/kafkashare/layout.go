@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 const (
@@ -43,13 +44,13 @@ type layout struct {
 	writer        *kgo.Client      // writes to our topics
 }
 
-func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + ".dlq" }
+func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
 
 func newLayout(cfg *Config, topic string) *layout {
 	p := cfg.policy(topic)
 	return &layout{
 		origin: topic, group: cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
-		retry: kafkaname.Base(topic, cfg.Group) + ".retry", dlq: dlqName(topic, cfg.Group),
+		retry: kafkaname.Base(topic, cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, cfg.Group),
 	}
 }
 

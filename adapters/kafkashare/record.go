@@ -16,10 +16,11 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // UUIDHeader carries a Watermill message's UUID, as in watermill-kafka and adapters/kafka.
-const UUIDHeader = "_watermill_message_uuid"
+const UUIDHeader = wirename.WatermillUUID
 
 // Marshaler turns Kafka records into Watermill messages and back. It must be safe for concurrent use.
 type Marshaler interface {

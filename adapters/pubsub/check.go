@@ -140,7 +140,7 @@ func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
 	for {
 		receivedMsg, err := c.receive(ctx, in)
 		if err != nil {
-			c.ps.Add("Subscriber", "a payload of bytes that are no text", "must be delivered, or refused by the Publisher")
+			c.ps.Add("Subscriber", "a payload of bytes that are not text", "must be delivered, or refused by the Publisher")
 			return
 		}
 		receivedMsg.Ack()

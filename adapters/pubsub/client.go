@@ -54,7 +54,7 @@ func (c *Client) Subscriber() *Subscriber {
 func (c *Client) Publisher() *Publisher { return &Publisher{c} }
 
 // Close ends all subscribers and waits until their handlers have returned or the drain timeout is
-// over. If ctx ends meanwhile, Close returns ctx's error and goes on in the background; nothing is
+// over. If ctx ends meanwhile, Close returns ctx's error and continues in the background; nothing is
 // lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. Close
 // your Publisher and Subscriber after it. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {

@@ -30,7 +30,7 @@ func TestOpenRefusesInvalidConfig(t *testing.T) {
 		"a topic's policy":    {func(c *Config) { c.Topics = map[string]redeliver.Policy{"x": {MaxRetries: -9}} }, []string{`Topics["x"].MaxRetries`}},
 		"negative times":      {func(c *Config) { c.NackDelay, c.DrainTimeout, c.SendTimeout = -1, -1, -1 }, []string{"NackDelay", "DrainTimeout", "SendTimeout"}},
 		"too many in flight":  {func(c *Config) { c.MaxInFlight = 1001 }, []string{"MaxInFlight"}},
-		"nobody in flight":    {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
+		"none in flight":      {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
 		"shrinks to less":     {func(c *Config) { c.MinInFlight = -1 }, []string{"MinInFlight"}},
 		"shrinks to more":     {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 5 }, []string{"MinInFlight"}},
 		"long turns":          {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes

@@ -53,7 +53,7 @@ func TestHangingPublishIsAwaited(t *testing.T) {
 					t.Errorf("%d calls of Publish hang, want 1", n)
 				}
 				if told := eventsOf[redeliver.PublishFailed](sink); len(told) != 1 || told[0].State.ID != "a" || told[0].Where != topics[0] {
-					t.Errorf("the sink is told %+v of the Publish that hangs", told)
+					t.Errorf("the sink got %+v about the Publish that hangs", told)
 				}
 				mu.Unlock()
 				close(back)

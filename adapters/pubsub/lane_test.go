@@ -115,7 +115,7 @@ func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 			changes = append(changes, string(e.Change))
 		}
 		if !slices.Equal(changes, []string{"consuming", "disconnected", "consuming"}) {
-			t.Errorf("told %v", changes)
+			t.Errorf("reported %v", changes)
 		}
 	})
 }

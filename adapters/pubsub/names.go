@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Names configures the names of a subscription's topics. A nil field means the default. The names
@@ -24,14 +25,14 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return topic + "." + kafkaname.EscapeGroup(group) + ".retry"
+	return topic + "." + kafkaname.EscapeGroup(group) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return topic + "." + kafkaname.EscapeGroup(group) + ".dlq"
+	return topic + "." + kafkaname.EscapeGroup(group) + wirename.DLQSuffix
 }
 
 func (n Names) delay(topic, group string, nth int) string {

@@ -43,7 +43,7 @@ func TestStateEntryOnTheOriginBelongsToTheUser(t *testing.T) {
 				b.put("orders", msg)
 				advance(time.Minute)
 				if found := eventsOf[redeliver.HeadersIgnored](sink); attempts != 3 || len(found) != 1 || found[0].ID != "a" {
-					t.Errorf("%d runs, told %+v", attempts, found)
+					t.Errorf("%d runs, reported %+v", attempts, found)
 				}
 				b.mu.Lock()
 				defer b.mu.Unlock()

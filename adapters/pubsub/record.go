@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // record is a message as the subscriber delivered it, without redeliver's own entry, which is in carried. The files in the order of
@@ -95,7 +96,7 @@ func (r *record) id() string {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		_, _ = fmt.Fprintf(h, "%q %q", name, r.metadata[name])
 	}
-	return "derived:" + hex.EncodeToString(h.Sum(nil)[:16])
+	return wirename.DerivedID + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // foreignEntries reports entries with redeliver's names on a topic that redeliver does not write. They belong to the

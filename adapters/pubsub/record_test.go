@@ -38,7 +38,7 @@ func TestRecordDoesNotChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(ours.Payload) != "payload" || ours.Metadata["tenant"] != "acme" {
-		t.Errorf("what goes on is %q, %v", ours.Payload, ours.Metadata)
+		t.Errorf("the rest is %q, %v", ours.Payload, ours.Metadata)
 	}
 	ours.Payload[0] = 'Y' // a publisher changes the message that it fails to write
 	if again := rec.unmarshal(); string(again.Payload) != "payload" {

@@ -44,7 +44,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 		"it is due at no time":         {2, 10 * time.Minute, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
 		"it is due in another age":     {2, 10 * time.Minute, with("due", far), 0, 3, redeliver.HeaderDue},
 		"of a level that is not ours":  {5, 5 * time.Minute, with("due", "soon"), 5 * time.Minute, 3, redeliver.HeaderDue},
-		"of none, and a lie":           {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"on none, with a wrong due":    {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
 		"of another group":             {2, 10 * time.Minute, with("group", "mail"), 10 * time.Minute, 1, redeliver.HeaderGroup},
 		"there is no state":            {2, 10 * time.Minute, func(fields map[string]string) { clear(fields) }, 10 * time.Minute, 1, redeliver.HeaderAttempt},
 	} {
@@ -105,7 +105,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 					return
 				}
 				if len(found) != 1 || found[0].ID != "a" || !slices.ContainsFunc(found[0].Findings, func(f redeliver.Finding) bool { return f.Header == c.told }) {
-					t.Errorf("told %+v, want %q", found, c.told)
+					t.Errorf("reported %+v, want %q", found, c.told)
 				}
 			})
 		})
@@ -205,11 +205,11 @@ func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 					t.Errorf("ran %q, want the good one", ran)
 				}
 				if tries[c.refuses] != 1 || tries["orders.billing.dlq"] != 2 {
-					t.Errorf("tried %v, want once where it is refused and twice the DLQ", tries)
+					t.Errorf("tried %v, want once at the refusing place and twice at the DLQ", tries)
 				}
 				dead := eventsOf[redeliver.DeadLettered](sink)
 				if len(dead) != 1 || dead[0].State.ID != "bad" || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
-					t.Errorf("told %+v", dead)
+					t.Errorf("reported %+v", dead)
 				}
 				b.mu.Lock()
 				defer b.mu.Unlock()

@@ -90,7 +90,7 @@ func (c *Client) Subscriber() *Subscriber {
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
 // Close ends all subscribers and waits until their handlers have returned or the drain timeout is
-// over. If ctx ends meanwhile, Close returns ctx's error and goes on in the background; nothing is
+// over. If ctx ends meanwhile, Close returns ctx's error and continues in the background; nothing is
 // lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. A
 // second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {

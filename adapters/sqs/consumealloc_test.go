@@ -81,7 +81,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	requests := 0
 	all := testing.AllocsPerRun(1, func() { requests = run() })
 	if per := (all - 3*float64(requests)) / n; per > 1./20 {
-		t.Errorf("%.3f allocations for a message, beside those for %d requests", per, requests)
+		t.Errorf("%.3f allocations for a message, not counting those of %d requests", per, requests)
 	}
 	t.Logf("%.3f allocations for a message, all in all", all/n)
 }

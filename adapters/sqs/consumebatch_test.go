@@ -43,7 +43,7 @@ func TestConsumeBatch(t *testing.T) {
 					for _, m := range batch.Messages {
 						st, id := m.State(), m.State().ID
 						if MessageFromContext(m.Context()) == nil || m.ReceiptHandle != nil || aws.ToString(m.Body) != "body of "+id || batch.Origin != queue || batch.Group != queue {
-							b.Errorf("attempt %d of %s sees %+v in a batch of %s", st.Attempt(), id, m.Message, batch.Origin)
+							b.Errorf("attempt %d of %s gets %+v in a batch of %s", st.Attempt(), id, m.Message, batch.Origin)
 						}
 						if group := m.Attributes[groupID]; group != "" && groups[group] {
 							b.Errorf("two of group %s in a batch", group)

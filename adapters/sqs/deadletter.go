@@ -67,7 +67,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	if p, _, ok := dlq.redrivePolicy(); ok {
-		ps.Add("queue "+dlq.name, p.Target, "must have no RedrivePolicy of its own: each look at a dead letter is a receive, and SQS would move it away")
+		ps.Add("queue "+dlq.name, p.Target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter, and SQS would move it away")
 	}
 	for _, q := range []*queue{main, dlq} {
 		if !q.exists {
@@ -81,7 +81,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		client: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), stateSemaphore: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, ReplayTo: main.name,
-			ReadEffect: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the look ends, or for %s if its process dies", cfg.Lease),
+			ReadEffect: fmt.Sprintf("each scan is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the scan ends, or for %s if its process dies", cfg.Lease),
 		},
 	}), nil
 }

@@ -23,7 +23,7 @@ func TestKeepsReportsTheRetention(t *testing.T) {
 			t.Errorf("it keeps messages for %s: %v", keeps, err)
 		}
 		if at, ok, err := q.Oldest(t.Context()); ok || err != nil {
-			t.Errorf("SQS does not tell how old the oldest is, and it is of %s: %v", at, err)
+			t.Errorf("SQS does not report the age of the oldest, and it is from %s: %v", at, err)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 						t.Errorf("attempt %d had the state %+v", n+1, st)
 					}
 					if c.believed && (st.DeadLetter.Reason != redeliver.ReasonPanic || st.DeadLetter.Attempts != 4 || seen[n] != "") || !c.believed && seen[n] != c.state {
-						t.Errorf("attempt %d was dead as %+v, and saw %q", n+1, st.DeadLetter, seen[n])
+						t.Errorf("attempt %d was dead-lettered as %+v, and got %q", n+1, st.DeadLetter, seen[n])
 					}
 				}
 				if found := eventsOf[redeliver.HeadersIgnored](b); (len(found) == 0) != c.believed || len(found) > 1 || !c.believed && !strings.Contains(found[0].Findings[0].Problem, "not believed") {

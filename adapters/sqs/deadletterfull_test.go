@@ -99,10 +99,10 @@ func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 		began := time.Now()
 		task, err := quarantineAll(t, q)
 		if took := time.Since(began); took >= stateVisibility {
-			t.Errorf("it takes %s: the state stays hidden where it could not be written", took)
+			t.Errorf("it takes %s: the state stays hidden after a failed write", took)
 		}
 		if task.Counts.Quarantined == 0 || task.Counts.Quarantined == 200 {
-			t.Fatalf("%d are marked, which tells nothing of the end: %v", task.Counts.Quarantined, err)
+			t.Fatalf("%d are marked, so the end is unknown: %v", task.Counts.Quarantined, err)
 		}
 		wantFull(t, q, &task, err, int(task.Counts.Quarantined))
 	})

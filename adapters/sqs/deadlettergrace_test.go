@@ -61,7 +61,7 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 		before := f.requests["ReceiveMessage"]
 		for range 20 { // select picks randomly between two ready cases
 			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("it is told %v", err)
+				t.Errorf("the report is %v", err)
 			}
 		}
 		if after := f.requests["ReceiveMessage"]; after != before {

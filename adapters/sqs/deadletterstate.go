@@ -25,7 +25,7 @@ const (
 	stateGroup      = "state"
 	stateVisibility = 10 * time.Second // how long a process that dies with the state blocks others
 	maxStateSize    = 240 << 10        // bytes
-	// stateGrace bounds how long a started change goes on after its caller's ctx has ended. A state that was received
+	// stateGrace bounds how long a started change continues after its caller's ctx has ended. A state that was received
 	// and not returned is hidden from all for stateVisibility.
 	stateGrace = 5 * time.Second
 )

@@ -35,7 +35,7 @@ func wantNoSecrets(t *testing.T, text string) {
 	t.Helper()
 	for _, secret := range []string{"t0k3n", "s3cr3tk3y", "AKIAEXAMPLEEXAMPLE"} {
 		if strings.Contains(text, secret) {
-			t.Errorf("%s is told: %s", secret, text)
+			t.Errorf("%s is reported: %s", secret, text)
 		}
 	}
 }

@@ -468,7 +468,7 @@ func (m *fakeMessage) state(t *testing.T, queue string) redeliver.State {
 	t.Helper()
 	a, ok := m.attributes[StateAttribute].(map[string]any)
 	if !ok {
-		t.Fatalf("%s has no state of ours", m.id)
+		t.Fatalf("%s has no state of redeliver's", m.id)
 	}
 	c, ok := unpack(a["StringValue"].(string))
 	if !ok {

@@ -58,7 +58,7 @@ func TestLoadCountsHeldMessages(t *testing.T) {
 		want("when all have run", redeliver.Load{})
 		b.close(c)
 		if b.watched() != nil {
-			b.Error("the end of the subscription is not told")
+			b.Error("the end of the subscription is not reported")
 		}
 	})
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 const (
 	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
-	UUIDAttribute = "_watermill_message_uuid"
+	UUIDAttribute = wirename.WatermillUUID
 	// EncodedAttribute describes the parts that DefaultMarshaler had to encode,
 	// because SQS refuses them, as a JSON object with
 	//

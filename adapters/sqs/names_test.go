@@ -38,14 +38,14 @@ func TestSiblingNames(t *testing.T) {
 	} {
 		dlq, suspects := Names{}.dlq(queue), Names{}.suspects(queue)
 		if len(queue) < 20 && (dlq != want[0] || suspects != want[1]) {
-			t.Errorf("beside %s are %s and %s", queue, dlq, suspects)
+			t.Errorf("besides %s there are %s and %s", queue, dlq, suspects)
 		}
 		var ps redeliver.Problems
 		for _, name := range []string{queue, dlq, suspects} {
 			checkName(&ps, "name", name)
 		}
 		if ps.Err() != nil || dlq == suspects || isFIFO(dlq) != isFIFO(queue) {
-			t.Errorf("beside %s are %s and %s: %v", queue, dlq, suspects, ps.Err())
+			t.Errorf("besides %s there are %s and %s: %v", queue, dlq, suspects, ps.Err())
 		}
 	}
 	if (Names{}).dlq(long) == (Names{}).dlq(long[:79]+"r") {

@@ -79,7 +79,7 @@ func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)
 		if m := b.messagesIn("orders")[0]; m.count != 1 {
-			b.Fatalf("it was given to %d receives, want the one that was cut", m.count)
+			b.Fatalf("%d receives got it, want the one that was cut", m.count)
 		}
 		at := time.Since(b.began)
 		two := b.start("two", "orders", Config{}, succeed)

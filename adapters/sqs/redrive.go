@@ -57,7 +57,7 @@ func (l *layout) check(ps *redeliver.Problems) {
 	if l.dlq == nil {
 		l.notes = append(l.notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else if p, _, ok := l.dlq.redrivePolicy(); ok {
-		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each look at a dead letter counts as a receive")
+		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter")
 	}
 	if l.main.delay > 0 {
 		if l.main.fifo {
@@ -113,7 +113,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	}
 	restart := "each retry is a new message, so that only restarts and crashes count as receives"
 	if q.fifo {
-		restart = "a retry is no receive while its process lives; each restart is one"
+		restart = "a retry is not a receive while its process lives; each restart is one"
 	}
 	l.notes = append(l.notes, fmt.Sprintf(
 		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, maxReceives, target, restart))

@@ -363,7 +363,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 		b.close(c)
 		dead := b.messagesIn("orders-dlq")
 		if len(dead) != 1 || dead[0].body != body || dead[0].attributes[StateAttribute] != nil || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d dead letters, want one as it was", len(dead))
+			b.Errorf("%d dead letters, want one, unchanged", len(dead))
 		}
 		if b.count("SendMessageBatch") != 1 {
 			b.Errorf("%d sends, want one: to the DLQ", b.count("SendMessageBatch"))

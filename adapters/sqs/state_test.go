@@ -86,7 +86,7 @@ func TestStateRoundTrip(t *testing.T) {
 		m := types.Message{MessageId: aws.String("m-2"), Body: &o.body, MessageAttributes: o.attributes, Attributes: map[string]string{groupID: "g", dedupID: "ours"}}
 		back, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c == nil {
-			t.Fatalf("not believed: %s", packed)
+			t.Fatalf("not trusted: %s", packed)
 		}
 		read, findings := redeliver.ParseHeaders("orders", c.headers)
 		if len(findings) > 0 {
@@ -101,7 +101,7 @@ func TestStateRoundTrip(t *testing.T) {
 			t.Fatalf("attributes %v, want %v", back.MessageAttributes, attributes)
 		}
 		if *back.MessageId != "m-1" || back.Attributes[dedupID] != "d-1" || back.Attributes[sentTimestamp] == "" {
-			t.Fatalf("it came first as %s, %v", *back.MessageId, back.Attributes)
+			t.Fatalf("its first delivery was %s, %v", *back.MessageId, back.Attributes)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func TestStateShrinksToItsLimit(t *testing.T) {
 			t.Fatalf("%d of %d bytes, %d attributes", o.size(), limit, len(o.attributes))
 		}
 		if _, ours := o.attributes[StateAttribute]; !ours && !sameAttributes(o.attributes, attributes) {
-			t.Fatal("a dead letter without our state is not what the message was")
+			t.Fatal("a dead letter without our state differs from the message")
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestForeignStateIsNotTrusted(t *testing.T) {
 		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value), "a": textAttribute("b")}}
 		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(foreignAttributes(&r.native)) != 1 {
-			t.Errorf("%s is believed, or not reported", value)
+			t.Errorf("%s is trusted, or not reported", value)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func FuzzUnpack(f *testing.F) {
 		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c == nil {
 			if len(r.MessageAttributes) != 1 {
-				t.Fatal("what is not believed is changed")
+				t.Fatal("an untrusted value is changed")
 			}
 			return
 		}

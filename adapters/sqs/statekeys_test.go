@@ -57,7 +57,7 @@ func TestStateKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, c := newRecord(&tt.m, "orders", DefaultMarshaler{}, tt.keys)
 			if (c != nil) != tt.believed {
-				t.Fatalf("believed: %v, want %v", c != nil, tt.believed)
+				t.Fatalf("accepted: %v, want %v", c != nil, tt.believed)
 			}
 			if found := foreignAttributes(&r.native); (len(found) == 0) != tt.believed {
 				t.Errorf("findings %v", found)

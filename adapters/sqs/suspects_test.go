@@ -151,7 +151,7 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 		b.put("invoices", "b", "v", "", nil)
 		b.advance(5 * time.Minute)
 		if len(b.ran("b")) != 1 {
-			b.Error("another queue stands still while the copy of a suspect cannot be written")
+			b.Error("another queue stopped while the copy of a suspect cannot be written")
 		}
 		denied.Store(false)
 		b.advance(5 * time.Minute)

@@ -86,7 +86,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case err != nil:
 		return o, fmt.Errorf("--broker: %w", err)
 	case flags.NArg() > 0:
-		return o, fmt.Errorf("%q is no flag", redeliver.Redact(flags.Arg(0)))
+		return o, fmt.Errorf("%q is not a flag", redeliver.Redact(flags.Arg(0)))
 	case o.topic == "":
 		return o, errors.New("--topic is empty")
 	case o.every <= 0 || o.count < 0:

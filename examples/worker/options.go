@@ -70,7 +70,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 	}
 	if flags.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("%q is no flag", redeliver.Redact(flags.Arg(0)))) // it may be a URL
+		errs = append(errs, fmt.Errorf("%q is not a flag", redeliver.Redact(flags.Arg(0)))) // it may be a URL
 	}
 	var err error
 	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)

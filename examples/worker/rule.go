@@ -61,7 +61,7 @@ func parsePlain(text string) (rule, error) {
 	if r, ok := rules[text]; ok {
 		return r, nil
 	}
-	return nil, fmt.Errorf("%q is no rule: there are never, always, permanent, attempt<N, header:NAME, hang, panic, exit", text)
+	return nil, fmt.Errorf("%q is not a rule: write never, always, permanent, attempt<N, header:NAME, hang, panic, exit", text)
 }
 
 // headerRule returns a rule that follows the message's own header. A message without the header succeeds. A message

@@ -236,10 +236,10 @@ func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	}
 	for _, queue := range queues[1:] {
 		if !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return p.Field == "queue "+queue && p.Value == "missing" }) {
-			t.Errorf("of %s it says nothing: %v", queue, err)
+			t.Errorf("it does not mention %s: %v", queue, err)
 		}
 	}
 	if d := l.getMessage(l.queue); d.Redelivered {
-		t.Error("what lies in the first queue was fetched")
+		t.Error("the messages of the first queue were fetched")
 	}
 }

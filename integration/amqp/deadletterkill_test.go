@@ -132,7 +132,7 @@ func replayKilled(d *failingService) {
 	d.await("commit of all messages", func() bool { return len(d.done) == n })
 	q, _ := d.openDead()
 	if left := idsInDLQ(d.T, q); len(left) > 0 {
-		d.Errorf("%d messages still lie in the DLQ: %q", len(left), left[:min(5, len(left))])
+		d.Errorf("%d messages are still in the DLQ: %q", len(left), left[:min(5, len(left))])
 	}
 	if err := q.Close(); err != nil {
 		d.Error(err)
@@ -189,7 +189,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			left := idsInDLQ(t, q)
 			slices.Sort(left)
 			if left = slices.Compact(left); len(left) != n-1 {
-				t.Errorf("%d messages lie in the DLQ, want all but the first", len(left))
+				t.Errorf("%d messages are in the DLQ, want all but the first", len(left))
 			}
 		})
 	}

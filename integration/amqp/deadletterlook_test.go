@@ -135,7 +135,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 		t.Fatalf("the replay says %+v: %v", task, err)
 	}
 	if task.Counts.Scanned <= 60 {
-		t.Errorf("%d were looked at: nothing was handed back in between, so this test proves nothing", task.Counts.Scanned)
+		t.Errorf("%d were read: nothing was handed back in between, so this test proves nothing", task.Counts.Scanned)
 	}
 	var odd, even []string
 	for i, id := range all {
@@ -147,7 +147,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	}
 	d.awaitEnds(odd)
 	if left := idsInDLQ(t, q); !slices.Equal(left, even) {
-		t.Errorf("%q lie in the DLQ, want the other half", left)
+		t.Errorf("%q are in the DLQ, want the other half", left)
 	}
 	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
 }

@@ -90,7 +90,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				t.Errorf("the dead letter is %+v", m)
 			}
 			if found[1].ID != "other" || found[1].Mismatch == "" {
-				t.Errorf("what died in another queue is %+v", found[1])
+				t.Errorf("a dead letter of another queue is %+v", found[1])
 			}
 			got := make(chan amqp091.Delivery, 1)
 			d.consume(func(msg *message.Message, _ run) error {
@@ -111,7 +111,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				t.Fatal("it did not come back")
 			}
 			if left := idsInDLQ(t, q); !slices.Equal(left, []string{"other"}) {
-				t.Errorf("%q lie in the DLQ, want the other", left)
+				t.Errorf("%q are in the DLQ, want the other", left)
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 
 // RabbitMQ keeps a producer's headers. So a producer could choose the error of a dead letter, exclude it from every
 // replay, and claim that its headers could not be read.
-func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
+func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ4(t), nil)
 	d.fillByBroker(amqp091.Table{})
@@ -185,7 +185,7 @@ func TestALookEndsNoMessage(t *testing.T) {
 			q := d.openFilledByBroker()
 			defer q.Close()
 			if look := q.Info().ReadEffect; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
-				t.Errorf("looking costs %q; the limit is not in it", look)
+				t.Errorf("the effect of reading is %q, without the limit", look)
 			}
 			looks := 0
 			for range 4 * limit {
@@ -195,10 +195,10 @@ func TestALookEndsNoMessage(t *testing.T) {
 				}
 			}
 			if looks != limit/2 {
-				t.Errorf("%d looks, want %d", looks, limit/2)
+				t.Errorf("%d reads, want %d", looks, limit/2)
 			}
 			if n := d.ready(d.queue + ".others"); n != 1 {
-				t.Fatalf("%d messages lie in the DLQ after the looks, want 1", n)
+				t.Fatalf("%d messages are in the DLQ after the scans, want 1", n)
 			}
 			d.fixed.Store(true)
 			d.makeDeadLetters() // its handler

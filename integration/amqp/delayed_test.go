@@ -89,7 +89,7 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 		}
 		msg.Ack()
 	case <-time.After(maxWait):
-		t.Fatal("it was published to nobody")
+		t.Fatal("it was published without a subscriber")
 	}
 	l.await("commit", func() bool { return l.done["later"] == 1 })
 	// The queue is bound again.

@@ -94,7 +94,7 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.count("disconnected"); n != 1 {
-		t.Errorf("told %d times that it is disconnected, want once", n)
+		t.Errorf("reported %d times that it is disconnected, want once", n)
 	}
 }
 

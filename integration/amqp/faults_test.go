@@ -141,7 +141,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 		t.Errorf("committed: %v, want neither slow nor other", l.done)
 	}
 	if n := l.count("disconnected"); n != 1 {
-		t.Errorf("one lost connection was told %d times", n)
+		t.Errorf("one lost connection was reported %d times", n)
 	}
 }
 
@@ -239,6 +239,6 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 		t.Errorf("%d ran and %d are dead-lettered, want 61 and 0", len(l.runs), len(l.dead))
 	}
 	if on, off := l.count("blocked"), l.count("unblocked"); on != 1 || off != 1 {
-		t.Errorf("told %d times blocked and %d times unblocked, want 1 and 1", on, off)
+		t.Errorf("reported blocked %d times and unblocked %d times, want 1 and 1", on, off)
 	}
 }

@@ -113,7 +113,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 }
 
 // An ordered suspect is charged neither for lost connections nor for closed subscribers, however often.
-func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
+func TestASuspectInItsPlaceCountsOnlyCrashes(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
 		name string

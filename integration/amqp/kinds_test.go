@@ -84,7 +84,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 	l.awaitEnds([]string{"m", "bad"})
 	l.awaitReady(l.queue+".dlq", 1)
 	if n := l.ready(theirs); n > 0 {
-		t.Errorf("the user's own dead-letter queue has %d messages; a retry is no death", n)
+		t.Errorf("the user's own dead-letter queue has %d messages, from retries", n)
 	}
 	l.checkNothingEarly()
 	l.mu.Lock()

@@ -43,7 +43,7 @@ func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 		t.Fatal(err)
 	}
 	if got := idsInDLQ(t, q); !slices.Equal(slices.Sorted(slices.Values(got)), dead) {
-		t.Errorf("%q lie there, want %q", got, dead)
+		t.Errorf("%q are there, want %q", got, dead)
 	}
 }
 
@@ -83,6 +83,6 @@ func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 		t.Errorf("%d messages, %v", n, err)
 	}
 	if got := idsInDLQ(t, q); len(got) > 0 {
-		t.Errorf("%q lie in a DLQ that is empty", got)
+		t.Errorf("%q are in a DLQ that is empty", got)
 	}
 }

@@ -244,7 +244,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 
 // Messages behind a failing one for half of the consumer timeout are not left there until the broker closes the
 // channel: that ends without help, all comes back in order, and the failing message goes on as it was.
-func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
+func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {

@@ -135,7 +135,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			c := p.open(t)
 			_, err := c.Plan(context.Background(), name)
 			if !errors.Is(err, redeliver.ErrConfig) {
-				t.Fatalf("%v is no refusal", err)
+				t.Fatalf("%v is not a refusal", err)
 			}
 			refused, _ := errors.AsType[*redeliver.ConfigError](err)
 			for _, want := range row.want {

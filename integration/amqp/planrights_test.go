@@ -27,7 +27,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	}
 	for _, want := range []string{"limits, TTL", "policies", "feature flags", "stuck messages", "left over", "arguments"} {
 		if !has(plan.NotChecked, want) {
-			t.Errorf("%q is not among what is not checked:\n%s", want, plan)
+			t.Errorf("%q is not in the list of unchecked items:\n%s", want, plan)
 		}
 	}
 	if !strings.HasPrefix(plan.Server, "RabbitMQ 3.10.") || len(p.queues(t, p.queue)) != len(before) {
@@ -77,6 +77,6 @@ func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
 	p.config.ManagementURL = strings.Replace(r.Management(), "guest:guest", "monitor:s3cret", 1)
 	plan := p.eventually(t, `watched has message-ttl=60000 by policy "watched"`)
 	if !has(plan.NotChecked, "feature flags") {
-		t.Errorf("feature flags are not among what is not checked:\n%s", plan)
+		t.Errorf("feature flags are not in the list of unchecked items:\n%s", plan)
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Two consumers of a queue with different policies both report it, and report when the other one has gone.
-func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
+func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
@@ -46,10 +46,10 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 			select {
 			case c := <-told:
 				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
-					t.Errorf("the other one told %+v", c)
+					t.Errorf("the other one reported %+v", c)
 				}
 			case <-time.After(maxWait):
-				t.Error("the other one tells nothing")
+				t.Error("the other one reports nothing")
 			}
 			l.awaitChange("policies differ", 1)
 			if err := other.Close(t.Context()); err != nil {

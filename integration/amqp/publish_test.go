@@ -32,7 +32,7 @@ func TestUnroutable(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			if err := p.Publish(missing, message.NewMessage("same", nil)); err == nil {
-				t.Error("a message that no queue takes was published without an error")
+				t.Error("a publish that no queue takes had no error")
 			}
 		})
 		wg.Go(func() {

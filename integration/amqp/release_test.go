@@ -49,7 +49,7 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 				Topic: l.queue, Levels: []time.Duration{time.Hour}, Moved: func(_ string, n int) { told += n },
 			})
 			if err != nil || moved != n || told != n {
-				t.Fatalf("%d moved, %d told, %v; want %d", moved, told, err, n)
+				t.Fatalf("%d moved, %d reported, %v; want %d", moved, told, err, n)
 			}
 			l.awaitReady(l.queue+".retry.2h", n) // each has failed again
 			l.awaitReady(l.queue+".retry.1h", 0)

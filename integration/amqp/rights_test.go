@@ -147,7 +147,7 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 }
 
 // If nothing may be created, Plan returns the missing queues beside the error.
-func TestThePlanStandsBesideWhatIsMissing(t *testing.T) {
+func TestThePlanShowsMissingQueues(t *testing.T) {
 	t.Parallel()
 	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-missing")
 	p.config.NoProvisioning = true

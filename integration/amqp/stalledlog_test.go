@@ -99,7 +99,7 @@ func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 		}
 		l.write(level, amqp091.Publishing{DeliveryMode: amqp091.Persistent}) // after everything that the release returned
 		if left := l.ready(level) - 1; left != stay {
-			t.Errorf("%d messages lie on the level, want %d", left, stay)
+			t.Errorf("%d messages are on the level, want %d", left, stay)
 		}
 	}
 }

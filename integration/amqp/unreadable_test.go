@@ -93,7 +93,7 @@ func unreadable(t *testing.T, l *fixture, suffix string, bad map[string]amqp091.
 	l.awaitReady(l.queue+suffix, len(bad))
 	if read {
 		if _, _, err := l.raw.Get(l.queue+suffix, false); err != nil {
-			t.Logf("the first delivery of it cannot be read: %v", err)
+			t.Logf("its first delivery cannot be read: %v", err)
 			l.redial()
 		} else if err := l.raw.Nack(0, true, true); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func (l *fixture) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 		l.Errorf("%s has another body, of %d bytes", name, len(d.Body))
 	}
 	if d.Headers[redeliver.HeaderReason] != string(redeliver.ReasonUndecodable) || d.Headers[amqp.HeaderRoutingKey] == nil {
-		l.Errorf("%s has other headers of ours, its reason is %v", name, d.Headers[redeliver.HeaderReason])
+		l.Errorf("%s has other redeliver headers, its reason is %v", name, d.Headers[redeliver.HeaderReason])
 	}
 	raw, _ := d.Headers[amqp.HeaderRaw].([]byte)
 	if name == "lifted size" { // there is no room for it

@@ -105,7 +105,7 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 
 // Subscribers with the default prefetch restart beside a backlog of due retries. None holds more messages than its
 // slots need, and the returned ones become no suspects.
-func TestRestartsBesideABacklogOfRetries(t *testing.T) {
+func TestRestartsWithABacklogOfRetries(t *testing.T) {
 	t.Parallel()
 	const restarts, each = 20, 15
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {

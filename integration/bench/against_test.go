@@ -16,13 +16,13 @@ func TestEverySideInJavaHasAGroupOfItsOwn(t *testing.T) {
 	for _, s := range []side{ours, peer, springDefault, springTuned, springThreads, rocketDefault, rocketTuned} {
 		g := n.group(s)
 		if slices.Contains(groups, g) || !strings.HasPrefix(g, n.topic+"-") {
-			t.Errorf("%s reads as %s, beside %q", s, g, groups)
+			t.Errorf("%s reads as %s, together with %q", s, g, groups)
 		}
 		groups = append(groups, g)
 	}
 }
 
-func TestSidesInJavaAreToldWhatToDo(t *testing.T) {
+func TestSidesInJavaGetTheirOptions(t *testing.T) {
 	s := spec{Topic: "t", Group: "g", Brokers: []string{"a:1", "b:2"}, Messages: 7, Warm: 5}
 	built := &brokers.JavaProject{Java: "java", Classpath: "x"}
 	for _, c := range []struct {

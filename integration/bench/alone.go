@@ -66,7 +66,7 @@ func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, i
 	e.record(who, run, out)
 	if problem := e.verify(ctx, sp, out, w); problem != nil {
 		e.problemf("run %d, %s: %v", run, who, problem)
-		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row goes on.
+		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row continues.
 	}
 	return out, nil
 }

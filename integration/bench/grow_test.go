@@ -47,7 +47,7 @@ func TestARowThatGrowsIsDrawn(t *testing.T) {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			t.Fatalf("the chart is no XML: %v", err)
+			t.Fatalf("the chart is not XML: %v", err)
 		}
 	}
 	for _, want := range []string{"messages that wait", "throughput, retries/s", "lateness p99, ms", "broker bytes per retry, B", ">1,000<", ">100,000<", ">0.1<"} {
@@ -68,8 +68,8 @@ func TestARowThatGrowsHasATableOfItsOwn(t *testing.T) {
 	for _, want := range []string{
 		"### `grow-waiting`", "![grow-waiting](grow-waiting.svg)",
 		"| messages that wait | throughput | lateness p50 | lateness p99 | lateness max | CPU per million | peak memory | broker bytes per retry |",
-		"| 1,000 | 833 retries/s (667 to 1,000) | 0.20 ms | 3 ms | 40 ms | 100 s | 40 MiB | - |",
-		"| 100,000 | 27,800 retries/s (22,200 to 33,300) | 0.20 ms | 3 ms | 40 ms | 1 s | 40 MiB | 1,500 B |",
+		"| 1,000 | 833 retries/s (667–1,000) | 0.20 ms | 3 ms | 40 ms | 100 s | 40 MiB | - |",
+		"| 100,000 | 27,800 retries/s (22,200–33,300) | 0.20 ms | 3 ms | 40 ms | 1 s | 40 MiB | 1,500 B |",
 		"So it is.",
 	} {
 		if !strings.Contains(text, want) {
@@ -77,7 +77,7 @@ func TestARowThatGrowsHasATableOfItsOwn(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "| row | figure |") {
-		t.Error("there is a table of figures without one")
+		t.Error("a report without figures has a table of figures")
 	}
 }
 

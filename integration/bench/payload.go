@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // The shape of the messages of all rows.
@@ -20,7 +21,7 @@ const (
 	valueSize  = 1024
 	keyCount   = 10_000
 	partitions = 4
-	uuidHeader = "_watermill_message_uuid" // both sides read the id from it
+	uuidHeader = wirename.WatermillUUID // both sides read the id from it
 )
 
 // shape is what a row may change about its messages; a zero field is what all rows have.

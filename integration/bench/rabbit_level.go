@@ -25,7 +25,7 @@ const (
 func rabbitLevelRow(ctx context.Context, e *experiment) error {
 	r, ok := e.broker.(*rabbit)
 	if !ok {
-		return fmt.Errorf("%s is no row of RabbitMQ", e.row.name)
+		return fmt.Errorf("%s is not a row of RabbitMQ", e.row.name)
 	}
 	n := e.scaled(40_000)
 	e.notef("Shards 1; %s messages on a level of %s; from the first that comes back until the last has; the reader is bare amqp091-go", count(n), brokersLevel)

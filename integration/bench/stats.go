@@ -41,9 +41,9 @@ func (t target) kept(v float64) bool {
 
 func (t target) text(unit string) string {
 	if t.AtLeast {
-		return "at least " + number(t.Value, unit)
+		return "≥" + number(t.Value, unit)
 	}
-	return "at most " + number(t.Value, unit)
+	return "≤" + number(t.Value, unit)
 }
 
 // Verdicts. A range that crosses the target shows nothing, whatever its median is.
@@ -87,7 +87,7 @@ func (f *figure) text() string {
 	case f.Min == f.Max:
 		return number(f.Median, f.Unit)
 	default:
-		return fmt.Sprintf("%s (%s to %s)", number(f.Median, f.Unit), number(f.Min, ""), number(f.Max, ""))
+		return fmt.Sprintf("%s (%s–%s)", number(f.Median, f.Unit), number(f.Min, ""), number(f.Max, ""))
 	}
 }
 

@@ -37,7 +37,7 @@ func TestGivenKafkaIsLeftAlone(t *testing.T) {
 	}
 
 	if _, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Properties: map[string]string{"a": "b"}}); err == nil {
-		t.Error("properties for a given broker were taken without a word")
+		t.Error("properties for a given broker were accepted without an error")
 	}
 	if err := b.Kill(); err == nil {
 		t.Error("a given broker was killed")

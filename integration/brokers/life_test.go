@@ -77,7 +77,7 @@ func TestABrokerIsKilledWithItsContext(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !listens(t, b) {
-				t.Fatal("nobody listens where the broker says that it is")
+				t.Fatal("nothing listens at the broker's own address")
 			}
 			cancel()
 			for deadline := time.Now().Add(10 * time.Second); listens(t, b); {
@@ -137,6 +137,6 @@ func listens(t *testing.T, b *brokers.Broker) bool {
 func soakOnly(t *testing.T) {
 	t.Helper()
 	if !brokers.Soak() {
-		t.Skip("other suites kill and restart this broker, and count what is lost; make soak asks it by itself")
+		t.Skip("other suites kill and restart this broker, and count the losses; make soak tests it alone")
 	}
 }

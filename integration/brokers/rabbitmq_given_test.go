@@ -38,7 +38,7 @@ func TestGivenRabbitMQThatCannotBeUsedFails(t *testing.T) {
 func TestGivenRabbitMQIsLeftAlone(t *testing.T) {
 	r := brokers.RequireRabbitMQ(t)
 	if _, err := brokers.RabbitMQ(t.Context(), brokers.RabbitMQOptions{Config: map[string]string{"a": "b"}}); err == nil {
-		t.Error("settings for a given broker were taken without a word")
+		t.Error("settings for a given broker were accepted without an error")
 	}
 	if err := r.Kill(); err == nil {
 		t.Error("a given broker was killed")

@@ -80,7 +80,7 @@ func TestGivenSQSThatCannotBeUsedFails(t *testing.T) {
 func TestGivenSQSIsLeftAlone(t *testing.T) {
 	url := brokers.RequireSQS(t)
 	if _, err := brokers.SQS(t.Context(), brokers.SQSOptions{Config: map[string]string{"a": "b"}}); err == nil {
-		t.Error("settings for a given server were taken without a word")
+		t.Error("settings for a given server were accepted without an error")
 	}
 	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Logf: t.Logf})
 	if err != nil {
@@ -100,7 +100,7 @@ func TestGivenSQSIsLeftAlone(t *testing.T) {
 }
 
 // The differences between the two servers on which tests rely. Other differences are in the tests that they affect.
-func TestSQSServersRefuseWhatTheyAreTakenFor(t *testing.T) {
+func TestSQSServersRefuseAsExpected(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {
 		name, url, action string

@@ -27,7 +27,7 @@ func byWay[B any](
 		return composed(dc)
 	case "":
 	default:
-		return none, fmt.Errorf("%s=%q is no way to start a broker; use docker or native", EnvWay, way)
+		return none, fmt.Errorf("%s=%q is not a way to start a broker; use docker or native", EnvWay, way)
 	}
 
 	dc, err := findCompose(ctx)

@@ -142,7 +142,7 @@ func (r *performance) warm() {
 			}
 		}
 		if !consumer.Pause(ctx, 50*time.Millisecond) {
-			r.t.Errorf("no retry of each load within %s, and nothing is broken yet: %v", r.plan.deadline, retried)
+			r.t.Errorf("no retry of each load within %s, before any fault: %v", r.plan.deadline, retried)
 			return
 		}
 	}
@@ -222,7 +222,7 @@ func (r *performance) settle() bool {
 		consumer.Pause(ctx, 250*time.Millisecond)
 	}
 	r.log.Add(history.Line{Kind: history.Said, What: state})
-	r.t.Errorf("not everything came to its end within %s: %s; the consumers' goroutines are in %s", r.plan.deadline, state, filepath.Dir(r.path))
+	r.t.Errorf("not everything ended within %s: %s; the consumers' goroutines are in %s", r.plan.deadline, state, filepath.Dir(r.path))
 	r.processes.dump()
 	return false
 }

@@ -93,15 +93,15 @@ func TestCorruptionIsSeen(t *testing.T) {
 	}
 	careless := read(kgo.DisableFetchCRCValidation()).PollFetches(ctx)
 	if records := careless.Records(); len(records) > 0 && string(records[0].Value) == value {
-		t.Errorf("who does not check reads %q although %d lies were told", records[0].Value, l.lies.Load())
+		t.Errorf("a reader without checks reads %q although %d corrupted answers were sent", records[0].Value, l.lies.Load())
 	}
 	careful := read()
 	fetches := careful.PollFetches(ctx)
 	if fetches.Err() == nil || errors.Is(fetches.Err(), context.DeadlineExceeded) {
-		t.Errorf("who checks reads %v and sees nothing: %v", fetches.Records(), fetches.Err())
+		t.Errorf("a reader with checks reads %v and reports nothing: %v", fetches.Records(), fetches.Err())
 	}
 	if l.lies.Load() < 2 {
-		t.Errorf("%d lies were told, want one to each", l.lies.Load())
+		t.Errorf("%d corrupted answers were sent, want one to each", l.lies.Load())
 	}
 	l.lying.Store(false)
 	for {

@@ -211,7 +211,7 @@ func TestWhoReachesThePods(t *testing.T) {
 	}
 	for name := range render(t) {
 		if strings.HasPrefix(name, "NetworkPolicy") {
-			t.Errorf("nobody asked for %s", name)
+			t.Errorf("no caller asked for %s", name)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestTheCommandUnderstandsItsArguments(t *testing.T) {
 				cmd.Stdout, cmd.Stderr = &out, &out
 				_ = cmd.Run() // its exit code is what is looked at
 				if code := cmd.ProcessState.ExitCode(); code != 1 {
-					t.Errorf("%s ends with %d, want 1, for there is no broker:\n%s", c.Name, code, out.String())
+					t.Errorf("%s ends with %d, want 1, because there is no broker:\n%s", c.Name, code, out.String())
 				}
 			}
 		})

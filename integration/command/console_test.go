@@ -92,7 +92,7 @@ func TestConsole(t *testing.T) {
 		}
 	}
 	if strings.Contains(page, "not told") || strings.Contains(page, "no answer") || strings.Contains(errs.String(), "is not known") {
-		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
+		t.Errorf("the waiting messages are not reported:\n%s\n%s", page, errs.String())
 	}
 	for _, s := range shops {
 		late.Reset(maxWait) // each has a process that handles replayed messages

@@ -113,7 +113,7 @@ func (b *booth) subscribe(policy redeliver.Policy) (stop func()) {
 		case err := <-ended:
 			b.t.Fatal(err)
 		case <-deadline:
-			b.t.Fatal("nobody reads the queue")
+			b.t.Fatal("no consumer reads the queue")
 		}
 	}
 	return func() {

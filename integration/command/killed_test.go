@@ -39,7 +39,7 @@ func (s *shop) killed() {
 		}
 	}
 	if reasons["panic"] != float64(each) || reasons["exhausted"] != float64(each) || reasons["permanent"] != float64(each+before) {
-		t.Fatalf("%v lie in %s, want %d of each kind, and %d permanent ones from before", reasons, s.dlq, each, before)
+		t.Fatalf("%v are in %s, want %d of each kind, and %d earlier permanent ones", reasons, s.dlq, each, before)
 	}
 	r := &replay{shop: s, why: "to kill it", results: filepath.Join(t.TempDir(), "results.jsonl")}
 	r.args = []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "3", "--note", r.why}
@@ -64,11 +64,11 @@ func (s *shop) killed() {
 	}
 	for _, letter := range left {
 		if letter["reason"] == "panic" || done[letter["id"].(string)] > 0 {
-			t.Errorf("%v was replayed and lies in the DLQ still", letter["id"])
+			t.Errorf("%v was replayed and is still in the DLQ", letter["id"])
 		}
 	}
 	if len(left) != before+2*each {
-		t.Errorf("%d lie in the DLQ, want %d", len(left), before+2*each)
+		t.Errorf("%d are in the DLQ, want %d", len(left), before+2*each)
 	}
 }
 

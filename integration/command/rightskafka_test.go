@@ -332,7 +332,7 @@ func (s *stall) run(t *testing.T, ask func() error) error {
 				return err
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("nothing is told, and there is no end to %v", want)
+			return fmt.Errorf("nothing is reported, and %v has no end", want)
 		}
 	}
 }
@@ -417,7 +417,7 @@ func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 			s.grant(mine, mine[i])
 			err := s.run(t, s.doctor(t))
 			if err == nil {
-				t.Errorf("all is well without %v", mine[i])
+				t.Errorf("there is no error without %v", mine[i])
 			}
 			t.Log(err)
 		})
@@ -437,7 +437,7 @@ func (s *stall) operate(t *testing.T) {
 		{"User:" + operator, "topic", s.dlq + ".state", "DescribeConfigs"}, {"User:" + operator, "topic", back, "Write"},
 	} {
 		if !slices.Contains(rights, r) {
-			t.Errorf("%v is none of the operator's rights", r)
+			t.Errorf("%v is not one of the operator's rights", r)
 		}
 		s.grant(rights, r)
 		ops.command(1, replay...)
@@ -464,6 +464,6 @@ func (s *stall) operate(t *testing.T) {
 	start, _ := starts.Lookup(s.dlq, 0)
 	end, _ := ends.Lookup(s.dlq, 0)
 	if start.Offset != 2 || end.Offset != 2 {
-		t.Errorf("the DLQ has the offsets %d to %d, want none of 2 left", start.Offset, end.Offset)
+		t.Errorf("the DLQ has the offsets %d to %d, want neither of the 2", start.Offset, end.Offset)
 	}
 }

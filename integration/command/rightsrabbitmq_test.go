@@ -178,7 +178,7 @@ func (b *booth) run(user string) error {
 			stop()
 			return err
 		case <-ctx.Done():
-			err = fmt.Errorf("nothing is told, and there is no end to %v", want)
+			err = fmt.Errorf("nothing is reported, and %v has no end", want)
 		}
 	}
 	stop()
@@ -233,7 +233,7 @@ func (b *booth) asDeclared(defined definitions) {
 	}
 	for _, q := range defined.Queues {
 		if !names[q.Name] || !q.Durable {
-			b.t.Errorf("%+v is none of the plan's", q)
+			b.t.Errorf("%+v is not in the plan", q)
 		}
 		delete(names, q.Name)
 	}

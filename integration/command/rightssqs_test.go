@@ -87,7 +87,7 @@ func newGate(t *testing.T, endpoint string) *gate {
 		}
 		_, action, ok := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 		if err != nil || !ok {
-			t.Errorf("%s %s is no call of SQS: %v", r.Method, r.URL, err)
+			t.Errorf("%s %s is not a call of SQS: %v", r.Method, r.URL, err)
 		}
 		queue := in.QueueName + in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:]
 		action = "sqs:" + strings.TrimSuffix(action, "Batch") // the right to an action includes its batch form
@@ -307,7 +307,7 @@ func (c *counter) run() error {
 				err = errors.New("a call was denied")
 			}
 		case <-ctx.Done():
-			err = fmt.Errorf("nothing is told, and there is no end to %v", want)
+			err = fmt.Errorf("nothing is reported, and %v has no end", want)
 		}
 	}
 	stop()

@@ -57,7 +57,7 @@ func flagsOf(t *testing.T, call []string, bare ...string) map[string][]string {
 	for i := 1; i < len(call); i++ {
 		name, ok := strings.CutPrefix(call[i], "--")
 		if !ok {
-			t.Fatalf("%q is no flag in %q", call[i], call)
+			t.Fatalf("%q is not a flag in %q", call[i], call)
 		}
 		if slices.Contains(bare, name) {
 			flags[name] = []string{}

@@ -40,7 +40,7 @@ func (v *visitor) cure(s *shop, each int) {
 	row, _, _ = strings.Cut(row, "</tr>")
 	to := regexp.MustCompile(`href="(replay\?[^"]*)"`).FindStringSubmatch(row)
 	if to == nil {
-		v.t.Fatalf("there is no way to replay in %s", row)
+		v.t.Fatalf("%s has no button to replay", row)
 	}
 	address := html.UnescapeString(to[1])
 	form := v.get(address)
@@ -59,7 +59,7 @@ func (v *visitor) cure(s *shop, each int) {
 	v.until(task, ">done<")
 	for _, letter := range s.rows(0, "dlq", "show", s.dlq) {
 		if letter["reason"] == "panic" || done[letter["id"].(string)] {
-			v.t.Errorf("%v lies in %s and was replayed", letter["id"], s.dlq)
+			v.t.Errorf("%v is in %s and was replayed", letter["id"], s.dlq)
 		}
 	}
 }

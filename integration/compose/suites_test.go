@@ -72,12 +72,12 @@ func TestSuitesHoldTogether(t *testing.T) {
 						continue
 					}
 					if _, err := os.Stat(v.Source); err != nil {
-						t.Errorf("%s mounts what is not there: %v", name, err)
+						t.Errorf("%s mounts a missing file: %v", name, err)
 					}
 				}
 				if s.Build != nil {
 					if _, err := os.Stat(filepath.Join(s.Build.Context, cmp.Or(s.Build.Dockerfile, "Dockerfile"))); err != nil {
-						t.Errorf("%s is built from what is not there: %v", name, err)
+						t.Errorf("%s is built from missing files: %v", name, err)
 					}
 				}
 			}
@@ -126,9 +126,9 @@ func TestWhatIsWaitedForCanCome(t *testing.T) {
 				case !ok:
 					t.Errorf("suite %s: %s waits for %s, which is not there", suite, name, on)
 				case how.Condition == types.ServiceConditionHealthy && other.HealthCheck == nil:
-					t.Errorf("suite %s: %s waits for the health of %s, which has none to tell", suite, name, on)
+					t.Errorf("suite %s: %s waits for the health of %s, which has no health check", suite, name, on)
 				case how.Condition == types.ServiceConditionCompletedSuccessfully && other.Restart != "":
-					t.Errorf("suite %s: %s waits for the end of %s, which begins anew", suite, name, on)
+					t.Errorf("suite %s: %s waits for the end of %s, which restarts", suite, name, on)
 				}
 			}
 		}
@@ -176,14 +176,14 @@ func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 					program = strings.TrimPrefix(s.Entrypoint[0], "/")
 				}
 				if code, out := exitCode(t, filepath.Join(dir, program), s, s.Command); code != 1 {
-					t.Errorf("it ends with %d, want 1, for there is no broker:\n%s", code, out)
+					t.Errorf("it ends with %d, want 1, because there is no broker:\n%s", code, out)
 				}
 				if s.HealthCheck == nil {
 					return
 				}
 				test := s.HealthCheck.Test
 				if code, out := exitCode(t, filepath.Join(dir, strings.TrimPrefix(test[1], "/")), s, test[2:]); code != 3 {
-					t.Errorf("its health check ends with %d, want 3, for it does not run:\n%s", code, out)
+					t.Errorf("its health check ends with %d, want 3, because it does not run:\n%s", code, out)
 				}
 			})
 		}
@@ -268,7 +268,7 @@ func TestVariablesAreRead(t *testing.T) {
 				}
 				seen++
 				if !strings.Contains(string(sources), strconv.Quote(variable)) {
-					t.Errorf("suite %s: %s is given %s, which nothing reads", suite, name, variable)
+					t.Errorf("suite %s: %s gets %s, which nothing reads", suite, name, variable)
 				}
 			}
 		}

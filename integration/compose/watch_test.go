@@ -79,7 +79,7 @@ func TestGrafanaIsProvisioned(t *testing.T) {
 	}
 	read(filepath.Join(mounted["/etc/grafana/provisioning/dashboards"], "redeliver.yml"), &boards)
 	if len(boards.Providers) != 1 || mounted[boards.Providers[0].Options.Path+"/redeliver.json"] == "" {
-		t.Errorf("the dashboard is not where it is looked for: %+v, mounted are %v", boards, mounted)
+		t.Errorf("the dashboard is not in the expected place: %+v, mounted are %v", boards, mounted)
 	}
 	if home := *grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]; mounted[home] == "" {
 		t.Errorf("the first page is %s, which is not mounted", home)

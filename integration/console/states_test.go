@@ -27,12 +27,12 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	b.until(headed("4 dead letters"))
 	b.until("document.getElementById('live-status').innerText.startsWith('Updated ')")
 	if !eval[bool](b, "window.same && document.activeElement.innerText === '"+s.dlq+"'") {
-		t.Error("the page was loaded anew, or the focus is lost")
+		t.Error("the page was loaded again, or the focus is lost")
 	}
 
 	pause := "document.getElementById('live-toggle')"
 	if eval[string](b, pause+".getAttribute('aria-pressed') + document.getElementById('live-status').getAttribute('role')") != "falsestatus" {
-		t.Error("a screen reader is not told")
+		t.Error("a screen reader gets no report")
 	}
 	b.do(chromedp.Focus("#live-toggle", chromedp.ByQuery))
 	b.press(kb.Enter)
@@ -64,7 +64,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	s.put(orders(1)...)
 	b.until(tile("10"))
 	if !eval[bool](b, "box.isConnected && document.activeElement === box") {
-		t.Error("what somebody is about to choose is gone")
+		t.Error("a choice that was not sent is gone")
 	}
 	b.press(" ")
 	b.do(chromedp.Blur("#rows input[type=checkbox]", chromedp.ByQuery))
@@ -107,10 +107,10 @@ func TestTroubleIsSaid(t *testing.T) {
 	b.until(offline + ".checkVisibility() && " + says("Disconnected since"))
 	b.has("card 47", "Not up to date.")
 	if eval[bool](b, "document.getElementById('live-status').innerText.startsWith('Live')") {
-		t.Error("a page without a server says that it is kept up to date")
+		t.Error("a page without a server claims to be up to date")
 	}
 	if eval[string](b, offline+".getAttribute('role')") != "alert" {
-		t.Error("a screen reader is not told")
+		t.Error("a screen reader gets no report")
 	}
 	s.listen(address)
 	b.until("!" + offline + ".checkVisibility() && !" + says("Not up to date"))

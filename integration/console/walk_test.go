@@ -116,7 +116,7 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.do(chromedp.Evaluate("window.same = true", nil))
 	b.until(headed("done"))
 	if !eval[bool](b, "window.same") {
-		t.Error("the page was loaded anew")
+		t.Error("the page was loaded again")
 	}
 	b.has(fmt.Sprintf("%d of %d", n, n), "o-3", "replayed")
 	s.await("all are handled", func() bool { return len(v.handled()) == n })

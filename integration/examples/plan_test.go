@@ -48,7 +48,7 @@ func TestPagesShowThePlanOfEachBroker(t *testing.T) {
 				o = on[strings.TrimSuffix(scheme, "+http")]
 				delete(on, strings.TrimSuffix(scheme, "+http"))
 				if o == nil {
-					t.Fatalf("%s: a broker that is no other's, want one for each", command)
+					t.Fatalf("%s: a second command for one broker, want one for each", command)
 				}
 				arg = o.broker
 			}

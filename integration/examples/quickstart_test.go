@@ -94,7 +94,7 @@ func quickstart(t *testing.T, env []string, args ...string) time.Duration {
 	}
 	checkSummary(t, summary(lines), oneRun)
 	if text := strings.Join(lines, "\n"); strings.Contains(text, "\x1b") {
-		t.Error("there are colours, and nobody sees them: stdout is no terminal")
+		t.Error("there are colours although stdout is not a terminal")
 	}
 	show(t, lines)
 	return took

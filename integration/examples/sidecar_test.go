@@ -91,7 +91,7 @@ func TestSidecarPython(t *testing.T) {
 		t.Errorf("the order without a card: %q", got)
 	}
 	if got := dead["six"]; !strings.HasPrefix(got, "permanent, attempt 1: the handler answered 400 Bad Request: no order: ") {
-		t.Errorf("what is no order: %q", got)
+		t.Errorf("not an order: %q", got)
 	}
 	sidecar.signal(syscall.SIGTERM)
 	sidecar.rest()

@@ -30,7 +30,7 @@ func TestWaysExamples(t *testing.T) {
 			t.Parallel()
 			check := checks[way.Name()]
 			if check == nil {
-				t.Fatal("nobody says what this program should do")
+				t.Fatal("this program has no instructions")
 			}
 			short(t, filepath.Join("..", "..", "examples", "ways", way.Name(), "main.go"))
 			p := start(t, nil, filepath.Join(dir, way.Name()))

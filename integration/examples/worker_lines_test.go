@@ -116,7 +116,7 @@ func (p *program) expect(o *origin, id string, key *string, wait time.Duration, 
 			due = e.Due
 			// The wait began before the line was written.
 			if left := stamp(p.t, e.Due).Sub(stamp(p.t, e.At)); left > wait+time.Millisecond {
-				p.t.Errorf("%s: due %s after it was told, want %s at most", want, left, wait)
+				p.t.Errorf("%s: due %s after its report, want at most %s", want, left, wait)
 			}
 		default:
 			if e.Due != "" {

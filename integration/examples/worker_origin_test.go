@@ -130,7 +130,7 @@ func (q *queue) publish(m amqp.Publishing) {
 		select {
 		case <-again.C:
 		case <-late:
-			q.t.Fatalf("nobody has declared %s for %s", q.topic, maxWait)
+			q.t.Fatalf("%s was not declared for %s", q.topic, maxWait)
 		}
 	}
 }

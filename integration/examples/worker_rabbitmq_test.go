@@ -33,7 +33,7 @@ func TestWorkerCountsCrashes(t *testing.T) {
 			}
 			// Up to 15 times the message comes back beside others before it runs alone.
 			if died++; died > 25 {
-				t.Fatalf("%d processes have died of one message", died)
+				t.Fatalf("one message has killed %d processes", died)
 			}
 			if good == "" {
 				good = q.send(nil)
@@ -52,7 +52,7 @@ func TestWorkerCountsCrashes(t *testing.T) {
 		}
 	}
 	p.stop()
-	t.Logf("report: %d processes died of one message until it was in the DLQ", died)
+	t.Logf("report: one message killed %d processes until it was in the DLQ", died)
 	if d := q.take(q.topic + ".dlq"); d.MessageId != bad || d.Headers["redeliver-reason"] != "crashed" || d.Headers["fail"] != "exit" || string(d.Body) != "v" {
 		t.Errorf("in the DLQ is %s, %v, %q", d.MessageId, d.Headers, d.Body)
 	}

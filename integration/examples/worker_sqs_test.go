@@ -65,7 +65,7 @@ func (q *sqsQueue) url() string {
 		select {
 		case <-again.C:
 		case <-late:
-			q.t.Fatalf("nobody has created %s for %s", q.topic, maxWait)
+			q.t.Fatalf("%s was not created for %s", q.topic, maxWait)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestWorkerRefuses(t *testing.T) {
 		status int
 		say    string
 	}{
-		{[]string{"--fail", "sometimes"}, 2, `"sometimes" is no rule`},
+		{[]string{"--fail", "sometimes"}, 2, `"sometimes" is not a rule`},
 		{[]string{"--fail", "attempt<0"}, 2, "attempt<0"},
 		{[]string{"--fail", "header:"}, 2, "needs the name of a header"},
 		{[]string{"--backoff", "linear:1s"}, 2, "linear:1s"},

@@ -9,7 +9,7 @@
 //   - the DLQ, read by the independent client;
 //   - the broker's report of the group's offsets, or of the messages in its queues.
 //
-// The checker knows only these and the written messages. TestLossSuiteHasTeeth removes "confirm before ack" from the
+// The checker knows only these and the written messages. TestLossSuiteFindsLosses removes "confirm before ack" from the
 // consumers and requires the checker to find losses.
 //
 // # Kills by state

@@ -71,13 +71,13 @@ func (j *journal) write(l line) {
 func parseLine(text string) (line, error) {
 	parts := strings.SplitN(text, " ", 6)
 	if len(parts) != 6 {
-		return line{}, fmt.Errorf("%q is no line of a journal", text)
+		return line{}, fmt.Errorf("%q is not a line of a journal", text)
 	}
 	attempt, err1 := strconv.Atoi(parts[2])
 	at, err2 := strconv.ParseInt(parts[3], 10, 64)
 	due, err3 := strconv.ParseInt(parts[4], 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil {
-		return line{}, fmt.Errorf("%q is no line of a journal", text)
+		return line{}, fmt.Errorf("%q is not a line of a journal", text)
 	}
 	l := line{kind: kind(parts[0]), id: parts[1], attempt: attempt, at: time.Unix(0, at), text: parts[5]}
 	if due != 0 {

@@ -147,10 +147,10 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	}
 	for _, st := range states {
 		if out.kills[st] == 0 {
-			t.Errorf("no consumer was killed (or told to end) while %s", st)
+			t.Errorf("no consumer was killed (or asked to end) while %s", st)
 		}
 		if out.kills[st] != v.kills[st] {
-			t.Errorf("%d consumers were killed (or told to end) while %s, their journals say %d", out.kills[st], st, v.kills[st])
+			t.Errorf("%d consumers were killed (or asked to end) while %s, their journals say %d", out.kills[st], st, v.kills[st])
 		}
 	}
 	if out.restarts+out.closings != len(p.restarts) {
@@ -160,7 +160,7 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 		t.Errorf("there were only %d consumers at a time, want %d", out.fewest, p.consumers-parallelKills)
 	}
 	if len(v.unwitness) > 0 {
-		t.Errorf("%d kills were not where they say: nobody ran their message again:%s", len(v.unwitness), few(v.unwitness))
+		t.Errorf("%d kills were not at their place: their message did not run again:%s", len(v.unwitness), few(v.unwitness))
 	}
 }
 

@@ -115,7 +115,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 	return n
 }
 
-// teethOnRabbitMQ is TestLossSuiteHasTeeth on the node of an earlier run. Starting another one costs eight CPU seconds.
+// teethOnRabbitMQ is TestLossSuiteFindsLosses on the node of an earlier run. Starting another one costs eight CPU seconds.
 func teethOnRabbitMQ(t *testing.T, sys system) {
 	p := teethPlan(t)
 	p.suspects = true

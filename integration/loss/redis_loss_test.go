@@ -27,8 +27,8 @@ func TestLossRedis(t *testing.T) {
 // connection, which the client repeats.
 func claimed(p plan, out outcome) int { return undeleted(p, out, 0) }
 
-// TestLossSuiteHasTeethOnRedis is TestLossSuiteHasTeeth on Redis.
-func TestLossSuiteHasTeethOnRedis(t *testing.T) {
+// TestLossSuiteFindsLossesOnRedis is TestLossSuiteFindsLosses on Redis.
+func TestLossSuiteFindsLossesOnRedis(t *testing.T) {
 	t.Parallel()
 	p := teethPlan(t)
 	// Half of the writes move a waiting message, whose ack comes after them in any case. One kill of twelve certainly

@@ -42,7 +42,7 @@ func (o order) String() string { return fmt.Sprintf("%s %d %s", o.state, o.nth, 
 func parseOrder(text string) (order, error) {
 	f := strings.Fields(text)
 	if len(f) != 3 {
-		return order{}, fmt.Errorf("%q is no order", text)
+		return order{}, fmt.Errorf("%q is not an order", text)
 	}
 	nth, err := strconv.Atoi(f[1])
 	if err != nil {

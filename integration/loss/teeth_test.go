@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossSuiteHasTeeth removes "confirm before ack" from the consumers: a message is acked when its handler has
+// TestLossSuiteFindsLosses removes "confirm before ack" from the consumers: a message is acked when its handler has
 // failed, before its retry is written. The suite must then find losses, and name messages that had failed.
-func TestLossSuiteHasTeeth(t *testing.T) {
+func TestLossSuiteFindsLosses(t *testing.T) {
 	t.Parallel()
 	p := teethPlan(t)
 	p.variant = eager
@@ -20,8 +20,8 @@ func TestLossSuiteHasTeeth(t *testing.T) {
 	wantTeeth(t, "teeth", sys, p)
 }
 
-// TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth on SQS.
-func TestLossSuiteHasTeethOnSQS(t *testing.T) {
+// TestLossSuiteFindsLossesOnSQS is TestLossSuiteFindsLosses on SQS.
+func TestLossSuiteFindsLossesOnSQS(t *testing.T) {
 	t.Parallel()
 	p := teethPlan(t)
 	p.suspects = true

@@ -85,7 +85,7 @@ func TestDashboard(t *testing.T) {
 		variables[v.Name] = v.Type
 	}
 	if variables["datasource"] != "datasource" {
-		t.Errorf("the data source is no variable: %v", variables)
+		t.Errorf("the data source is not a variable: %v", variables)
 	}
 	ids, titles, taken := make(map[int]bool), make(map[string]bool), make(map[string]string)
 	for _, p := range d.Panels {
@@ -104,14 +104,14 @@ func TestDashboard(t *testing.T) {
 			for y := p.Grid.Y; y < p.Grid.Y+p.Grid.H; y++ {
 				at := fmt.Sprint(x, "/", y)
 				if other := taken[at]; other != "" || x > 23 {
-					t.Fatalf("%s lies over %s, or beside the page, at %s", p.Title, other, at)
+					t.Fatalf("%s covers %s, or is outside the page, at %s", p.Title, other, at)
 				}
 				taken[at] = p.Title
 			}
 		}
 		if p.Type == "row" {
 			if len(p.Panels) > 0 {
-				t.Errorf("%s holds panels that nobody checks", p.Title)
+				t.Errorf("%s holds panels that this test does not check", p.Title)
 			}
 			continue
 		}

@@ -115,7 +115,7 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 	for _, r := range rules(t) {
 		if !fires[r.Alert] {
-			t.Errorf("no test sees %s fire", r.Alert)
+			t.Errorf("no test makes %s fire", r.Alert)
 		}
 		for _, s := range selectors(t, r.Expr) {
 			if !calm[s.Name] {

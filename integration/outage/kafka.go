@@ -103,7 +103,7 @@ func (k *onKafka) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setup
 	}
 	return setup{
 		sub: client.Subscriber(), close: func() { _ = client.Close(context.Background()) },
-		settings: fmt.Sprintf("defaults, MaxInFlight %d", kafka.DefaultMaxInFlight),
+		settings: "defaults",
 	}, nil
 }
 

@@ -135,7 +135,7 @@ func (r *onRabbit) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setu
 	}
 	return setup{
 		sub: client.Subscriber(), close: func() { _ = client.Close(context.Background()) },
-		settings: fmt.Sprintf("defaults, MaxInFlight and prefetch %d", amqp.DefaultMaxInFlight),
+		settings: fmt.Sprintf("defaults, prefetch %d", amqp.DefaultMaxInFlight),
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	wmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -29,7 +30,7 @@ func services() []service {
 	return []service{
 		{
 			Name: "redeliver, default policy", short: "default",
-			About: "Watermill's Router with `middleware.Retry()` and the adapter's defaults:\n" +
+			About: "Watermill's Router, `middleware.Retry()`, the adapter's defaults (`MaxInFlight` 100):\n" +
 				"  3 retries after 1, 2 and 4 s plus jitter, which do not outlast the outage",
 		},
 		{
@@ -37,9 +38,9 @@ func services() []service {
 			About: "the same with `Policy{MaxRetries: 10}`: after 1, 2, 4 ... 60 s plus jitter",
 		},
 		{
-			Name: "redeliver, default policy, outage guard", short: "guard", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
+			Name: "redeliver, outage detection", short: "detection", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
 			About: "the default policy with `Outage: redeliver.DefaultOutage()`:\n" +
-				"  when many keys fail with one error, redeliver waits, probes with single messages and dead-letters nothing",
+				"  in an outage redeliver waits, probes with single messages and dead-letters nothing",
 		},
 		{
 			Name: "Watermill Retry + PoisonQueue", short: "watermill", peer: true,
@@ -157,7 +158,7 @@ func (s service) deadOf(b broker, topic string) string {
 }
 
 // uuidHeader carries the message's UUID, which both sides read.
-const uuidHeader = "_watermill_message_uuid"
+const uuidHeader = wirename.WatermillUUID
 
 const uuidPrefix = "be9c4000-0000-4000-8000-"
 
@@ -166,7 +167,7 @@ func uuidOf(id int) string { return fmt.Sprintf("%s%012d", uuidPrefix, id) }
 func idOf(uuid string) (int, error) {
 	text, ok := strings.CutPrefix(uuid, uuidPrefix)
 	if !ok {
-		return 0, fmt.Errorf("%q is no id of this run", uuid)
+		return 0, fmt.Errorf("%q is not an id of this run", uuid)
 	}
 	return strconv.Atoi(text)
 }

@@ -136,7 +136,7 @@ func (s *onSQS) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setup, 
 	}
 	return setup{
 		sub: client.Subscriber(), close: func() { _ = client.Close(context.Background()) },
-		settings: fmt.Sprintf("defaults, MaxInFlight %d", rsqs.DefaultMaxInFlight),
+		settings: "defaults",
 	}, nil
 }
 

@@ -20,7 +20,7 @@ var chosen = map[string]string{"github.com/golang/freetype": "FreeType License"}
 var row = regexp.MustCompile(`(?m)^\| (\S+) \| (v\d\S*) \| (\S+) \|$`)
 
 // The list has every module that is built for one of the systems of .goreleaser.yaml, with its version, and no other.
-func TestLicencesAreOfWhatIsBuilt(t *testing.T) {
+func TestLicencesMatchTheBuild(t *testing.T) {
 	t.Parallel()
 	built := map[string]string{}
 	for _, system := range []string{"linux", "darwin", "windows"} {

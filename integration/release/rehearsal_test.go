@@ -17,14 +17,14 @@ const (
 	rehearsed = "v0.0.1-rehearsal"
 )
 
-// The steps of CONTRIBUTING.md, Releasing, in a copy: the library gets a version, the command requires that in the place
-// of its replace, and somebody who has nothing but a proxy installs it.
-func TestTheCommandCanBeInstalledFromARelease(t *testing.T) {
+// The steps of CONTRIBUTING.md, Releasing, in a copy: the library gets a version, observe/otel and the command require
+// that instead of their replacement, and a user who has only a proxy builds with the one and installs the other.
+func TestTheModulesCanBeUsedFromARelease(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, command := t.TempDir(), t.TempDir()
+	proxy := t.TempDir()
 	cache := strings.TrimSpace(run(t, root, nil, "go", "env", "GOMODCACHE"))
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GONOSUMDB=" + library + "/*," + library, "GOMODCACHE=" + t.TempDir(), "GOBIN=" + t.TempDir(),
@@ -33,12 +33,20 @@ func TestTheCommandCanBeInstalledFromARelease(t *testing.T) {
 	}
 	publish(t, proxy, library, root)
 
-	if err := os.CopyFS(command, os.DirFS(filepath.Join(root, "cmd/redeliver"))); err != nil {
-		t.Fatal(err)
+	for _, module := range []string{"observe/otel", "cmd/redeliver"} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, module))); err != nil {
+			t.Fatal(err)
+		}
+		run(t, dir, env, "go", "mod", "edit", "-dropreplace", library, "-require", library+"@"+rehearsed)
+		run(t, dir, env, "go", "mod", "tidy")
+		publish(t, proxy, library+"/"+module, dir)
 	}
-	run(t, command, env, "go", "mod", "edit", "-dropreplace", library, "-require", library+"@"+rehearsed)
-	run(t, command, env, "go", "mod", "tidy")
-	publish(t, proxy, library+"/cmd/redeliver", command)
+
+	service := t.TempDir()
+	run(t, service, env, "go", "mod", "init", "service")
+	run(t, service, env, "go", "get", library+"/observe/otel@"+rehearsed)
+	run(t, service, env, "go", "build", library+"/observe/otel")
 
 	run(t, t.TempDir(), env, "go", "install", library+"/cmd/redeliver@"+rehearsed)
 	installed := filepath.Join(strings.TrimPrefix(env[4], "GOBIN="), "redeliver")

@@ -42,7 +42,7 @@ func TestVersionsAgree(t *testing.T) {
 			"Dockerfile": `golang:(\S+)`, "Makefile": `GO_IMAGE \?= golang:(\S+)`, "integration/compose/suites/services.yml": `golang:([^}]+)}`,
 		},
 		"Go": {
-			"Dockerfile": `golang:(\d[\d.]+)-`, "go.mod": `(?m)^toolchain go(\S+)$`, "cmd/redeliver/go.mod": `(?m)^toolchain go(\S+)$`,
+			"Dockerfile": `golang:(\d[\d.]+)-`, "go.mod": `(?m)^toolchain go(\S+)$`, "observe/otel/go.mod": `(?m)^toolchain go(\S+)$`, "cmd/redeliver/go.mod": `(?m)^toolchain go(\S+)$`,
 			"integration/go.mod": `(?m)^toolchain go(\S+)$`, "go.work": `(?m)^toolchain go(\S+)$`,
 			"THIRD_PARTY_LICENSES.md": `\| Go and its standard library \| go(\S+) \|`,
 		},
@@ -65,7 +65,7 @@ func TestVersionsAgree(t *testing.T) {
 }
 
 // -ldflags -X sets nothing where the name is wrong, and says nothing.
-func TestLinkerFlagsNameWhatIsThere(t *testing.T) {
+func TestLinkerFlagsNameExistingVariables(t *testing.T) {
 	t.Parallel()
 	source := read(t, "cmd/redeliver/internal/cli/version.go")
 	for _, file := range []string{"Dockerfile", ".goreleaser.yaml"} {
@@ -97,7 +97,7 @@ func TestReleasedFilesAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(config.Archives) != 1 || len(config.Archives[0].Files) < 5 || len(config.Builds) != 1 {
-		t.Fatalf("this test does not see what is released: %+v", config)
+		t.Fatalf("this test does not see the released messages: %+v", config)
 	}
 	for _, file := range config.Archives[0].Files {
 		read(t, file)

@@ -212,11 +212,11 @@ func TestABrokerIsFoundAndAsked(t *testing.T) {
 		t.Errorf("committed %v, %v", at, err)
 	}
 	if err := c.Drop(ctx, "g"); !is(err, 3) || !strings.Contains(err.Error(), "%DLQ%g") {
-		t.Errorf("what the server does not know is no error: %v", err)
+		t.Errorf("an unknown name at the server is not an error: %v", err)
 	}
 }
 
-func TestABrokerThatGoesEndsWhatWaits(t *testing.T) {
+func TestALostBrokerEndsWaits(t *testing.T) {
 	a, b := net.Pipe()
 	c := &conn{net: a, waiting: make(map[int32]func(command, error))}
 	go c.read()
@@ -264,6 +264,6 @@ func TestNonsenseIsRefused(t *testing.T) {
 		}
 	}
 	if _, err := Delays("1s 5"); err == nil {
-		t.Error("a level without a unit is taken for a delay")
+		t.Error("a level without a unit is read as a delay")
 	}
 }

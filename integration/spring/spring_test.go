@@ -211,7 +211,7 @@ func (w *world) isReadBySpring(t *testing.T, s *service, group, dlq string) {
 			"*errors.errorString", errDeclined.Error(), "*errors.errorString: " + errDeclined.Error(),
 		}
 		if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
-			t.Errorf("the listener was told\n%q, want\n%q", got, want)
+			t.Errorf("the listener got\n%q, want\n%q", got, want)
 		}
 	}
 	for _, r := range w.rows(t, "dlq", "show", dlq) { // ours is ours, as without them
@@ -257,7 +257,7 @@ func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 		t.Errorf("it is %+v", got)
 	}
 	if n := len(w.rows(t, w.about("show", dlq, topic)...)); n != 2 {
-		t.Errorf("%d lie in the DLT, want 2", n)
+		t.Errorf("%d are in the DLT, want 2", n)
 	}
 }
 

@@ -73,8 +73,8 @@ func requires(t *testing.T, file string) (modules []string) {
 // built is every package that go build compiles for one of ours.
 func built(t *testing.T, part string) []string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+part)
-	cmd.Dir = root(t)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
+	cmd.Dir = filepath.Join(root(t), part)
 	cmd.Env = append(os.Environ(), "GOWORK=off") // as a user has it
 	var said strings.Builder
 	cmd.Stderr = &said

@@ -23,7 +23,7 @@ func Parse(text string) (redeliver.Backoff, error) {
 		for s := range strings.SplitSeq(list, ",") {
 			d, err := time.ParseDuration(s)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("has %q, which is no wait: write 1s, 1m30s or the like", s)
+				return nil, fmt.Errorf("has %q, which is not a positive duration: write 1s, 1m30s or the like", s)
 			}
 			delays = append(delays, d)
 		}

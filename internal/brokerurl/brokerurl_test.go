@@ -210,13 +210,13 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", raw, err, say)
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %q tells the password", raw, err)
+			t.Errorf("%s: %q contains the password", raw, err)
 		}
 	}
 }
 
 // A program accepts only the brokers that it names.
-func TestParseKnowsWhatItIsTold(t *testing.T) {
+func TestParseAcceptsOnlyNamedBrokers(t *testing.T) {
 	for _, c := range []struct {
 		raw    string
 		broker brokerurl.Broker
@@ -292,7 +292,7 @@ func TestShown(t *testing.T) {
 		scheme, rest, _ := strings.Cut(raw, "://")
 		rest, _, _ = strings.Cut(rest[strings.Index(rest, "@")+1:], "/")
 		if err != nil || u.String() != scheme+"://"+rest {
-			t.Errorf("%s is told as %s: %v", raw, u, err)
+			t.Errorf("%s is reported as %s: %v", raw, u, err)
 		}
 	}
 }

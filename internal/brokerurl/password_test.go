@@ -17,7 +17,7 @@ func TestParseWithAPassword(t *testing.T) {
 			t.Errorf("%s: user %q, password %q, %v", raw, u.User, u.Password, err)
 		}
 		if _, err := brokerurl.ParseWith(raw, "", all...); err == nil {
-			t.Errorf("%s is taken without a password", raw)
+			t.Errorf("%s is accepted without a password", raw)
 		}
 	}
 	for raw, says := range map[string]string{

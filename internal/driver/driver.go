@@ -107,7 +107,7 @@ type Source[R any] interface {
 	// while that is 0; messages that it has read may still come. It is called again whenever the number has changed or a
 	// message was parsed.
 	Accept(n int)
-	// Stop is called when the lane ends: the source reads nothing more. The lane goes on reading Messages until the channel is
+	// Stop is called when the lane ends: the source reads nothing more. The lane continues reading Messages until the channel is
 	// closed and no message is in flight, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
 	// Settle acks a message that is done or whose copy waits elsewhere. The source may batch acks until Commit.

@@ -81,7 +81,7 @@ func TestEndsOfAMessage(t *testing.T) {
 
 // An immediate retry knows of the first attempt, has the values of the message's own context, and its context lives until the
 // message ends.
-func TestAnImmediateRetryKnowsOfTheFirstAttempt(t *testing.T) {
+func TestAnImmediateRetryHasTheStateOfTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 2})
 		j.values = context.WithValue(context.Background(), key{}, "value")
@@ -207,7 +207,7 @@ func TestWaitingInPlace(t *testing.T) {
 		"is postponed, and cut":       {maxInPlace: time.Hour, delay: 2 * time.Hour, postponed: true, waits: time.Hour},
 		"is postponed":                {maxInPlace: 2 * time.Hour, delay: time.Hour, postponed: true, waits: time.Hour},
 		"is postponed, by no longest": {delay: time.Hour, postponed: true, waits: limits.MaxBlock},
-		"has no place any more":       {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
+		"its place is gone":           {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
 		"is lost":                     {delay: 20 * time.Second, lostAt: 5 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {

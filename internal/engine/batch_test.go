@@ -104,7 +104,7 @@ func TestAnImmediateRetryJoinsTheNextBatch(t *testing.T) {
 						t.Error("the first answer does not count")
 					}
 				case m.State().Attempts != 1 || first.Ack():
-					t.Errorf("it runs as %+v, or the first attempt answers for it", m.State())
+					t.Errorf("it runs as %+v, or the first attempt's answer counts for it", m.State())
 				}
 			}
 			return nil

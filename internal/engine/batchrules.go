@@ -17,7 +17,7 @@ type BatchWaiter interface {
 }
 
 // Batched is a message that waits for a batch, and then its place in the batch. The first answer counts and takes effect at once,
-// while the batch goes on. It is safe for concurrent use after Init.
+// while the batch continues. It is safe for concurrent use after Init.
 type Batched struct {
 	waiter BatchWaiter
 	d      *Delivery       // nil for a message of another subscriber

@@ -14,7 +14,7 @@ func TestDrain(t *testing.T) {
 	told := 0
 	d.Notify(func() {
 		if !d.Draining() {
-			t.Error("told before it is true")
+			t.Error("reported before it is true")
 		}
 		told++
 	})
@@ -22,7 +22,7 @@ func TestDrain(t *testing.T) {
 	d.Begin() // two partitions
 	d.End()
 	if !d.Draining() || told != 2 {
-		t.Errorf("draining %t, told %d times", d.Draining(), told)
+		t.Errorf("draining %t, reported %d times", d.Draining(), told)
 	}
 	d.End()
 	if d.Draining() {

@@ -82,7 +82,7 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 			<-time.After(10 * time.Minute)
 			synctest.Wait()
 			if !errors.Is(told, redeliver.ErrNotExtended) || !strings.Contains(told.Error(), "leaves 5m0s") || took != 5*time.Minute || after != took {
-				t.Errorf("%s: it ended after %s, as %s, and was told %v", name, took, after, told)
+				t.Errorf("%s: it ended after %s, as %s, and the report is %v", name, took, after, told)
 			}
 			if a := events[redeliver.Attempted](j); len(a) < 1 || !errors.Is(a[0].Err, redeliver.ErrTimeout) {
 				t.Errorf("%s: attempts %+v", name, a)

@@ -57,7 +57,7 @@ func TestAFIFOThatIsNeverEmptyDoesNotGrow(t *testing.T) {
 	for i := range 1_000_000 {
 		q.Push(10 + i)
 		if got := q.Pop(); got != i {
-			t.Fatalf("%d came as number %d", got, i)
+			t.Fatalf("%d arrived as number %d", got, i)
 		}
 	}
 	runtime.ReadMemStats(&after)

@@ -138,7 +138,7 @@ func TestAProbeWithoutASignalIsFollowedByTheNext(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 			if n := probes.Load(); n < 10 || both.Load() > 0 || !slices.Equal(j.changes(), []string{"outage"}) {
-				t.Errorf("%s: %d probes, %d beside others, changes %q", name, n, both.Load(), j.changes())
+				t.Errorf("%s: %d probes, %d at the same time as others, changes %q", name, n, both.Load(), j.changes())
 			}
 			silent.Store(false)
 			j.publish("well 1", "well 2", "well 3")
@@ -207,7 +207,7 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 		// Three at once. Then the first after 1 s, 2 s later the next, 4 s later the next, and so on.
 		for i := 4; i < len(at); i++ {
 			if pause := at[i] - at[i-1]; pause != min(time.Second<<min(i-3, 2), 4*time.Second) {
-				t.Fatalf("probe %d came %s after the one before", i, pause)
+				t.Fatalf("probe %d began %s after the one before", i, pause)
 			}
 		}
 		if n := len(at); n < 890 || n > 910 || len(seen) != 3 || seen["a"] < 250 || seen["b"] < 250 || seen["c"] < 250 {

@@ -90,7 +90,7 @@ func TestHoldKeepsNoPointerToPoppedItems(t *testing.T) {
 	runtime.GC()
 	for i, w := range left {
 		if w.Value() != nil {
-			t.Errorf("item %d is still alive", i)
+			t.Errorf("item %d has not ended", i)
 		}
 	}
 	runtime.KeepAlive(h)

@@ -68,7 +68,7 @@ func TestAcceptFollowsARecordThatParseRefuses(t *testing.T) {
 		b.publish("a")
 		synctest.Wait()
 		if b.accepts == before {
-			t.Error("the source has passed a message to the lane, and did not hear that it is taken")
+			t.Error("the source has passed a message to the lane, and no call said that it was taken")
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	end()
 	end() // who watches panics
 	if w.over != 2 {
-		t.Errorf("the end was told %d times", w.over)
+		t.Errorf("the end was reported %d times", w.over)
 	}
 }
 

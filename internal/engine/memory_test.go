@@ -524,7 +524,7 @@ func TestAMessageThatWaitsInPlaceComesBehindOthers(t *testing.T) {
 }
 
 // A lane reads messages of other keys while those of one key wait.
-func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
+func TestALaneReadsOnWhileAKeyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		gate := make(chan struct{})
@@ -534,7 +534,7 @@ func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 4 {
-			t.Errorf("it takes %d more beside one that runs, want 4", b.accepted)
+			t.Errorf("it takes %d more while one runs, want 4", b.accepted)
 		}
 		close(gate)
 		synctest.Wait()
@@ -545,7 +545,7 @@ func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
 }
 
 // While a suspect has the turn, or waits for it, other lanes read nothing.
-func TestALaneReadsNothingBesideASuspect(t *testing.T) {
+func TestALaneReadsNothingWhileASuspectRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.Turn = engine.NewTurn()
@@ -556,7 +556,7 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 0 {
-			t.Errorf("it takes %d more beside a suspect", b.accepted)
+			t.Errorf("it takes %d more while a suspect runs", b.accepted)
 		}
 		b.sub.Turn.Give()
 		synctest.Wait()
@@ -738,7 +738,7 @@ func (g *gate) End(m *driver.Message[*record], how engine.Ending) {
 }
 
 // A gater may send a message elsewhere, hold it, settle it or send it to the DLQ, and hears how each one ends that it let begin.
-func TestAGaterDecidesAndHearsTheEnds(t *testing.T) {
+func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
 		var ran, ends []string
@@ -871,7 +871,7 @@ func TestASourceRevisesWaitingMessages(t *testing.T) {
 }
 
 // A message of an exclusive lane begins although the gate has closed: the other messages of the client wait for it.
-func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
+func TestAnExclusiveLaneContinuesBehindAClosedGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{Exclusive: true})

@@ -54,7 +54,7 @@ type transition uint8
 const (
 	unchanged  transition = iota // closed
 	tripped                      // it begins
-	stillOpen                    // it goes on
+	stillOpen                    // it continues
 	relapsed                     // a probe failed after others had succeeded
 	recovering                   // a probe has succeeded, the first since one failed
 	recovered                    // it ends

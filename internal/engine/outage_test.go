@@ -175,7 +175,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 		"probing: a probe has succeeded after 9s; 1 more are to",
 		"outage over: it took 10s and 5 probes; all messages run again",
 	}; !slices.Equal(got, want) {
-		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("reported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -202,7 +202,7 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 		"flood: more than 2 dead letters in 5m0s; nothing new begins for 1m0s",
 		"flood over: 2 messages in a row have succeeded; all run again",
 	}; !slices.Equal(got, want) {
-		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("reported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

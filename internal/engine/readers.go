@@ -25,7 +25,7 @@ func NewReaders(refusal error) *Readers {
 }
 
 // Begin calls open, and then runs the reader that open returns in a goroutine of its own. The context of both has the values of
-// ctx. It ends with ctx, or with Close, whose cause is the refusal. Close waits for open, which must heed its context. The error is
+// ctx. It ends with ctx, or with Close, whose cause is the refusal. Close waits for open, which must respect its context. The error is
 // open's, or the refusal after Close.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
@@ -65,7 +65,7 @@ func (r *Readers) Close() (first bool) {
 }
 
 // CloseAll closes the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's error and
-// goes on in the background. A ctx that has ended before the call does not count.
+// continues in the background. A ctx that has ended before the call does not count.
 func CloseAll[S any](ctx context.Context, subscribers []S, shut func(S), last func()) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -39,7 +39,7 @@ func TestCloseEndsReadersAndWaitsForThem(t *testing.T) {
 			t.Errorf("first %v, %d ended", first, ended)
 		}
 		if r.Close() {
-			t.Error("the second Close is told that it is the first")
+			t.Error("the second Close reports that it is the first")
 		}
 		err := r.Begin(t.Context(), func(context.Context) (func(context.Context), error) { t.Error("opened"); return nil, nil })
 		if !errors.Is(err, refusal) {

@@ -21,10 +21,10 @@ func (s *Subscription) Schedule() string {
 // waits are cut.
 func Notes(p redeliver.Policy) (notes []string) {
 	if p.Schedule() == "" {
-		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one")
+		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): messages that wait when the policy changes continue under the new one")
 	}
 	if p.Order == redeliver.Blocking {
-		notes = append(notes, fmt.Sprintf("in Blocking order a wait that a handler or Classify asks for is cut to %s to %s where it is another, and the error of the message says so",
+		notes = append(notes, fmt.Sprintf("in Blocking order a wait that a handler or Classify asks for is limited to %s to %s, and the error of the message says so",
 			limits.MinBlock, limits.MaxBlock))
 	}
 	return notes

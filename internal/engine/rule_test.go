@@ -186,7 +186,7 @@ func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
 // A plan has a note that waits are cut, and the error of the message says so.
 func TestBlockingReportsAWaitThatItCuts(t *testing.T) {
 	blocking := redeliver.Policy{Order: redeliver.Blocking}
-	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "cut to 10ms to 30s") {
+	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "limited to 10ms to 30s") {
 		t.Errorf("noted %q", notes)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -247,7 +247,7 @@ func (s *slots) adaptLocked() *redeliver.SubscriptionChanged {
 		s.limit = max(s.minLimit, was/2)
 		if began {
 			return s.changed(redeliver.ChangeThrottled, fmt.Sprintf(
-				"%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that goes on", s.bad, all, s.limit, s.maxLimit))
+				"%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that continues", s.bad, all, s.limit, s.maxLimit))
 		}
 	case was > 0 && all > 0 && s.bad*10 <= all:
 		s.limit += max(1, s.maxLimit/growSteps)

@@ -91,7 +91,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 			ok, probe = sub.slots.take(firstDelivery, w)
 		}
 		if !probe {
-			t.Fatalf("attempt %d is no probe", n)
+			t.Fatalf("attempt %d is not a probe", n)
 		}
 		for handled := time.Now(); time.Since(handled) < time.Duration(n%1000)*time.Microsecond; { // a timer is late by as much
 			runtime.KeepAlive(w)

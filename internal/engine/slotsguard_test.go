@@ -33,7 +33,7 @@ func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 			t.Errorf("%s: the limit is %d, want %d", name, s.limit, w.want)
 		}
 		if turned := (w.limit == 0) != (w.want == 0); turned != (change != nil) {
-			t.Errorf("%s: the sink hears %v", name, change)
+			t.Errorf("%s: the sink gets %v", name, change)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 			}
 			sub.slots.give(firstDelivery, false, said)
 		}
-		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that goes on"; len(details) != 1 || details[0] != want {
+		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that continues"; len(details) != 1 || details[0] != want {
 			t.Errorf("reported %q, want %q", details, want)
 		}
 		if limit := sub.slots.Limit(); limit != 6 {
@@ -127,7 +127,7 @@ func (q *queue) takes(lane int) bool {
 func TestLanesGetSlotsInTurn(t *testing.T) {
 	q := newQueue(4, &Subscription{MaxInFlight: 1})
 	if !q.takes(0) || q.takes(1) || q.takes(2) || q.takes(3) {
-		t.Fatal("there is not one slot")
+		t.Fatal("there is no slot")
 	}
 	q.yield(firstDelivery, q.all[2]) // it ends, or has nothing ready any more, while it waits
 	q.give(firstDelivery, false, signalNone)
@@ -267,7 +267,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			synctest.Wait()
 			for range 2 {
 				if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe || q.takes(1) {
-					t.Fatalf("%s: the first message is no probe that runs alone", name)
+					t.Fatalf("%s: the first message is not a probe that runs alone", name)
 				}
 				q.pause(time.Second, errFlood) // the probe asks again
 				q.give(firstDelivery, true, signalFailure)
@@ -283,14 +283,14 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			}
 			q.give(firstDelivery, true, signalNone) // it says nothing
 			if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe {
-				t.Fatalf("%s: no probe after one that says nothing", name)
+				t.Fatalf("%s: no probe after an inconclusive one", name)
 			}
 			q.give(firstDelivery, true, outcome)
 			if !q.takes(0) || !q.takes(1) {
 				t.Errorf("%s: the messages do not run again", name)
 			}
 			if want := []redeliver.Change{redeliver.ChangePaused, redeliver.ChangeResumed}; !slices.Equal(changes, want) {
-				t.Errorf("%s: the sink heard %q, want %q", name, changes, want)
+				t.Errorf("%s: the sink got %q, want %q", name, changes, want)
 			}
 		})
 	}

@@ -131,9 +131,9 @@ func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	s := &selective{}
 	handled(t, s, &record{id: "1"}, nil)
 	if len(s.events) > 0 {
-		t.Errorf("it heard %v of a success", s.events)
+		t.Errorf("it got %v for a success", s.events)
 	}
 	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.events) != 1 {
-		t.Errorf("it heard %v of a dead letter", s.events)
+		t.Errorf("it got %v for a dead letter", s.events)
 	}
 }

@@ -80,11 +80,11 @@ func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 		gate.Open()
 		synctest.Wait()
 		if len(took) > 0 || turn.Begin() {
-			t.Error("the turn began beside a message that runs, or a message began while a suspect waits")
+			t.Error("the turn began while a message ran, or a message began while a suspect waits")
 		}
 		turn.End()
 		if !<-took || turn.Begin() {
-			t.Error("no turn, or a message began beside a suspect")
+			t.Error("no turn, or a message began while a suspect runs")
 		}
 		turn.Give()
 		if !turn.Begin() {

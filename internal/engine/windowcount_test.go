@@ -34,7 +34,7 @@ func TestWindowCount(t *testing.T) {
 	}
 	r.add(1005 * time.Second)
 	if got := r.since(1005*time.Second, 1005*time.Second); got != 1 {
-		t.Errorf("%d in the part that is not over yet, want 1", got)
+		t.Errorf("%d in the present part, want 1", got)
 	}
 }
 

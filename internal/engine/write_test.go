@@ -530,6 +530,6 @@ func TestASinkMayBeMissingOrPanic(t *testing.T) {
 		})
 	}
 	if n != 5 { // Attempted, the pause, PublishFailed, the end of the pause, RetryScheduled
-		t.Errorf("the sink heard %d events", n)
+		t.Errorf("the sink got %d events", n)
 	}
 }

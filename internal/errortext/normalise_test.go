@@ -55,7 +55,7 @@ func TestNormalise(t *testing.T) {
 
 // The class of a byte decides where a word, a number and a quotation begin. Bytes above ASCII belong to words, because UTF-8 has letters
 // there.
-func TestNormaliseKnowsEveryByte(t *testing.T) {
+func TestNormaliseAcceptsEveryByte(t *testing.T) {
 	t.Parallel()
 	const digits, hexes, others = "0123456789", "abcdefABCDEF", "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
 	for i := range 256 {

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Features are the optional features that Kafka supports.
@@ -59,16 +60,16 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 		Name: "Kafka", Features: Features, ReadsAhead: true,
 		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
 		DLQTopic: func(origin, group string) (topic, reader string) {
-			return origin + "." + group + ".dlq", group + "-audit"
+			return origin + "." + group + wirename.DLQSuffix, group + "-audit"
 		},
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Levels: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
 		},
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {
-				return refuse(origin + "." + group + ".dlq")
+				return refuse(origin + "." + group + wirename.DLQSuffix)
 			}
-			return refuse(origin + "." + group + ".retry") // and for the levels
+			return refuse(origin + "." + group + wirename.RetrySuffix) // and for the levels
 		},
 	}
 }
@@ -201,7 +202,7 @@ func (k *harness) put(tb testing.TB, origin string, msgs ...adaptertest.Message)
 
 func (k *harness) putBack(tb testing.TB, origin, group string, msgs ...adaptertest.Message) {
 	tb.Helper()
-	k.write(tb, origin+"."+group+".retry", msgs)
+	k.write(tb, origin+"."+group+wirename.RetrySuffix, msgs)
 }
 
 func (k *harness) write(tb testing.TB, topic string, msgs []adaptertest.Message) {
@@ -240,7 +241,7 @@ func record(m adaptertest.Message) *kgo.Record {
 // dead reads the DLQ until it has n messages.
 func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
-	dlq, err := NewReader(k.addrs, origin+"."+group+".dlq")
+	dlq, err := NewReader(k.addrs, origin+"."+group+wirename.DLQSuffix)
 	if err != nil {
 		tb.Fatal(err)
 	}

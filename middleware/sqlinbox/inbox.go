@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // DefaultTable is the default name of the table.
@@ -105,7 +106,7 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 
-	if !strings.HasPrefix(state.ID, "derived:") {
+	if !strings.HasPrefix(state.ID, wirename.DerivedID) {
 		if handled, err := i.mark(ctx, tx, &state); err != nil || handled {
 			return err
 		}

@@ -23,7 +23,7 @@ func letter(id string) redeliver.DeadLettered {
 }
 
 // The function is called for the dead letters of a real subscription, with their reasons, and for no other events.
-func TestWhatIsDeadLetteredIsTold(t *testing.T) {
+func TestDeadLettersAreReported(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.DeadLettered
 		h := hook.OnDeadLetter(func(_ context.Context, d redeliver.DeadLettered) error {
@@ -47,7 +47,7 @@ func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(told) != 2 {
-			t.Fatalf("%d were told of, want 2", len(told))
+			t.Fatalf("%d were reported, want 2", len(told))
 		}
 		for _, d := range told {
 			if s := d.State; s.Reason != redeliver.ReasonExhausted || s.Attempts != 2 || s.Error != "card declined" || d.Where == "" {
@@ -62,7 +62,7 @@ func TestWhatIsDeadLetteredIsTold(t *testing.T) {
 
 // A function that hangs delays no message: dead letters without room are missed and counted, and Close ends with its
 // context.
-func TestAFunctionThatHangsHoldsUpNobody(t *testing.T) {
+func TestAFunctionThatHangsDelaysNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type miss struct {
 			id  string
@@ -123,7 +123,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"fails", "panics", "works"}; !slices.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
+		t.Errorf("reported %v, want %v", told, want)
 	}
 	if n, want := h.Counts(), (hook.Counts{Delivered: 1, Failed: 2}); n != want {
 		t.Errorf("%+v, want %+v", n, want)
@@ -139,6 +139,6 @@ func TestItWantsDeadLettersAlone(t *testing.T) {
 	defer func() { _ = h.Close(context.Background()) }()
 	sink := redeliver.Sinks(h).(redeliver.FilteringSink)
 	if sink.Wants(redeliver.Attempted{}) || sink.Wants(redeliver.Committed{}) || !sink.Wants(redeliver.DeadLettered{}) {
-		t.Error("it wants what it does not need")
+		t.Error("it requires what it does not need")
 	}
 }

@@ -45,7 +45,7 @@ func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 	})
 	for _, line := range told(t, r) {
 		if strings.HasPrefix(line, "redeliver.held") || strings.HasPrefix(line, "redeliver.in_flight") {
-			t.Errorf("a subscription that has ended is still told of: %s", line)
+			t.Errorf("a subscription that has ended is still reported: %s", line)
 		}
 	}
 }

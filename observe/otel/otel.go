@@ -54,9 +54,9 @@ const (
 
 // The operations.
 const (
-	opProcess = "process"     // a handler's run
-	opBury    = "dead_letter" // a write to the DLQ
-	typeSend  = "send"
+	opProcess    = "process"     // a handler's run
+	opDeadLetter = "dead_letter" // a write to the DLQ
+	typeSend     = "send"
 )
 
 // place is a subscription.

@@ -20,23 +20,23 @@ func (l *louder) Event(e redeliver.Event) {
 }
 
 // A sink that embedded ours used to inherit its Counter, and was no longer called for messages that succeed at once.
-func TestWhoEmbedsOursIsCalled(t *testing.T) {
+func TestASinkThatEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	outer := &louder{Sink: sink}
 	if tally, rest := outer.Counter(outer, "orders", "billing"); tally != nil || rest != redeliver.Sink(outer) {
-		t.Errorf("%v counts for it, and %v is told", tally, rest)
+		t.Errorf("%v counts for it, and %v is reported", tally, rest)
 	}
 	if tally, rest := sink.Counter(sink, "orders", "billing"); tally == nil || rest != nil {
-		t.Errorf("%v counts for itself, and %v is told", tally, rest)
+		t.Errorf("%v counts for itself, and %v is reported", tally, rest)
 	}
 	tally, rest := redeliver.Sinks(outer, sink).(redeliver.CountingSink).Counter(nil, "orders", "billing")
 	if rest == nil || tally == nil {
-		t.Fatal("in a list one counts and the other is told")
+		t.Fatal("in a list one counts and the other is reported")
 	}
 	if rest.Event(redeliver.Committed{}); outer.told != 1 {
-		t.Errorf("in a list it is told %d times", outer.told)
+		t.Errorf("in a list it is reported %d times", outer.told)
 	}
 }

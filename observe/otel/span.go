@@ -51,7 +51,7 @@ func (s *span) decided(e *tracing.End, st *redeliver.State) {
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		fail(s.Span, st)
 	default:
-		// Not error.type, because readers of spans take its presence for a failure.
+		// Not error.type, because readers of spans read its presence as a failure.
 		attrs := []attribute.KeyValue{attrErrType.String(st.ErrorType), attrError.String(st.Error)}
 		if !st.Due.IsZero() {
 			attrs = append(attrs, attrDue.String(st.Due.UTC().Format(time.RFC3339Nano)))

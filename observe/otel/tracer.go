@@ -160,7 +160,7 @@ func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribu
 func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	st := &b.Message.State
 	attrs := []attribute.KeyValue{
-		attrSystem.String(t.cfg.System), attrOperation.String(opBury), attrType.String(typeSend), attrDest.String(b.Where),
+		attrSystem.String(t.cfg.System), attrOperation.String(opDeadLetter), attrType.String(typeSend), attrDest.String(b.Where),
 		attrOrigin.String(st.Origin), attrGroup.String(st.Group), attrMessageID.String(st.ID), attrReason.String(string(st.Reason)),
 		attribute.Int("redeliver.attempts", st.Attempts), attrErrorType.String(errorType(st)),
 	}
@@ -180,7 +180,7 @@ func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 	if _, published := t.published(aside, &carrier{b.Message.Headers}); published.IsValid() {
 		links = append(links, link(published, linkPublished))
 	}
-	_, s := t.tracer.Start(ctx, opBury+" "+b.Where, append(o, trace.WithLinks(links...))...)
+	_, s := t.tracer.Start(ctx, opDeadLetter+" "+b.Where, append(o, trace.WithLinks(links...))...)
 	fail(s, st)
 	s.End(trace.WithTimestamp(time.Now()))
 }

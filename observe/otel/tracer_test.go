@@ -215,7 +215,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 }
 
 // A message that must not run any more has no attempt, and its write to the DLQ is the root of a trace.
-func TestAMessageThatNeverRanIsBuriedInATraceOfItsOwn(t *testing.T) {
+func TestAMessageThatNeverRanIsDeadLetteredInATraceOfItsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(minute)}
@@ -257,7 +257,7 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 			if s.says("messaging.message.id") == "o-1" {
 				of1 = append(of1, s)
 			} else if s.Parent().IsValid() || s.links() != "" {
-				t.Errorf("nobody has published %s, a child of %s", s, s.Parent().SpanID())
+				t.Errorf("%s, a child of %s, was not published", s, s.Parent().SpanID())
 			}
 		}
 		if len(of1) != 2 {

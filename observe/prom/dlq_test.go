@@ -31,7 +31,7 @@ func (d dated) Retention(context.Context) (time.Duration, error) { return d.keep
 
 // The age of the oldest message and the retention are exported if the broker reports them. If it does not, the other
 // metrics are still there.
-func TestDLQsTellTheirAge(t *testing.T) {
+func TestDLQsReportTheirAge(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 		q := c.Handle("orders", func(*message.Message) error { return errDeclined }).DeadLetterQueue()

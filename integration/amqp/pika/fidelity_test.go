@@ -216,7 +216,7 @@ func TestADerivedIDIsTheSameForARedelivery(t *testing.T) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		again := seen(t, b.peer.Take(t, b.queue+".seen", 1)[0])
 		if count := again.Headers["x-delivery-count"]; count.Kind == "" {
-			t.Errorf("the second is no redelivery: %v", again.Headers)
+			t.Errorf("the second is not a redelivery: %v", again.Headers)
 		}
 		if first.id != again.id || !strings.HasPrefix(first.id, "derived:") || again.attempt != 1 {
 			t.Errorf("first %q, again %q at attempt %d", first.id, again.id, again.attempt)

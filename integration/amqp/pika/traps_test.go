@@ -75,7 +75,7 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 		b.peer.put(t, wire{Key: b.queue, Body: []byte("x")})
 		b.peer.Take(t, b.queue+".dlq", 1)
 		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.events.Ignored()) > 0 {
-			t.Errorf("it waited for %v; not believed: %v", waited, b.events.Ignored())
+			t.Errorf("it waited for %v; not trusted: %v", waited, b.events.Ignored())
 		}
 		b.checkNoFaults()
 	})
@@ -83,7 +83,7 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 
 // An expiration is a deadline. A message that has passed it does not run, and a retry that would pass it is not
 // waited for. Without a timestamp it counts from the first read, and through all hops.
-func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
+func TestARetryThatWouldPassTheExpirationIsDeadLettered(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{
 			MaxRetries: 5, Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second},
@@ -150,7 +150,7 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 		t.Logf("report: a CC that is a text: %v", err)
 		msg := message.NewMessage("m", []byte("x"))
 		msg.Metadata.Set("CC", "other")
-		if err := b.client.Publisher().Publish(b.queue, msg); err == nil || !strings.Contains(err.Error(), "its header CC is no list") {
+		if err := b.client.Publisher().Publish(b.queue, msg); err == nil || !strings.Contains(err.Error(), "its header CC is not a list") {
 			t.Error(err)
 		}
 		b.checkNoFaults()

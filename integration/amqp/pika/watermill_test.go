@@ -85,7 +85,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 				}
 				want.attempt = 1
 				if r := fidelity.Within(t, got); !reflect.DeepEqual(r, want) {
-					t.Errorf("of ours: %+v, want %+v", r, want)
+					t.Errorf("redeliver's: %+v, want %+v", r, want)
 				}
 				b.peer.Take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
 				stop() // it would compete for the next message

@@ -153,7 +153,7 @@ func (o options) suites() ([]*suite, error) {
 	}
 	race := append(slices.Clone(argv), "-race")
 
-	unit := newSuite("unit", append(slices.Clone(argv), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./cmd/redeliver/..."))
+	unit := newSuite("unit", append(slices.Clone(argv), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./observe/otel/...", "./cmd/redeliver/..."))
 	raced := newSuite("race", append(slices.Clone(race), atOnceInUnit...), unit.names)
 	if o.tier == "unit" || o.tier == "race" {
 		if o.tier == "race" {

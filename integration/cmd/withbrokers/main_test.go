@@ -43,7 +43,7 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 				t.Errorf("exit status %d, want %d; it said: %s", got, c.want, stderr.String())
 			}
 			if c.want == exitUsage && stderr.Len() == 0 {
-				t.Error("a wrong call was refused without a word")
+				t.Error("a wrong call was refused without a message")
 			}
 		})
 	}

@@ -87,7 +87,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 			"values":               {Payload: []byte("v"), Metadata: message.Metadata{"empty": "", "control": "\x00\u2028😀", "ok": "x"}},
 			"what looks encoded":   {Payload: []byte("IA=="), Metadata: message.Metadata{sqs.EncodedAttribute: `{"body":"base64"}`}},
 			"no UUID":              {Payload: []byte("u")},
-			"a UUID of nobody's":   {Payload: []byte("w")},
+			"an unknown UUID":      {Payload: []byte("w")},
 			"the UUID as metadata": {Payload: []byte("x"), Metadata: message.Metadata{sqs.UUIDAttribute: "other"}},
 		}
 		for name, msg := range msgs {
@@ -95,7 +95,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 			switch name {
 			case "no UUID":
 				out.UUID = ""
-			case "a UUID of nobody's":
+			case "an unknown UUID":
 				out.UUID = "u\x00"
 			}
 			maps.Copy(out.Metadata, msg.Metadata)
@@ -113,12 +113,12 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 			case "u":
 				name = "no UUID"
 			case "w":
-				name = "a UUID of nobody's"
+				name = "an unknown UUID"
 			}
 			seen[name]++
 			msg, ok := msgs[name]
 			if !ok || s.payload != string(msg.Payload) || len(s.metadata) != len(msg.Metadata) || len(msg.Metadata) > 0 && !maps.Equal(s.metadata, msg.Metadata) {
-				t.Errorf("%s: attempt %d saw %q with %.300q", name, s.attempt, s.payload, s.metadata)
+				t.Errorf("%s: attempt %d got %q with %.300q", name, s.attempt, s.payload, s.metadata)
 			}
 		}
 		for name := range msgs {

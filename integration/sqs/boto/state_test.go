@@ -37,16 +37,16 @@ func state(t *testing.T, m *wire) map[string]string {
 	if list, ok := fields["attributes"]; ok {
 		delete(fields, "attributes")
 		if err := json.Unmarshal(list, &inside); err != nil {
-			t.Fatalf("the attributes inside ours are %s: %v", list, err)
+			t.Fatalf("the attributes inside redeliver's are %s: %v", list, err)
 		}
 	}
 	if len(inside) > 0 && len(m.Attributes) < 9 && inside[0].Name != stateAttribute {
-		t.Errorf("%d attributes are visible and %d inside ours, where there is room for nine", len(m.Attributes), len(inside))
+		t.Errorf("%d attributes are visible and %d inside redeliver's, although nine have room", len(m.Attributes), len(inside))
 	}
 	for _, i := range inside {
 		raw, err := base64.StdEncoding.DecodeString(i.Value)
 		if err != nil {
-			t.Fatalf("the attribute %s inside ours is no base64: %v", i.Name, err)
+			t.Fatalf("the attribute %s inside redeliver's is not base64: %v", i.Name, err)
 		}
 		m.Attributes[i.Name] = attribute{i.Type, string(raw)}
 		if strings.HasPrefix(i.Type, "Binary") {

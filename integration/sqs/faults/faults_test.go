@@ -219,7 +219,7 @@ func TestExpiredCredentialsAreSurvived(t *testing.T) {
 }
 
 // At the start, an unavailable queue is an error in bounded time that names the queue and no key.
-func TestWhatFailsAtStartIsSaid(t *testing.T) {
+func TestFailuresAtStartAreReported(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
 		t.Run(fault.String(), func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
 	defer client.Close(context.Background())
 	plan, err := client.Plan(t.Context(), l.queue)
 	if err != nil || !strings.Contains(plan.String(), "after 3 receives SQS moves a message to "+l.queue+"-owners") {
-		t.Errorf("the plan says nothing of it: %v, %v", err, plan)
+		t.Errorf("the plan does not mention it: %v, %v", err, plan)
 	}
 	l.work(cfg, nil)
 	l.committed(once)

@@ -218,7 +218,7 @@ func (l *fixture) until(what string, ok func() bool) {
 		case <-deadline:
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.Fatalf("%s did not come to pass; %d kinds of message ran, %d committed, %d events; the last: %+v",
+			l.Fatalf("%s did not happen; %d kinds of message ran, %d committed, %d events; the last: %+v",
 				what, len(l.runs), len(l.done), len(l.events), l.events[max(0, len(l.events)-5):])
 		}
 	}
@@ -330,7 +330,7 @@ func (l *fixture) wantNoSecrets() {
 	for _, e := range l.events {
 		for _, secret := range []string{secretKey, sessionToken} {
 			if text := fmt.Sprintf("%+v", e); strings.Contains(text, secret) {
-				l.Errorf("an event tells a secret: %s", text)
+				l.Errorf("an event contains a secret: %s", text)
 			}
 		}
 	}

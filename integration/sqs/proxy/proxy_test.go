@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 			if status, said, err := call(t.Context(), p, "DeleteMessageBatch", deletes(2)); status != 200 || strings.Contains(said, "Failed") {
-				t.Errorf("the second met the fault, too: %d %s %v", status, said, err)
+				t.Errorf("the fault hit the second, too: %d %s %v", status, said, err)
 			}
 		})
 	}
@@ -136,11 +136,11 @@ func TestRulesTakeWhatTheyName(t *testing.T) {
 		}
 	}
 	if status, _, _ := call(t.Context(), p, "DeleteMessage", send("this")); status != 200 {
-		t.Error("another action met the rule")
+		t.Error("the rule applied to another action")
 	}
 	rule.Remove()
 	if status, _, _ := call(t.Context(), p, "SendMessage", send("this")); status != 200 || rule.Met() != 1 {
-		t.Errorf("after its removal the rule is still met: %d", rule.Met())
+		t.Errorf("after its removal the rule still applies: %d", rule.Met())
 	}
 	if counts := p.Counts(); counts["SendMessage"] != 3 || counts["DeleteMessage"] != 1 {
 		t.Errorf("counted %v", counts)
@@ -154,7 +154,7 @@ func TestChance(t *testing.T) {
 		_, _, _ = call(t.Context(), p, "SendMessage", send("x")) // the rule decides the result
 	}
 	if met := rule.Met(); met < 20 || met > 80 {
-		t.Errorf("%d of 100 met a rule with a chance of a half", met)
+		t.Errorf("a rule with a chance of a half applied to %d of 100", met)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestDocumentedLimits(t *testing.T) {
 		"an empty attribute":         {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "String", "")), "InvalidParameterValue"},
 		"a name with a space":        {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a ", "String", "1")), "InvalidParameterValue"},
 		"a reserved name":            {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "AWS.x", "String", "1")), "InvalidParameterValue"},
-		"a type of nobody's":         {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "Text", "1")), "InvalidParameterValue"},
+		"an unknown type":            {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "Text", "1")), "InvalidParameterValue"},
 		"NUL":                        {"SendMessage", send("a\x00"), "InvalidMessageContents"},
 		"NUL in an attribute":        {"SendMessage", with(send("b"), "MessageAttributes", attributes(1, "a", "String", "\x00")), "InvalidParameterValue"},
 		"emoji":                      {"SendMessage", send("😀\t\r\n"), ""},

@@ -101,7 +101,7 @@ func TestASnapshotIsPlainASCII(t *testing.T) {
 	}
 	for _, b := range body {
 		if b >= 0x80 {
-			t.Fatalf("%q has a byte that is no ASCII", body)
+			t.Fatalf("%q has a byte that is not ASCII", body)
 		}
 	}
 	again, err := ReadSnapshot(body)

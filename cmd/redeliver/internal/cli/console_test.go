@@ -218,7 +218,7 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 		if said := s.errs.String(); !strings.Contains(said, `"who":"ann"`) || strings.Contains(said, "password") {
 			t.Errorf("%s: stderr says %s", name, said)
 		} else if strings.Contains(said, "everybody on this machine") {
-			t.Errorf("%s: stderr says that nobody is asked: %s", name, said)
+			t.Errorf("%s: stderr says that it asks nobody: %s", name, said)
 		}
 	}
 
@@ -372,14 +372,14 @@ func TestConsoleRefuses(t *testing.T) {
 		"--grant is for":              {"--basic-auth", users, "--grant", "viewer=*"},
 		"are for --behind-proxy":      {"--grant", "viewer=*"},
 		"needs --grant":               {"--behind-proxy", "10.0.0.0/8"},
-		"is no ROLE=WHO":              {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
-		"is no ROLE=WHO: ":            {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
+		"is not ROLE=WHO":             {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
+		"is not ROLE=WHO: ":           {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
 		"--behind-proxy: ":            {"--behind-proxy", "localhost", "--grant", "viewer=*"},
 		"Secret is":                   {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*"},
 		"at least 16 bytes":           {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*", "--proxy-secret-file", write(t, brief)},
 		"--proxy-secret-file are":     {"--proxy-secret-file", users},
-		"is no ROLE=WHO: op":          {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
-		"is no ROLE=WHO: operator":    {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
+		"is not ROLE=WHO: op":         {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
+		"is not ROLE=WHO: operator":   {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
 		"covers all addresses":        {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
 		"reading the users":           {"--basic-auth", filepath.Join(t.TempDir(), "nosuch")},
 		"there are no users":          {"--basic-auth", write(t, "# nobody\n")},

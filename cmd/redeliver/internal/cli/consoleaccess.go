@@ -136,7 +136,7 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 			who[i] = strings.TrimSpace(who[i])
 		}
 		if err != nil || !ok || slices.Contains(who, "") || slices.Contains(who, "@") {
-			return console.Auth{}, usagef("--grant %q is no ROLE=WHO: operator=@ops,ann or operator@orders.*=@shop", text)
+			return console.Auth{}, usagef("--grant %q is not ROLE=WHO: operator=@ops,ann or operator@orders.*=@shop", text)
 		}
 		all = append(all, grant{right, who})
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The console cancels waiting messages on Kafka, as the command does, and shows how long dead letters are kept.
-func TestConsoleCancelsWhatWaits(t *testing.T) {
+func TestConsoleCancelsWaitingMessages(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()

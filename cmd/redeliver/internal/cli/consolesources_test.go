@@ -60,17 +60,17 @@ func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	}
 	s = &sources{}
 	if err := s.open(t.Context(), listing()); err != nil || len(s.notes()) != 1 || !strings.Contains(s.notes()[0], "no DLQs yet") {
-		t.Errorf("where there is none it says %q: %v", s.notes(), err)
+		t.Errorf("without one it says %q: %v", s.notes(), err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := (&sources{}).open(ended, listing("shut")); err == nil {
-		t.Error("it goes on though it was told to end")
+		t.Error("it continues although it was asked to end")
 	}
 }
 
 // Only the levels of our own default policy used to be counted.
-func TestWhatWaitsOnRabbitMQIsNotToldWithoutItsManagementAPI(t *testing.T) {
+func TestRabbitMQReportsNoWaitingMessagesWithoutItsManagementAPI(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	b := listing("orders").b
@@ -83,11 +83,11 @@ func TestWhatWaitsOnRabbitMQIsNotToldWithoutItsManagementAPI(t *testing.T) {
 	b.queues = nil
 	q, err := b.withLevels(t.Context(), named{})
 	if _, tells := q.(console.Waiter); tells || err == nil || !strings.Contains(err.Error(), "--management-url") || asked > 0 {
-		t.Errorf("it tells: %v, and was asked %d times: %v", tells, asked, err)
+		t.Errorf("it reports %v, and was asked %d times: %v", tells, asked, err)
 	}
 	b.queues = list
 	q, err = b.withLevels(t.Context(), named{})
 	if _, tells := q.(console.Waiter); !tells || err != nil {
-		t.Errorf("with it, it tells: %v: %v", tells, err)
+		t.Errorf("with it, it reports %v: %v", tells, err)
 	}
 }

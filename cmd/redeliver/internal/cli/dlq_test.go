@@ -173,7 +173,7 @@ func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-			t.Errorf("%U stands in\n%q", r, text)
+			t.Errorf("%U is in\n%q", r, text)
 			return
 		}
 	}

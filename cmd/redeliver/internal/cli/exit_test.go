@@ -29,7 +29,7 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, got, row.runs)
 		}
 		if got := a.exit(ended, "redeliver", row.err); got != row.wasEnding {
-			t.Errorf("%s, told to end, is %d, want %d", name, got, row.wasEnding)
+			t.Errorf("%s, asked to end, is %d, want %d", name, got, row.wasEnding)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 var goNames = regexp.MustCompile(`\b(Sarama|Config|Policy|Filter)\.[A-Z]|(configuration refused: |; )[A-Z][A-Za-z]+(\[\d\])? is `)
 
 // Other tools accept host:port.
-func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
+func TestABrokerWithoutASchemeIsRefusedWithTheForm(t *testing.T) {
 	t.Parallel()
 	for given, says := range map[string]string{
 		"localhost:9092":    "--broker localhost:9092: add the scheme, for example kafka://localhost:9092",

@@ -67,7 +67,7 @@ func TestTheWayFromSpring(t *testing.T) {
 				t.Errorf("%v", task)
 			}
 		default:
-			t.Errorf("the page says %q, and this test does not know it", command[0])
+			t.Errorf("the page says %q, which this test does not expect", command[0])
 		}
 	}
 	if len(seen) != 4 {

@@ -72,7 +72,7 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 		case len(tasks) > 0:
 			args = []string{"dlq", "resume", dlq, tasks[0]["id"].(string)}
 		case !cmd.ProcessState.Exited(): // otherwise it lost its claim before it could record a task
-			t.Fatal("it was killed behind the record of its task, and there is none")
+			t.Fatal("it was killed after the record of its task, which is missing")
 		}
 		s.await("the claim of the one before has run out", func() bool {
 			return s.run("dlq", "list", "-o", "json").want(t, 0).objects(t)[0]["running"] == nil

@@ -8,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
@@ -18,7 +19,7 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 	b := &broker{
 		kind: u.Broker,
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
-			queue, ok := strings.CutSuffix(dlq, ".dlq")
+			queue, ok := strings.CutSuffix(dlq, wirename.DLQSuffix)
 			if !ok || queue == "" {
 				return "", "", usagef("the name %s contains no queue: give --topic", dlq)
 			}

@@ -9,7 +9,7 @@ import (
 )
 
 // The health check of a container uses only the exit code.
-func TestReadyTellsByItsExitCode(t *testing.T) {
+func TestReadyReportsByItsExitCode(t *testing.T) {
 	var status atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(int(status.Load()))

@@ -293,6 +293,6 @@ func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	}
 	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--note", "test", "-o", "json").want(t, 0, "Remove 2 of 2").object(t)
 	if got["expect"] != 2.0 {
-		t.Errorf("what was shown is not what is expected: %v", got)
+		t.Errorf("the shown number is not the expected one: %v", got)
 	}
 }

@@ -204,7 +204,7 @@ func TestRunPostsEvents(t *testing.T) {
 		}
 	}
 	if strings.Contains(got.out+got.err, "secret") {
-		t.Errorf("it tells the secret: %s%s", got.out, got.err)
+		t.Errorf("it contains the secret: %s%s", got.out, got.err)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestRunDrains(t *testing.T) {
 	(<-ended).want(t, 0)
 	h = s.handle("--http", p.URL)
 	if body := <-entered; body != "b" {
-		t.Errorf("%s comes again", body)
+		t.Errorf("%s comes back", body)
 	}
 	h.stop()
 	if got := p.attempts(); got["a"] != "1" || got["b"] != "1" {
@@ -56,7 +56,7 @@ func TestRunDrains(t *testing.T) {
 }
 
 // A message that takes longer than --drain comes back, and is not counted.
-func TestRunDrainsNotForEver(t *testing.T) {
+func TestRunDoesNotDrainForever(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

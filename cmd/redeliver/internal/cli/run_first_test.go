@@ -79,7 +79,7 @@ func TestRunWithAWrongURL(t *testing.T) {
 		return r["msg"] == "handler not reached; no attempts are counted" && strings.Contains(fmt.Sprint(r["error"]), "404 Not Found")
 	})
 	if !warned {
-		t.Error("it is not told")
+		t.Error("it is not reported")
 	}
 	if n := s.written("payments.billing.dlq"); n != 1 {
 		t.Errorf("%d are in the DLQ", n)
@@ -172,7 +172,7 @@ func TestRunExecLogs(t *testing.T) {
 		t.Errorf("%s", got.err)
 	}
 	if strings.ContainsAny(got.err, "\u202e\u009b") || !strings.Contains(got.err, `"id":"\u202epay\u009b2J"`) {
-		t.Errorf("the log has characters that a terminal obeys or does not show: %q", got.err)
+		t.Errorf("the log has characters that a terminal interprets or does not show: %q", got.err)
 	}
 	var row struct {
 		Handler string `json:"handler"`
@@ -215,7 +215,7 @@ func TestRunBoundsABatch(t *testing.T) {
 }
 
 // The end does not wait for a client that opens a health request and sends nothing.
-func TestRunHealthWaitsForNobody(t *testing.T) {
+func TestRunHealthDoesNotWait(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

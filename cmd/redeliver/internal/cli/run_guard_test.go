@@ -24,7 +24,7 @@ func TestRunGuards(t *testing.T) {
 		return p
 	}
 	if p := read(); p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {
-		t.Errorf("nobody asked for %+v", p)
+		t.Errorf("no caller asked for %+v", p)
 	}
 	p := read("--outage", "--dead-letter-rate", "50")
 	if !p.Outage.On() || p.DeadLetterRate.Max != 50 || p.Validate("Policy") != nil {
@@ -36,7 +36,7 @@ func TestRunGuards(t *testing.T) {
 	}
 	p = read("--burst", "4")
 	if err := p.Validate("Policy"); err == nil || !strings.Contains(inFlags(err), "--rate-limit is 0") {
-		t.Errorf("a burst without a rate is not refused: %v", err)
+		t.Errorf("a burst without a rate is accepted: %v", err)
 	}
 	p = read("--dead-letter-rate", "-1")
 	if err := p.Validate("Policy"); err == nil || !strings.Contains(err.Error(), "Policy.DeadLetterRate.Max") {

@@ -9,7 +9,7 @@ import (
 
 // The webhook receives the id and the reason of each message, including the last dead letters. The secret in the URL is
 // not shown.
-func TestRunTellsOfDeadLetters(t *testing.T) {
+func TestRunReportsDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")
@@ -27,7 +27,7 @@ func TestRunTellsOfDeadLetters(t *testing.T) {
 	}
 	if letter["reason"] != "permanent" || letter["origin"] != "payments" || letter["broker"] != "kafka" || !strings.Contains(letter["error"].(string), "no such card") ||
 		got.header.Get("Authorization") != "Bearer k3y" {
-		t.Errorf("told %s with %v", got.body, got.header)
+		t.Errorf("reported %s with %v", got.body, got.header)
 	}
 	e := h.stop().want(t, 0)
 	if !strings.Contains(e.out, `"on_dead_letter": "`+hook.URL+`"`) && !strings.Contains(e.out, `"on_dead_letter":"`+hook.URL+`"`) {

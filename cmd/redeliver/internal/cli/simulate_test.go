@@ -32,7 +32,7 @@ func TestSimulate(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("%s is no XML: %v", svg, err)
+			t.Fatalf("%s is not XML: %v", svg, err)
 		}
 		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "path" {
 			drawn++

@@ -78,7 +78,7 @@ func TestTopOnATerminal(t *testing.T) {
 	got := <-ended
 	got.want(t, 0)
 	if screen.raw.Load() || !strings.HasSuffix(out.String(), "\x1b[?25h\x1b[?1049l") {
-		t.Errorf("the terminal is not as it was: %q", out.String()[max(0, out.b.Len()-60):])
+		t.Errorf("the terminal has changed: %q", out.String()[max(0, out.b.Len()-60):])
 	}
 	for i, line := range strings.Split(page(out.String()), "\n") {
 		if n := len([]rune(line)); n > screen.width || i >= screen.height {

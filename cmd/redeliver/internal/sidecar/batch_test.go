@@ -75,7 +75,7 @@ func TestBatchAnswers(t *testing.T) {
 		"at once":      {text: `{"answers":[{"index":1,"answer":"retry","delay":"0s"}]}`, want: []string{"1 0s the handler asked for a retry"}},
 		"more fields":  {text: `{"answers":[{"index":1,"answer":"ack","took":7}],"node":"a"}`, want: []string{"1 ack"}},
 		"bad entries":  {text: `{"answers":[{"index":0,"answer":"done"},{"index":1,"answer":"retry","delay":"soon"},{"index":2,"answer":"retry","delay":"-1s"}]}`, want: []string{`0 the handler's answer: "done" must be ack, retry or reject`, `1 the handler's answer: the delay "soon" is not between 0s and 8784h0m0s`, `2 the handler's answer: the delay "-1s" is not between 0s and 8784h0m0s`}},
-		"for ever":     {text: `{"answers":[{"index":0,"answer":"retry","delay":"2000000h"}]}`, want: []string{`0 the handler's answer: the delay "2000000h" is not between 0s and 8784h0m0s`}},
+		"forever":      {text: `{"answers":[{"index":0,"answer":"retry","delay":"2000000h"}]}`, want: []string{`0 the handler's answer: the delay "2000000h" is not between 0s and 8784h0m0s`}},
 		"no JSON":      {text: "ok", err: "not the expected JSON"},
 		"half":         {text: `{"answers":[{"index":0,"answer":"ack"}`, err: "not the expected JSON"},
 		"other JSON":   {text: `{"status":"ok"}`, err: `has no "answers"`},

@@ -55,7 +55,7 @@ func BenchmarkHTTP(b *testing.B) {
 func BenchmarkExec(b *testing.B) {
 	program, err := exec.LookPath("true")
 	if err != nil {
-		b.Skip("there is no command true here")
+		b.Skip("this system has no command true")
 	}
 	e, err := NewExec([]string{program}, os.Environ(), func(string, string) {})
 	if err != nil {

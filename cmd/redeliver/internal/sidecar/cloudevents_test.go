@@ -37,7 +37,7 @@ func TestAMessageBecomesAnEvent(t *testing.T) {
 }
 
 // A message that is already an event in a broker's binding stays unchanged.
-func TestAnEventStaysWhatItIs(t *testing.T) {
+func TestAnEventStaysUnchanged(t *testing.T) {
 	for _, p := range []string{"ce_", "cloudEvents_", "cloudEvents:", "ce-"} {
 		m := newMessage()
 		m.Headers = []Header{
@@ -67,6 +67,6 @@ func TestAnEventStaysWhatItIs(t *testing.T) {
 	m = newMessage()
 	m.ContentType = "application/cloudevents+json; charset=utf-8"
 	if h, got := events(m); len(got) != 0 || h.Get("Content-Type") != m.ContentType {
-		t.Errorf("an event that is all in its body: %v", got)
+		t.Errorf("a structured event gets attributes in headers: %v", got)
 	}
 }

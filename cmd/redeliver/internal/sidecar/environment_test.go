@@ -105,7 +105,7 @@ func TestEnvironmentIsBounded(t *testing.T) {
 		}
 	}
 	if size > maxEnvironment || headers < 500 || headers+len(over.Headers) != 5000 || over.ID != "a\x00b" || !bytes.Equal(over.Key, []byte{0, 255}) || len(over.Properties) != 1 {
-		t.Errorf("%d bytes, %d headers and %d beside; %q %q", size, headers, len(over.Headers), over.ID, over.Key)
+		t.Errorf("%d bytes, %d headers and %d others; %q %q", size, headers, len(over.Headers), over.ID, over.Key)
 	}
 	if over.Headers[0].Name != "h0" || !strings.HasPrefix(env[len(env)-1], "REDELIVER_HEADER_H") {
 		t.Error("of too many headers the last are in the environment")

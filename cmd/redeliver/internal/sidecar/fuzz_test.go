@@ -85,11 +85,11 @@ func FuzzEnvironment(f *testing.F) {
 			names[name] = true
 		}
 		if size > 2*maxEnvironment || !json.Valid(rest) {
-			t.Errorf("%d bytes of environment, and beside it %q", size, rest)
+			t.Errorf("%d bytes of environment, and in addition %q", size, rest)
 		}
 		var over *jsonMessage
 		if err := json.Unmarshal(rest, &over); err != nil || over == nil {
-			t.Error(errors.Join(err, errors.New("what is beside it cannot be read")))
+			t.Error(errors.Join(err, errors.New("the file beside it cannot be read")))
 		}
 	})
 }

@@ -169,11 +169,11 @@ func TestHTTPSaysWhy(t *testing.T) {
 func TestHTTPAnswersWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
-		"it goes on": func(w http.ResponseWriter, _ *http.Request) bool {
+		"it never ends": func(w http.ResponseWriter, _ *http.Request) bool {
 			_, err := w.Write(make([]byte, 64<<10))
 			return err == nil
 		},
-		"it stands still": func(_ http.ResponseWriter, r *http.Request) bool {
+		"it stops": func(_ http.ResponseWriter, r *http.Request) bool {
 			<-r.Context().Done()
 			return false
 		},

@@ -81,7 +81,7 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 }
 
 // A cancelled call does not show whether the handler is reached. A change is reported once.
-func TestReachTellsWhatIsNew(t *testing.T) {
+func TestReachReportsChanges(t *testing.T) {
 	var log strings.Builder
 	var says error
 	h := NewHealth(brokerurl.Kafka, nil)

@@ -75,7 +75,7 @@ func TestHTTPConnectsInTime(t *testing.T) {
 		c := HTTPConfig{Timeout: timeout}
 		h := NewHTTP(c)
 		if got, tls := c.dialer().Timeout, h.transport.(*http.Transport).TLSHandshakeTimeout; got != want || tls != want/2 {
-			t.Errorf("of %s a dial has %s and a handshake %s", timeout, got, tls)
+			t.Errorf("with %s a dial has %s and a handshake %s", timeout, got, tls)
 		}
 	}
 	// A server that accepts connections but does not answer.

@@ -167,7 +167,7 @@ func TestWebhookThatIsAway(t *testing.T) {
 	}
 	log := out.String()
 	if n := strings.Count(log, "queue is full"); n != 1 {
-		t.Errorf("a full queue is told %d times", n)
+		t.Errorf("a full queue is reported %d times", n)
 	}
 	if !strings.Contains(log, "not_posted=1501") || strings.Contains(log, "s3cret") {
 		t.Errorf("the last line of the log: %s", log[strings.LastIndex(strings.TrimSpace(log), "\n")+1:])

@@ -1,0 +1,16 @@
+// Package wirename has the fixed texts of ids, headers and names that several packages write or read.
+package wirename
+
+const (
+	// DerivedID begins an id that is a hash of its message, which had none of its own.
+	DerivedID = "derived:"
+	// WatermillUUID is the header or attribute in which Watermill's Pub/Subs send a message's UUID.
+	WatermillUUID = "_watermill_message_uuid"
+)
+
+// The ends of default names of redeliver's topics and queues.
+const (
+	RetrySuffix = ".retry"
+	DLQSuffix   = ".dlq"
+	StateSuffix = ".state" // behind the DLQ's
+)
