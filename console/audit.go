@@ -68,10 +68,10 @@ func (a *audit) write(r Record) error {
 	return nil
 }
 
-// toLogger writes the record to the default logger. It is used if Config.Audit is nil.
-type toLogger struct{}
+// auditLogger writes the record to the default logger. It is used if Config.Audit is nil.
+type auditLogger struct{}
 
-func (toLogger) Write(line []byte) (int, error) {
+func (auditLogger) Write(line []byte) (int, error) {
 	slog.Info("redeliver console", "audit", string(bytes.TrimSpace(line)))
 	return len(line), nil
 }

@@ -22,8 +22,8 @@ import (
 // own. Requests that came through a proxy are refused, because their sender may not be on this machine.
 type Auth struct {
 	kind     authKind
-	ask      func(*http.Request) (Actor, error)
-	knows    func(name string) bool // reports whether a user has the name; only for Basic
+	identify func(*http.Request) (Actor, error)
+	hasUser  func(name string) bool // reports whether a user has the name; only for Basic
 	problems []redeliver.Problem
 }
 
@@ -48,27 +48,27 @@ var (
 
 func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
 
-// who returns the user of a request.
-func (a *Auth) who(r *http.Request) (Actor, error) {
-	ask := a.ask
+// authenticate returns the user of a request.
+func (a *Auth) authenticate(r *http.Request) (Actor, error) {
+	ask := a.identify
 	if ask == nil {
-		ask = local
+		ask = localActor
 	}
 	actor, err := ask(r)
 	if err != nil {
 		return Actor{}, err
 	}
-	if !actor.known() {
+	if !actor.isValid() {
 		return Actor{}, ErrUnknownUser
 	}
-	actor.from = r.RemoteAddr
+	actor.remoteAddr = r.RemoteAddr
 	return actor, nil
 }
 
-// proxied returns the sign that a request came through a proxy, or "". A proxy that adds no header still passes on an
+// proxySign returns the sign that a request came through a proxy, or "". A proxy that adds no header still passes on an
 // Origin or Referer with the name that the browser knows, or uses HTTP/1.0, which no browser does. A cross-site Referer
 // is only a link from another site.
-func proxied(r *http.Request) string {
+func proxySign(r *http.Request) string {
 	for name := range r.Header {
 		switch lower := strings.ToLower(name); lower {
 		case "forwarded", "via", "x-real-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip":
@@ -86,7 +86,7 @@ func proxied(r *http.Request) string {
 		if from == "" || name == "Referer" && r.Header.Get("Sec-Fetch-Site") == "cross-site" {
 			continue
 		}
-		if at, err := url.Parse(from); err != nil || !loopback(at.Host) {
+		if at, err := url.Parse(from); err != nil || !isLoopback(at.Host) {
 			return "another name of this console in the header " + name
 		}
 	}
@@ -96,31 +96,31 @@ func proxied(r *http.Request) string {
 	return ""
 }
 
-// loopback reports whether a host, with or without a port, is localhost or a loopback address.
-func loopback(host string) bool {
+// isLoopback reports whether a host, with or without a port, is localhost or a loopback address.
+func isLoopback(host string) bool {
 	host = withoutPort(host)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// local accepts requests from this machine.
-func local(r *http.Request) (Actor, error) {
-	if sign := proxied(r); sign != "" {
+// localActor accepts requests from this machine.
+func localActor(r *http.Request) (Actor, error) {
+	if sign := proxySign(r); sign != "" {
 		return Actor{}, fmt.Errorf("%w: it has %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
 			"redeliver console takes --behind-proxy CIDR with --grant, or --basic-auth FILE; a service sets Config.Auth", ErrProxied, sign)
 	}
-	at, ok := remote(r)
+	at, ok := remoteAddress(r)
 	if !ok || !at.IsLoopback() {
 		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrUnknownUser)
 	}
-	if !loopback(r.Host) {
+	if !isLoopback(r.Host) {
 		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrUnknownUser)
 	}
 	return Actor{Name: "local", Role: Operator}, nil
 }
 
-// remote returns the remote address of the connection.
-func remote(r *http.Request) (netip.Addr, bool) {
+// remoteAddress returns the remote address of the connection.
+func remoteAddress(r *http.Request) (netip.Addr, bool) {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}, false
@@ -150,7 +150,7 @@ func Basic(users ...User) Auth {
 		field := fmt.Sprintf("Auth: user %d", i+1)
 		actor := Actor{Name: u.Name, Role: u.Role, Rights: u.Rights}
 		switch _, twice := known[u.Name]; {
-		case !actor.known() || strings.Contains(u.Name, ":"):
+		case !actor.isValid() || strings.Contains(u.Name, ":"):
 			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role, or rights with patterns that can be read")
 		case twice:
 			ps.Add(field, u.Name, "is there twice")
@@ -163,8 +163,8 @@ func Basic(users ...User) Auth {
 		ps.Add("Auth", "no users", "must have at least one")
 	}
 	a.problems = ps
-	a.knows = func(name string) bool { _, ok := known[name]; return ok }
-	a.ask = func(r *http.Request) (Actor, error) {
+	a.hasUser = func(name string) bool { _, ok := known[name]; return ok }
+	a.identify = func(r *http.Request) (Actor, error) {
 		name, password, ok := r.BasicAuth()
 		if !ok {
 			return Actor{}, ErrLogin
@@ -223,8 +223,8 @@ func BehindProxy(cfg ProxyConfig) Auth {
 		ps.Add("Auth: Role", nil, "it is required, or Rights: they say who may do what")
 	}
 	a.problems = ps
-	a.ask = func(r *http.Request) (Actor, error) {
-		at, ok := remote(r)
+	a.identify = func(r *http.Request) (Actor, error) {
+		at, ok := remoteAddress(r)
 		if !ok || !slices.ContainsFunc(cfg.From, func(p netip.Prefix) bool { return p.Contains(at) }) {
 			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
 		}
@@ -245,7 +245,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 				in = append(in, strings.TrimSpace(group))
 			}
 		}
-		who := Actor{Name: users[0], through: cut(visible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}
+		who := Actor{Name: users[0], forwardedFor: truncate(escapeInvisible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}
 		if cfg.Role != nil {
 			who.Role = cfg.Role(who.Name, in)
 		}
@@ -276,7 +276,7 @@ func hasLoopback(p netip.Prefix) bool {
 // refused; the error is recorded but not shown. ErrLogin asks for a name and a password. The function must be safe for
 // concurrent use.
 func Custom(ask func(*http.Request) (Actor, error)) Auth {
-	a := Auth{kind: authCustom, ask: ask}
+	a := Auth{kind: authCustom, identify: ask}
 	if ask == nil {
 		a.problems = []redeliver.Problem{{Field: "Auth", Value: nil, Rule: "must have a function"}}
 	}

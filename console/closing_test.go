@@ -50,7 +50,7 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 				ctx, gone := context.WithCancel(t.Context())
 				edited, closed := make(chan error, 1), make(chan struct{})
 				go func() {
-					_, err := c.desk.edit(ctx, anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
+					_, err := c.svc.editMessage(ctx, anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
 					edited <- err
 				}()
 				synctest.Wait()
@@ -73,7 +73,7 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 					close(q.gate)
 				}
 				<-closed
-				if took := time.Since(began); q.ended.Load() == opened || took > closeTime || opened && took > 0 {
+				if took := time.Since(began); q.ended.Load() == opened || took > maxCloseTime || opened && took > 0 {
 					t.Errorf("broken off: %v, after %s", q.ended.Load(), took)
 				}
 			})
@@ -92,10 +92,10 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 		}
 		c.Close()
 		began := time.Now()
-		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
-		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.ReplayOptions{Why: "a test"}, 1)
-		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.PurgeOptions{Why: "a test", Everything: true})
-		resumed := c.desk.resume(t.Context(), anOperator, "q", "t-1")
+		_, edited := c.svc.editMessage(t.Context(), anOperator, "q", deadletter.EditOptions{Position: "0", Body: []byte("new"), Why: "a test"})
+		_, replayed := c.svc.startReplay(t.Context(), anOperator, "q", deadletter.ReplayOptions{Why: "a test"}, 1)
+		_, purged := c.svc.startPurge(t.Context(), anOperator, "q", deadletter.PurgeOptions{Why: "a test", Everything: true})
+		resumed := c.svc.resumeTask(t.Context(), anOperator, "q", "t-1")
 		for what, err := range map[string]error{"edit": edited, "replay": replayed, "purge": purged, "resume": resumed} {
 			if !errors.Is(err, errClosing) {
 				t.Errorf("%s: %v", what, err)
@@ -127,9 +127,9 @@ func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
 	for range cap(ready) {
 		go func() {
 			for first := true; ; first = false {
-				err := c.desk.background(func() {
+				err := c.svc.runInBackground(func() {
 					running.Add(1)
-					<-c.desk.ctx.Done()
+					<-c.svc.ctx.Done()
 					running.Add(-1)
 				})
 				if first {
@@ -162,7 +162,7 @@ func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	}
 	defer c.Close()
 	server := c.server(t.Context())
-	if server.WriteTimeout < 3*lookTime+maxTaskStart || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
+	if server.WriteTimeout < 3*maxReadTime+maxTaskStart || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
 		t.Errorf("an answer may take %s, a request %s, its head %s", server.WriteTimeout, server.ReadTimeout, server.ReadHeaderTimeout)
 	}
 	server.WriteTimeout = 50 * time.Millisecond
@@ -179,7 +179,7 @@ func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	defer answer.Body.Close()
 	buf := make([]byte, 1<<10)
 	for all := ""; strings.Count(all, "event: changed") < 2; { // at least one second apart
-		c.desk.live.poke()
+		c.svc.hub.notify()
 		n, err := answer.Body.Read(buf)
 		if err != nil {
 			t.Fatalf("the stream ends with %v behind %q", err, all)

@@ -59,13 +59,16 @@ func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 		}
 		defer c.Close()
 		<-time.After(time.Second)
-		get(t, c, page("dlq", q), "Role", "operator").has(t, "Release or cancel…")
-		if strings.Contains(get(t, c, page("dlq", q), "Role", "reader").text(), "Release or cancel") {
+		get(t, c, page("dlq", q), "Role", "operator").has(t, "1h 2 none Release… Cancel…")
+		if strings.Contains(get(t, c, page("dlq", q), "Role", "reader").text(), "Release…") {
 			t.Error("it is offered to a reader")
 		}
 		at := page("waiting", q)
+		if f := get(t, c, page("waiting", q, "kind", "release", "level", "1h"), "Role", "operator").form(t, "waiting"); f.Get("kind") != "release" || f.Get("level") != "1h" {
+			t.Errorf("the link to release 1h selects %v", f)
+		}
 		form := get(t, c, at, "Role", "operator")
-		form.has(t, "10s: 4", "1h: 2", "No commands that still apply")
+		form.has(t, "10s 4", "1h 2", "No commands that still apply")
 		clean(t, at, form)
 		readable(t, at, form)
 		ask1 := func(want int, pairs ...string) {

@@ -88,7 +88,7 @@ func (c Config) withDefaults() Config {
 	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
 	c.Title = cmp.Or(c.Title, "Dead letters")
 	if c.Audit == nil {
-		c.Audit = toLogger{}
+		c.Audit = auditLogger{}
 	}
 	return c
 }

@@ -13,9 +13,9 @@ import (
 // Console is the web console, an [http.Handler]. It is safe for concurrent use.
 type Console struct {
 	cfg      Config
-	desk     *desk
+	svc      *service
 	handler  http.Handler
-	failures failures
+	failures loginFailures
 	cancel   context.CancelFunc
 }
 
@@ -27,10 +27,10 @@ func New(cfg Config) (*Console, error) {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Console{cfg: cfg, desk: newDesk(ctx, cfg), cancel: cancel}
+	c := &Console{cfg: cfg, svc: newService(ctx, cfg), cancel: cancel}
 	c.handler = c.guard(c.routes())
-	for _, q := range c.desk.queues {
-		if err := c.desk.background(func() { c.desk.poll(q, c.desk.turn) }); err != nil {
+	for _, q := range c.svc.queues {
+		if err := c.svc.runInBackground(func() { c.svc.pollQueue(q, c.svc.pollSlot) }); err != nil {
 			return nil, err // the console is not closed yet
 		}
 	}
@@ -42,20 +42,20 @@ func (c *Console) Add(q Queue) error {
 	if q.Queue == nil {
 		return errors.New("console: adding a DLQ: there is no Queue")
 	}
-	if err := c.desk.add(&q); err != nil {
+	if err := c.svc.addQueue(&q); err != nil {
 		return fmt.Errorf("console: adding a DLQ: %w", err)
 	}
 	return nil
 }
 
 // SetNotes replaces [Config.Notes].
-func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
+func (c *Console) SetNotes(notes ...string) { c.svc.setNotes(slices.Clone(notes)) }
 
 // Close ends the background work and waits for it. It pauses the tasks of this process; any process can resume them. An
 // edit has up to 5 s to finish. Later requests are refused.
 func (c *Console) Close() {
 	c.cancel()
-	c.desk.close()
+	c.svc.close()
 }
 
 // ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any prefix that
@@ -94,11 +94,11 @@ func (c *Console) routes() http.Handler {
 		"GET /search":      c.search,
 		"GET /tasks":       c.tasks,
 		"GET /task":        c.task,
-		"POST /task":       c.askTask,
-		"GET /replay":      c.orderForm(Replay, "Replay from"),
+		"POST /task":       c.controlTask,
+		"GET /replay":      c.taskFormHandler(Replay, "Replay from"),
 		"POST /replay":     c.replay,
 		"POST /quarantine": c.quarantine,
-		"GET /purge":       c.orderForm(Purge, "Purge"),
+		"GET /purge":       c.taskFormHandler(Purge, "Purge"),
 		"POST /purge":      c.purge,
 		"GET /waiting":     c.waitingForm,
 		"POST /waiting":    c.command,
@@ -109,14 +109,14 @@ func (c *Console) routes() http.Handler {
 	for pattern, page := range pages {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := page(w, r); err != nil {
-				c.trouble(w, r, err)
+				c.showError(w, r, err)
 			}
 		})
 	}
 	mux.HandleFunc("GET /events", c.events)
 	mux.HandleFunc("GET /assets/{file}", c.asset)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c.problem(w, r, http.StatusNotFound, "There is no such page", "The address is not one of this console's, or may not be asked for in this way.")
+		c.showProblem(w, r, http.StatusNotFound, "There is no such page", "The console has no page at this address, or the page does not accept this kind of request.")
 	})
 	return mux
 }

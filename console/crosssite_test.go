@@ -36,8 +36,8 @@ func TestAnotherSiteAsksForNothing(t *testing.T) {
 	// A link from another site opens a page, but downloads nothing and does not agree to a costly read.
 	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	get(t, c, page("message", free, "at", "0"), link...)
-	get(t, c, page("messages", costly, "look", "yes"), link...).has(t, "Look anyway")
-	get(t, c, page("message", costly, "at", "0", "look", "yes"), link...).has(t, "Look anyway")
+	get(t, c, page("messages", costly, "look", "yes"), link...).has(t, "Read anyway")
+	get(t, c, page("message", costly, "at", "0", "look", "yes"), link...).has(t, "Read anyway")
 	if n := costly.scanned(); n != 0 {
 		t.Errorf("a link has looked %d times", n)
 	}

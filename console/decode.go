@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// decodeTime is the timeout of a [Decoder], which may query a schema registry.
-const decodeTime = 3 * time.Second
+// maxDecodeTime is the timeout of a [Decoder], which may query a schema registry.
+const maxDecodeTime = 3 * time.Second
 
 // Decoder converts the body of a message to readable JSON. If it does not know the encoding, it returns a nil
 // Decoded.JSON. The page shows an error beside the body. A Decoder must be safe for concurrent use and must not modify
@@ -24,12 +24,12 @@ type Decoded struct {
 	As string
 }
 
-// decode decodes a body that is shown whole. A partial body is not valid in any encoding.
-func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble string) {
-	if d.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
+// decodeBody decodes a body that is shown whole. A partial body is not valid in any encoding.
+func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadView, trouble string) {
+	if svc.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
 		return nil, ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, decodeTime)
+	ctx, cancel := context.WithTimeout(ctx, maxDecodeTime)
 	defer cancel()
 	headers := make([]deadletter.Header, len(l.Headers))
 	for i, h := range l.Headers {
@@ -37,11 +37,11 @@ func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble strin
 	}
 	var decoded Decoded
 	err := catchPanic("decoder", func() (err error) {
-		decoded, err = d.cfg.Decode(ctx, bytes.Clone(l.Body), headers)
+		decoded, err = svc.cfg.Decode(ctx, bytes.Clone(l.Body), headers)
 		return err
 	})
 	if err != nil {
-		return nil, visible(cut(err.Error(), shownLine))
+		return nil, escapeInvisible(truncate(err.Error(), maxLine))
 	}
 	if decoded.JSON == nil {
 		return nil, ""
@@ -50,6 +50,6 @@ func (d *desk) decode(ctx context.Context, l *Letter) (p *Payload, trouble strin
 		return nil, "the decoder gave no JSON"
 	}
 	p = newPayload(decoded.JSON)
-	p.Kind = line(decoded.As)
+	p.Kind = tableText(decoded.As)
 	return p, ""
 }

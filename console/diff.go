@@ -14,14 +14,14 @@ const (
 	around   = 3
 )
 
-// DiffLine is a line of a diff.
-type DiffLine struct {
+// diffLine is a line of a diff.
+type diffLine struct {
 	Sign string // "+", "-", "" for an equal line, "…" for omitted lines
 	Text string
 }
 
 // diffLines compares two texts by lines.
-func diffLines(before, after string) []DiffLine {
+func diffLines(before, after string) []diffLine {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 	start := 0
 	for start < len(a) && start < len(b) && a[start] == b[start] {
@@ -31,37 +31,37 @@ func diffLines(before, after string) []DiffLine {
 	for end < len(a)-start && end < len(b)-start && a[len(a)-1-end] == b[len(b)-1-end] {
 		end++
 	}
-	var out []DiffLine
+	var out []diffLine
 	if start > around {
-		out = append(out, DiffLine{Sign: "…"})
+		out = append(out, diffLine{Sign: "…"})
 	}
 	for _, s := range a[max(0, start-around):start] {
-		out = append(out, DiffLine{Text: s})
+		out = append(out, diffLine{Text: s})
 	}
-	out = append(out, middle(a[start:len(a)-end], b[start:len(b)-end])...)
+	out = append(out, diffMiddle(a[start:len(a)-end], b[start:len(b)-end])...)
 	for _, s := range a[len(a)-end : len(a)-end+min(end, around)] {
-		out = append(out, DiffLine{Text: s})
+		out = append(out, diffLine{Text: s})
 	}
 	if end > around {
-		out = append(out, DiffLine{Sign: "…"})
+		out = append(out, diffLine{Sign: "…"})
 	}
 	for i := range out {
-		out[i].Text = cut(out[i].Text, shownText/4)
+		out[i].Text = truncate(out[i].Text, maxText/4)
 	}
 	if len(out) > maxShown {
-		out = append(out[:maxShown], DiffLine{Sign: "…"})
+		out = append(out[:maxShown], diffLine{Sign: "…"})
 	}
 	return out
 }
 
-// middle compares texts that differ at both ends, using their longest common subsequence.
-func middle(a, b []string) (out []DiffLine) {
+// diffMiddle compares texts that differ at both ends, using their longest common subsequence.
+func diffMiddle(a, b []string) (out []diffLine) {
 	if len(a) > maxDiff || len(b) > maxDiff {
 		for _, s := range a {
-			out = append(out, DiffLine{"-", s})
+			out = append(out, diffLine{"-", s})
 		}
 		for _, s := range b {
-			out = append(out, DiffLine{"+", s})
+			out = append(out, diffLine{"+", s})
 		}
 		return out
 	}
@@ -82,13 +82,13 @@ func middle(a, b []string) (out []DiffLine) {
 	for i < len(a) || j < len(b) {
 		switch {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
-			out = append(out, DiffLine{"", a[i]})
+			out = append(out, diffLine{"", a[i]})
 			i, j = i+1, j+1
 		case j == len(b) || i < len(a) && long[i+1][j] >= long[i][j+1]:
-			out = append(out, DiffLine{"-", a[i]})
+			out = append(out, diffLine{"-", a[i]})
 			i++
 		default:
-			out = append(out, DiffLine{"+", b[j]})
+			out = append(out, diffLine{"+", b[j]})
 			j++
 		}
 	}

@@ -11,8 +11,8 @@
 //
 //   - Every page and every action works without JavaScript. The only script keeps a page up to date, and can be
 //     paused.
-//   - The desk, below all pages, is the only code that checks roles and the read-only switch, redacts, and writes the
-//     audit log. In doubt it refuses: if a [Redactor] fails, its part is hidden, and if the log cannot be written,
+//   - The service, below all pages, is the only code that checks roles and the read-only switch, redacts, and writes
+//     the audit log. In doubt it refuses: if a [Redactor] fails, its part is hidden, and if the log cannot be written,
 //     nothing is done and no payload is shown.
 //   - All text from messages is treated as hostile. Only html/template writes it, invisible characters are made
 //     visible, and no page has an inline script or style: the Content-Security-Policy forbids them.

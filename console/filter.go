@@ -47,7 +47,7 @@ type inputError struct{ text string }
 
 func (e *inputError) Error() string { return e.text }
 
-func wrong(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
+func invalidInput(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
 
 // parseForm parses a form. It returns an inputError if the form is malformed.
 func parseForm(r *http.Request) error {
@@ -55,27 +55,27 @@ func parseForm(r *http.Request) error {
 	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
 		return err
 	}
-	return wrong("the form cannot be read: %v", err)
+	return invalidInput("the form cannot be read: %v", err)
 }
 
 // readFilter parses a filter from an address or a form.
 func readFilter(v url.Values) (f deadletter.Filter, err error) {
 	for name, values := range v {
 		if slices.ContainsFunc(values, func(s string) bool { return len(s) > maxParam }) && filterParam(name) {
-			return f, wrong("%s is longer than %d bytes", name, maxParam)
+			return f, invalidInput("%s is longer than %d bytes", name, maxParam)
 		}
 		if len(values) > maxParams && filterParam(name) {
-			return f, wrong("%s is there more than %d times", name, maxParams)
+			return f, invalidInput("%s is there more than %d times", name, maxParams)
 		}
 	}
-	f.Fingerprints, f.IDs = filled(v[pFingerprint]), filled(v[pID])
-	for _, p := range filled(v[pAt]) {
+	f.Fingerprints, f.IDs = nonEmpty(v[pFingerprint]), nonEmpty(v[pID])
+	for _, p := range nonEmpty(v[pAt]) {
 		f.Positions = append(f.Positions, deadletter.Position(p))
 	}
 	if v.Get(pChosen) != "" && len(f.Positions) == 0 {
-		return f, wrong("no message was chosen") // an empty selection must not mean all messages
+		return f, invalidInput("no message was chosen") // an empty selection must not mean all messages
 	}
-	for _, r := range filled(v[pReason]) {
+	for _, r := range nonEmpty(v[pReason]) {
 		f.Reasons = append(f.Reasons, redeliver.Reason(r))
 	}
 	f.ErrorType, f.ErrorText = v.Get(pType), v.Get(pText)
@@ -85,7 +85,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 	}
 	if s := v.Get(pKeyHex); s != "" {
 		if f.Key, err = hex.DecodeString(s); err != nil {
-			return f, wrong("the key %q is no hexadecimal number", s)
+			return f, invalidInput("the key %q is no hexadecimal number", s)
 		}
 	}
 	if name := v.Get(pHeader); name != "" {
@@ -95,7 +95,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 		f.Before, err = readTime(pBefore, v.Get(pBefore))
 	}
 	if err == nil && !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
-		err = wrong("the end of the period must be after its beginning")
+		err = invalidInput("the end of the period must be after its beginning")
 	}
 	return f, err
 }
@@ -104,7 +104,7 @@ func filterParam(name string) bool {
 	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pKeyHex, pHeader, pValue, pAfter, pBefore, pReason, pType, pText, pQuarantined}, name)
 }
 
-func filled(values []string) (out []string) {
+func nonEmpty(values []string) (out []string) {
 	for _, v := range values {
 		if v != "" {
 			out = append(out, v)
@@ -122,7 +122,7 @@ func readTime(name, s string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, wrong("%s is %q, and must be a moment like 2006-01-02T15:04", name, s)
+	return time.Time{}, invalidInput("%s is %q, and must be a moment like 2006-01-02T15:04", name, s)
 }
 
 // writeFilter is the inverse of readFilter.
@@ -146,7 +146,7 @@ func writeFilter(v url.Values, f *deadletter.Filter) {
 	set(pText, f.ErrorText)
 	switch text := string(f.Key); {
 	case f.Key == nil:
-	case text == visible(text) && text != "":
+	case text == escapeInvisible(text) && text != "":
 		set(pKey, text)
 	default:
 		set(pKeyHex, hex.EncodeToString(f.Key))
@@ -180,8 +180,8 @@ func address(page, key string, f *deadletter.Filter, more ...string) string {
 	return page + "?" + v.Encode()
 }
 
-// describe describes a filter in words, with one string per condition.
-func describe(f *deadletter.Filter) (parts []string) {
+// describeFilter describes a filter in words, with one string per condition.
+func describeFilter(f *deadletter.Filter) (parts []string) {
 	list := func(what string, values []string) {
 		if len(values) > 0 {
 			parts = append(parts, what+" "+strings.Join(values, ", "))
@@ -222,15 +222,15 @@ func describe(f *deadletter.Filter) (parts []string) {
 	return parts
 }
 
-// number parses a bounded number from an address or a form.
-func number(v url.Values, name string, byDefault, least, most int) (int, error) {
+// readNumber parses a bounded number from an address or a form.
+func readNumber(v url.Values, name string, byDefault, least, most int) (int, error) {
 	s := v.Get(name)
 	if s == "" {
 		return byDefault, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < least || n > most {
-		return 0, wrong("%s is %q, and must be a number from %d to %d", name, s, least, most)
+		return 0, invalidInput("%s is %q, and must be a number from %d to %d", name, s, least, most)
 	}
 	return n, nil
 }

@@ -32,7 +32,7 @@ func FuzzReplayForm(f *testing.F) {
 		if why, err := readWhy(v); err == nil && strings.TrimSpace(why) == "" {
 			t.Errorf("%q is a reason", why)
 		}
-		if n, err := number(v, "rate", 5, 1, 100); err == nil && (n < 1 || n > 100) {
+		if n, err := readNumber(v, "rate", 5, 1, 100); err == nil && (n < 1 || n > 100) {
 			t.Errorf("%d is from 1 to 100", n)
 		}
 	})
@@ -49,7 +49,7 @@ func FuzzEditForm(f *testing.F) {
 		if err != nil {
 			return
 		}
-		l := &Letter{Headers: []HeaderView{{Name: name, Value: value, Whole: true}}}
+		l := &messageView{Headers: []headerView{{Name: name, Value: value, Whole: true}}}
 		p := newEditPage(l)
 		var change deadletter.EditOptions
 		if p.readHeaders(v, &change) != nil {

@@ -59,7 +59,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 		t.Fatal(err)
 	}
 	synctest.Wait()
-	c.desk.jobs.add(&Job{
+	c.svc.runs.add(&taskRun{
 		Task: q.tasks[0], Err: "sending 1: secret-error", Began: time.Now(),
 		Results: []deadletter.Result{{ID: "id-1", Position: "1", Outcome: deadletter.Refused, Why: "its headers name group secret-why"}},
 	})

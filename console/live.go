@@ -15,8 +15,8 @@ const (
 	streamPause = time.Second
 	// streamBeat is the interval of the keep-alives, which show the page and any proxies that the server is alive.
 	streamBeat = 15 * time.Second
-	// streamWrite is the write timeout of one event.
-	streamWrite = 10 * time.Second
+	// maxStreamWrite is the write timeout of one event.
+	maxStreamWrite = 10 * time.Second
 )
 
 // hub notifies open pages that something has changed. They then reload with the rights of their user.
@@ -27,8 +27,8 @@ type hub struct {
 
 func newHub() *hub { return &hub{streams: make(map[chan struct{}]string)} }
 
-// poke notifies all pages. It never blocks.
-func (h *hub) poke() {
+// notify notifies all pages. It never blocks.
+func (h *hub) notify() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.streams {
@@ -39,7 +39,7 @@ func (h *hub) poke() {
 	}
 }
 
-func (h *hub) join(user string) (s chan struct{}, ok bool) {
+func (h *hub) subscribe(user string) (s chan struct{}, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	same := 0
@@ -56,7 +56,7 @@ func (h *hub) join(user string) (s chan struct{}, ok bool) {
 	return s, true
 }
 
-func (h *hub) leave(s chan struct{}) {
+func (h *hub) unsubscribe(s chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.streams, s)
@@ -65,29 +65,29 @@ func (h *hub) leave(s chan struct{}) {
 // events sends a stream of server-sent events. They say "changed", but not what.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	who := actorOf(r)
-	if err := c.desk.may(who.highest(), Look); err != nil {
+	if err := c.svc.checkRight(who.withHighestRole(), Look); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	from, _ := remote(r)
-	s, ok := c.desk.live.join(who.Name + " " + from.String())
+	from, _ := remoteAddress(r)
+	s, ok := c.svc.hub.subscribe(who.Name + " " + from.String())
 	if !ok {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "too many pages are kept up to date already", http.StatusServiceUnavailable)
 		return
 	}
-	defer c.desk.live.leave(s)
+	defer c.svc.hub.unsubscribe(s)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy that buffers would delay the events
 	out := http.NewResponseController(w)
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for word := "retry: 3000\nevent: hello\ndata: {}\n\n"; ; {
-		_ = out.SetWriteDeadline(time.Now().Add(streamWrite)) // not all servers support deadlines
+		_ = out.SetWriteDeadline(time.Now().Add(maxStreamWrite)) // not all servers support deadlines
 		if _, err := w.Write([]byte(word)); err != nil || out.Flush() != nil {
 			return
 		}
-		if !c.rest(r, streamPause) {
+		if !c.sleep(r, streamPause) {
 			return
 		}
 		select {
@@ -97,14 +97,14 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 			word = ": still here\n\n"
 		case <-r.Context().Done():
 			return
-		case <-c.desk.ctx.Done():
+		case <-c.svc.ctx.Done():
 			return
 		}
 	}
 }
 
-// rest waits for d. It returns false if the request or the console has ended.
-func (c *Console) rest(r *http.Request, d time.Duration) bool {
+// sleep waits for d. It returns false if the request or the console has ended.
+func (c *Console) sleep(r *http.Request, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -112,7 +112,7 @@ func (c *Console) rest(r *http.Request, d time.Duration) bool {
 		return true
 	case <-r.Context().Done():
 		return false
-	case <-c.desk.ctx.Done():
+	case <-c.svc.ctx.Done():
 		return false
 	}
 }

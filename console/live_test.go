@@ -92,7 +92,7 @@ func TestAnOpenPageGetsChanges(t *testing.T) {
 		}
 		// Many changes cause one event.
 		for range 1000 {
-			c.desk.live.poke()
+			c.svc.hub.notify()
 		}
 		<-time.After(10 * streamPause)
 		synctest.Wait()

@@ -22,25 +22,25 @@ const (
 	maxFailed = 1000
 )
 
-// failures counts refused requests. The zero value is ready to use.
-type failures struct {
+// loginFailures counts refused requests. The zero value is ready to use.
+type loginFailures struct {
 	mu   sync.Mutex
-	seen map[failure]streak
+	seen map[failureKey]failureCount
 }
 
-// failure is a key of failures.
-type failure struct {
+// failureKey is a key of failures.
+type failureKey struct {
 	user string     // empty for an unknown user
 	from netip.Addr // see network
 }
 
-type streak struct {
+type failureCount struct {
 	n     int
 	since time.Time
 }
 
-// full reports whether there were maxFailures within failureTime.
-func (f *failures) full(of failure) bool {
+// isFull reports whether there were maxFailures within failureTime.
+func (f *loginFailures) isFull(of failureKey) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.seen[of]
@@ -48,33 +48,33 @@ func (f *failures) full(of failure) bool {
 }
 
 // add counts a failure and returns the number within failureTime.
-func (f *failures) add(of failure) int {
+func (f *loginFailures) add(of failureKey) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.seen[of]
 	if !ok || time.Since(c.since) >= failureTime {
-		c = streak{since: time.Now()}
+		c = failureCount{since: time.Now()}
 	}
 	if f.seen == nil || !ok && len(f.seen) >= maxFailed {
-		f.seen = make(map[failure]streak)
+		f.seen = make(map[failureKey]failureCount)
 	}
 	c.n++
 	f.seen[of] = c
 	return c.n
 }
 
-// network returns the network that a request came from: its address, or its /64 for IPv6, where one host can have any
-// number of addresses.
-func network(r *http.Request) netip.Addr {
-	at, _ := remote(r)
+// remoteNetwork returns the network that a request came from: its address, or its /64 for IPv6, where one host can have
+// any number of addresses.
+func remoteNetwork(r *http.Request) netip.Addr {
+	at, _ := remoteAddress(r)
 	if at.Is6() {
 		return netip.PrefixFrom(at, 64).Masked().Addr()
 	}
 	return at
 }
 
-// refused records a request that was refused.
-func (c *Console) refused(r *http.Request, of failure, err error) {
+// recordRefusal records a request that was refused.
+func (c *Console) recordRefusal(r *http.Request, of failureKey, err error) {
 	n := c.failures.add(of)
 	if n > maxFailures {
 		return
@@ -83,39 +83,39 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}
-	_ = c.desk.audit.write(rec) // the request is refused in any case
+	_ = c.svc.audit.write(rec) // the request is refused in any case
 }
 
-// letIn returns the user of a request. If it refuses the request, it answers it and ok is false.
-func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
+// authenticate returns the user of a request. If it refuses the request, it answers it and ok is false.
+func (c *Console) authenticate(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()
-	of := failure{from: network(r)}
-	if auth.knows != nil && auth.knows(name) {
+	of := failureKey{from: remoteNetwork(r)}
+	if auth.hasUser != nil && auth.hasUser(name) {
 		of.user = name
 	}
-	if tried && auth.kind == authBasic && c.failures.full(of) {
+	if tried && auth.kind == authBasic && c.failures.isFull(of) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(failureTime.Seconds())))
-		c.problem(w, r, http.StatusTooManyRequests, "Too many passwords were wrong", "Try again in a minute.")
+		c.showProblem(w, r, http.StatusTooManyRequests, "Too many passwords were wrong", "Try again in a minute.")
 		return Actor{}, false
 	}
-	who, err := auth.who(r)
+	who, err := auth.authenticate(r)
 	if err == nil {
 		return who, true
 	}
 	if auth.kind != authLocal && (tried || !errors.Is(err, ErrLogin)) { // browsers try without a password first
-		c.refused(r, of, err)
+		c.recordRefusal(r, of, err)
 	}
 	switch {
 	case errors.Is(err, ErrLogin):
 		w.Header().Set("WWW-Authenticate", `Basic realm="dead letters", charset="UTF-8"`)
-		c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
+		c.showProblem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
 	case errors.Is(err, ErrProxied):
-		c.problem(w, r, http.StatusForbidden, "There is a proxy in front of this console", err.Error()+".")
+		c.showProblem(w, r, http.StatusForbidden, "There is a proxy in front of this console", err.Error()+".")
 	case auth.kind == authCustom: // the error may name the service's hosts and credentials
-		c.problem(w, r, http.StatusForbidden, "No access", "You have no access to this console. The audit log says why.")
+		c.showProblem(w, r, http.StatusForbidden, "No access", "You have no access to this console. The audit log says why.")
 	default:
-		c.problem(w, r, http.StatusForbidden, "No access", err.Error())
+		c.showProblem(w, r, http.StatusForbidden, "No access", err.Error())
 	}
 	return Actor{}, false
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,7 +204,8 @@ func (a *answer) form(t *testing.T, action string) url.Values {
 	for n := range found.Descendants() {
 		name := attr(n, "name")
 		switch {
-		case n.Type != html.ElementNode || name == "" || n.Data == "button" || attr(n, "type") == "checkbox":
+		case n.Type != html.ElementNode || name == "" || n.Data == "button":
+		case (attr(n, "type") == "checkbox" || attr(n, "type") == "radio") && !slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "checked" }):
 		case n.Data == "textarea":
 			text := ""
 			if n.FirstChild != nil {

@@ -36,7 +36,7 @@ func TestAPageHasOnlyWhatItShows(t *testing.T) {
 	}
 	defer c.Close()
 	get(t, c, page("message", q, "at", "0")).has(t, "59,900 more")
-	if n := asked.Load(); n != shownHeaders {
+	if n := asked.Load(); n != maxHeaders {
 		t.Errorf("the redactor was asked for %d headers", n)
 	}
 	if a := ask(t, c, http.MethodGet, page("edit", q, "at", "0"), nil); a.StatusCode != http.StatusBadRequest || !strings.Contains(a.text(), "60,000 headers") {

@@ -47,74 +47,75 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 })
 
 var functions = template.FuncMap{
-	"line": line, "visible": visible, "num": grouped, "size": sized, "ago": ago, "lasting": lasting, "address": address,
+	"line": tableText, "visible": escapeInvisible, "num": formatNumber, "size": formatSize, "ago": formatAgo, "duration": formatDuration, "address": address,
 	"str":      func(v []byte) string { return string(v) },
 	"int64":    func(n int) int64 { return int64(n) },
 	"stamp":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"clock":    func(t time.Time) string { return t.UTC().Format("15:04") },
-	"percent":  percent,
-	"overdue":  func(l Level) bool { return l.Overdue >= lateAfter },
-	"describe": describe,
-	"scope":    scope,
+	"percent":  formatShare,
+	"overdue":  func(l Level) bool { return l.Overdue >= minOverdue },
+	"describe": describeFilter,
+	"isLevel":  isLevel,
+	"scope":    describeRights,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
 	},
 	"lookAt": func(at deadletter.Position) *deadletter.Filter {
 		return &deadletter.Filter{Positions: []deadletter.Position{at}}
 	},
-	"shorten": func(s string) string { return cut(s, 4<<10) },
+	"shorten": func(s string) string { return truncate(s, 4<<10) },
 }
 
-// percent formats a share. A share above 0 is never shown as 0 %.
-func percent(share float64) string {
+// formatShare formats a share. A share above 0 is never shown as 0 %.
+func formatShare(share float64) string {
 	switch {
 	case share <= 0:
 		return "0 %"
 	case share < 0.01:
 		return "under 1 %"
 	default:
-		return grouped(int64(share*100+0.5)) + " %"
+		return formatNumber(int64(share*100+0.5)) + " %"
 	}
 }
 
-// Frame is the part that all pages share.
-type Frame struct {
+// layout is the part that all pages share.
+type layout struct {
 	Title   string
 	Console string // title of the console
 	Root    string // path to the first page, "" or "../"
 	Version string
 	Actor   Actor
-	// Known is false on a page for a user who is not logged in.
-	Known, ReadOnly bool
-	Nav             string // the current section of the console
-	Query           string // the search text
-	Now             time.Time
-	Live            bool   // the page may be kept up to date
-	Note            string // what the last form has done
-	Page            any
+	// LoggedIn is false on a page for a user who is not logged in.
+	LoggedIn, ReadOnly bool
+	Nav                string // the current section of the console
+	Query              string // the search text
+	Now                time.Time
+	Live               bool   // the page may be kept up to date
+	Note               string // what the last form has done
+	Page               any
 }
 
 // notes are the messages that a page shows at its top when its address requests them.
 var notes = map[string]string{
 	"started":   "The task was started.",
-	"asked":     "The task was asked. It stops after what it has in hand.",
-	"resumed":   "The task goes on.",
+	"asked":     "The task pauses after the messages that it is sending.",
+	"resumed":   "The task was resumed.",
 	"edited":    "The edited message was replayed, and the original is out of the DLQ.",
-	"reading":   "The DLQ is being read. Its causes are here in a moment.",
-	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
-	"cancelled": "The task was asked to end for good.",
-	"given":     "The command was given. The consumers read it within a second or two, and obey in the background.",
+	"reading":   "The DLQ is being read. Its causes appear in a moment.",
+	"starting":  "The task is starting. Reload in a moment.",
+	"cancelled": "The task is being cancelled.",
+	"given":     "The command was sent. The consumers read it within a second or two.",
 	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 
 // show renders a page and sends it. It renders the whole page before the first byte is sent, so that an error leaves no
 // partial page.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f Frame) {
+func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f layout) {
 	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
 	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
-	f.Known = f.Actor.known()
-	f.Live = f.Live && f.Known
+	f.LoggedIn = f.Actor.isValid()
+	f.Live = f.Live && f.LoggedIn
 	f.Root = strings.Repeat("../", max(0, strings.Count(r.URL.Path, "/")-1))
 	if f.Note == "" {
 		f.Note = notes[r.URL.Query().Get("note")]
@@ -130,22 +131,22 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	_, _ = w.Write(page.Bytes()) // the client may be gone
 }
 
-// Problem is an error page.
-type Problem struct {
+// errorPage is an error page.
+type errorPage struct {
 	Heading, Text string
 	Back          string // an address, or empty
 }
 
-func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
-	c.show(w, r, status, "problem", Frame{Title: heading, Page: Problem{Heading: heading, Text: text}})
+func (c *Console) showProblem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
+	c.show(w, r, status, "problem", layout{Title: heading, Page: errorPage{Heading: heading, Text: text}})
 }
 
-// trouble shows the page for an error.
-func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
+// showError shows the page for an error.
+func (c *Console) showError(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
-	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
+	p := errorPage{Heading: "The request failed", Text: redeliver.Redact(err.Error())}
 	if key != "" {
-		if _, _, unknown := c.desk.queue(actorOf(r), key); unknown == nil {
+		if _, _, unknown := c.svc.findQueue(actorOf(r), key); unknown == nil {
 			p.Back = address("dlq", key, nil)
 		}
 	}
@@ -159,36 +160,36 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	case deniedTo:
 		status, p.Heading = http.StatusForbidden, "Not allowed"
 	case input, config:
-		status, p.Heading = http.StatusBadRequest, "That cannot be right"
+		status, p.Heading = http.StatusBadRequest, "Invalid input"
 	case large:
-		status, p.Heading, p.Text = http.StatusRequestEntityTooLarge, "Too much", "A form may have 8 MiB."
+		status, p.Heading, p.Text = http.StatusRequestEntityTooLarge, "The form is too large", "A form may have at most 8 MiB."
 	case isHeld:
-		status, p.Heading = http.StatusConflict, "Somebody else has this DLQ"
+		status, p.Heading = http.StatusConflict, "Another task uses this DLQ"
 		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
 	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
 		status, p.Heading = http.StatusNotFound, "Not found"
 	case errors.Is(err, deadletter.ErrTooMany):
-		status, p.Heading = http.StatusConflict, "More has come"
+		status, p.Heading = http.StatusConflict, "More messages have arrived"
 	case errors.Is(err, errBusy):
-		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many look at once", p.Text+". Nothing was changed; ask again in a moment."
+		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many reads at once", p.Text+". Nothing was changed; ask again in a moment."
 	case errors.Is(err, context.DeadlineExceeded):
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
-		p.Text = "It took longer than " + lasting(lookTime) + ". " + outcomeOf(r, err) + " " + c.desk.about(actorOf(r), key, err)
+		p.Text = "It took longer than " + formatDuration(maxReadTime) + ". " + describeOutcome(r, err) + " " + c.svc.redactErrorFor(actorOf(r), key, err)
 	default:
-		p.Text = c.desk.about(actorOf(r), key, err) // the text of a broker may quote a message
+		p.Text = c.svc.redactErrorFor(actorOf(r), key, err) // the text of a broker may quote a message
 	}
-	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
+	c.show(w, r, status, "problem", layout{Title: p.Heading, Page: p})
 }
 
-// beforeError is an error that occurred before anything was changed.
-type beforeError struct{ err error }
+// unchangedError is an error that occurred before anything was changed.
+type unchangedError struct{ err error }
 
-func (e *beforeError) Error() string { return e.err.Error() }
-func (e *beforeError) Unwrap() error { return e.err }
+func (e *unchangedError) Error() string { return e.err.Error() }
+func (e *unchangedError) Unwrap() error { return e.err }
 
-// outcomeOf describes a request that a broker did not answer. The broker may have executed it nevertheless.
-func outcomeOf(r *http.Request, err error) string {
-	_, before := errors.AsType[*beforeError](err)
+// describeOutcome describes a request that a broker did not answer. The broker may have executed it nevertheless.
+func describeOutcome(r *http.Request, err error) string {
+	_, before := errors.AsType[*unchangedError](err)
 	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return "Nothing was changed."
 	}
@@ -200,7 +201,7 @@ func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	content, err := files.ReadFile("assets/" + name)
 	if err != nil {
-		c.problem(w, r, http.StatusNotFound, "There is no such file", name)
+		c.showProblem(w, r, http.StatusNotFound, "There is no such file", name)
 		return
 	}
 	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

@@ -1,104 +1,120 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// HomePage is the page of all DLQs.
-type HomePage struct {
-	Queues []QueueView
-	// Total is the number of dead letters in all DLQs. Empty reports whether there are none, Unsure whether some DLQs
+// homePage is the page of all DLQs.
+type homePage struct {
+	Queues []queueView
+	// Total is the number of dead letters in all DLQs. Empty reports whether there are none, Uncounted whether some DLQs
 	// were not counted.
-	Total         int64
-	Empty, Unsure bool
-	Running       int // tasks of this process
-	Notes         []string
+	Total            int64
+	Empty, Uncounted bool
+	Order            string // by which the queues are sorted, or empty
+	Running          int    // tasks of this process
+	Notes            []string
 }
 
-// QueueView is a DLQ as a page shows it.
-type QueueView struct {
-	Overview
+// queueView is a DLQ as a page shows it.
+type queueView struct {
+	overview
 	// State is "new" (not counted yet), "error" (the broker does not answer), "stale" (the state is old), "empty", or
 	// "".
-	State string
-	Age   time.Duration // of the oldest message, if known
-	Left  time.Duration // until the broker drops the oldest message; 0 for never
-	Bars  []Bar
-	Most  int64
+	State   string
+	Age     time.Duration // of the oldest message, if known
+	DropsIn time.Duration // until the broker drops the oldest message; 0 for never
+	Bars    []hourBar
+	MaxBar  int64
 }
 
-// lateAfter is how long a waiting message must be overdue before the page reports it. Until then it is being delivered.
-const lateAfter = 10 * time.Second
+// minOverdue is how long a waiting message must be overdue before the page reports it. Until then it is being
+// delivered.
+const minOverdue = 10 * time.Second
 
-// staleAfter is the number of refreshes without an answer after which a DLQ is shown as stale.
-const staleAfter = 3
+// maxMissedPolls is the number of refreshes without an answer after which a DLQ is shown as stale.
+const maxMissedPolls = 3
 
-func (c *Console) view(o Overview) QueueView {
-	v := QueueView{Overview: o}
+func (c *Console) newQueueView(o overview) queueView {
+	v := queueView{overview: o}
 	switch {
-	case o.Trouble != "":
+	case o.ReadError != "":
 		v.State = "error"
 	case o.Counted.IsZero():
 		v.State = "new"
-	case time.Since(o.Counted) > staleAfter*c.cfg.Refresh+pollTime/10:
+	case time.Since(o.Counted) > maxMissedPolls*c.cfg.Refresh+maxPollTime/10:
 		v.State = "stale"
 	case o.Count == 0:
 		v.State = "empty"
 	}
 	oldest := o.Oldest
 	if !o.Read.IsZero() {
-		v.Bars, v.Most = o.Arrivals.Bars(), o.Arrivals.Most()
+		v.Bars, v.MaxBar = o.Arrivals.Bars(), o.Arrivals.Most()
 		if oldest.IsZero() {
 			oldest = o.Summary.Oldest
 		}
 	}
 	if o.Count > 0 && !oldest.IsZero() {
 		v.Age = max(1, time.Since(oldest)) // 0 means unknown
-		if o.HasKeeps && o.Keeps > 0 {
-			v.Left = max(time.Second, o.Keeps-v.Age)
+		if o.HasRetention && o.Retention > 0 {
+			v.DropsIn = max(time.Second, o.Retention-v.Age)
 		}
 	}
 	return v
 }
 
+// homeOrders are the values by which the queues can be sorted, the greatest first.
+var homeOrders = map[string]func(*queueView) int64{
+	"count":   func(v *queueView) int64 { return v.Count },
+	"oldest":  func(v *queueView) int64 { return int64(v.Age) },
+	"arrived": func(v *queueView) int64 { return v.Arrivals.LastHour() },
+}
+
 func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
-	all := c.desk.all(actorOf(r))
-	p := HomePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
-	for _, note := range c.desk.told() {
-		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r).lowest(), deadletter.Info{}, nil, redeliver.Redact(note)))
+	all := c.svc.overviews(actorOf(r))
+	p := homePage{Empty: len(all) > 0, Running: c.svc.runs.running()}
+	for _, note := range c.svc.currentNotes() {
+		p.Notes = append(p.Notes, c.svc.redactErrorText(actorOf(r).withLowestRole(), deadletter.Info{}, nil, redeliver.Redact(note)))
 	}
 	for _, o := range all {
-		v := c.view(o)
+		v := c.newQueueView(o)
 		p.Total += o.Count
 		p.Empty = p.Empty && v.State == "empty"
-		p.Unsure = p.Unsure || v.State == "new" || v.State == "error"
+		p.Uncounted = p.Uncounted || v.State == "new" || v.State == "error"
 		p.Queues = append(p.Queues, v)
 	}
-	c.show(w, r, http.StatusOK, "home", Frame{Title: "All queues", Nav: "home", Live: true, Page: p})
+	p.Order = r.URL.Query().Get("order")
+	if by := homeOrders[p.Order]; by != nil {
+		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(by(&y), by(&x)) })
+	}
+	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil
 }
 
-// shownGroups is the maximum number of causes on a page.
-const shownGroups = 50
+// maxGroups is the maximum number of causes on a page.
+const maxGroups = 50
 
-// DLQPage is the page of one DLQ, with its causes first.
-type DLQPage struct {
-	QueueView
-	Groups     []GroupView
+// dlqPage is the page of one DLQ, with its causes first.
+type dlqPage struct {
+	queueView
+	Groups     []groupView
 	From, Next int // indexes of causes; Next is 0 at the end
-	Form       FilterForm
-	List       ListView
+	Form       filterForm
+	List       listView
 	Filter     *deadletter.Filter // matches all messages
-	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
-	MayReplay string
+	// ReplayDenied explains why the user may neither replay nor purge. It is empty if they may.
+	ReplayDenied string
 }
 
-// GroupView is a cause, with its share of all messages.
-type GroupView struct {
+// groupView is a cause, with its share of all messages.
+type groupView struct {
 	deadletter.Group
 	Share   float64
 	Width   int // of the bar, 0 to 100
@@ -107,20 +123,20 @@ type GroupView struct {
 
 func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	from, err := number(q, "from", 0, 0, deadletter.DefaultMaxGroups)
+	from, err := readNumber(q, "from", 0, 0, deadletter.DefaultMaxGroups)
 	if err != nil {
 		return err
 	}
 	who := actorOf(r)
-	o, err := c.desk.one(who, q.Get("dlq"))
+	o, err := c.svc.openOverview(who, q.Get("dlq"))
 	if err != nil {
 		return err
 	}
-	p := DLQPage{QueueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
-	p.MayReplay = c.why(who, o.Key, Replay)
+	p := dlqPage{queueView: c.newQueueView(o), From: from, Filter: &deadletter.Filter{}}
+	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
 	groups := o.Summary.Groups
-	for i := from; i < min(from+shownGroups, len(groups)); i++ {
-		g := GroupView{Group: groups[i]}
+	for i := from; i < min(from+maxGroups, len(groups)); i++ {
+		g := groupView{Group: groups[i]}
 		if o.Summary.Matched > 0 {
 			g.Share = float64(g.Count) / float64(o.Summary.Matched)
 			g.Width = max(1, int(g.Share*100))
@@ -130,16 +146,16 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Groups = append(p.Groups, g)
 	}
-	if from+shownGroups < len(groups) {
-		p.Next = from + shownGroups
+	if from+maxGroups < len(groups) {
+		p.Next = from + maxGroups
 	}
-	p.Form = newForm(o.Key, c.why(who, o.Key, Search) == "", wants{})
+	p.Form = newForm(o.Key, c.denialOf(who, o.Key, Search) == "", listQuery{})
 	if p.State != "error" {
-		if p.List, err = c.listing(r, o, wants{Size: firstRows}); err != nil {
-			p.List.Trouble = c.desk.about(who, o.Key, err)
+		if p.List, err = c.newListView(r, o, listQuery{Size: dlqRows}); err != nil {
+			p.List.ReadError = c.svc.redactErrorFor(who, o.Key, err)
 		}
 	}
-	c.show(w, r, http.StatusOK, "dlq", Frame{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})
+	c.show(w, r, http.StatusOK, "dlq", layout{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})
 	return nil
 }
 
@@ -149,21 +165,22 @@ func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key := r.PostForm.Get("dlq")
-	if err := c.desk.causes(actorOf(r), key); err != nil {
+	if err := c.svc.requestCauses(actorOf(r), key); err != nil {
 		return err
 	}
 	redirect(w, address("dlq", key, nil, "note", "reading"))
 	return nil
 }
 
-// why returns why a user may not perform an action on a DLQ. It is empty if they may.
-func (c *Console) why(who Actor, key string, a Action) string {
-	_, here, err := c.desk.queue(who, key)
+// denialOf returns why a user may not perform an action on a DLQ. It is empty if they may.
+func (c *Console) denialOf(who Actor, key string, a Action) string {
+	_, here, err := c.svc.findQueue(who, key)
 	if err == nil {
-		err = c.desk.may(here, a)
+		err = c.svc.checkRight(here, a)
 	}
 	if err != nil {
-		return err.Error()
+		text := err.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
 	}
 	return ""
 }

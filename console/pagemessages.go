@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	firstRows = 10 // rows on the page of a DLQ
-	pageRows  = 50
+	dlqRows  = 10 // rows on the page of a DLQ
+	pageRows = 50
 )
 
-// FilterForm is the form that selects messages.
-type FilterForm struct {
+// filterForm is the form that selects messages.
+type filterForm struct {
 	Key    string
 	Filter deadletter.Filter
 	// Header and Value are the only header that the form can filter by.
@@ -25,12 +25,12 @@ type FilterForm struct {
 	Newest                 bool
 	Size                   int
 	Reasons                []redeliver.Reason
-	// Within reports whether the user may search by the content of messages.
-	Within bool
+	// MaySearch reports whether the user may search by the content of messages.
+	MaySearch bool
 }
 
-func newForm(key string, within bool, w wants) FilterForm {
-	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: within, Reasons: redeliver.Reasons()}
+func newForm(key string, within bool, w listQuery) filterForm {
+	f := filterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: escapeInvisible(string(w.Filter.Key)), MaySearch: within, Reasons: redeliver.Reasons()}
 	for name, value := range w.Filter.Headers {
 		f.Header, f.Value = name, value
 	}
@@ -44,46 +44,46 @@ func newForm(key string, within bool, w wants) FilterForm {
 }
 
 // More reports whether any of the collapsed fields is filled in.
-func (f FilterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
+func (f filterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
 
 // Is reports whether the form selects the reason r.
-func (f FilterForm) Is(r redeliver.Reason) bool {
+func (f filterForm) Is(r redeliver.Reason) bool {
 	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
 }
 
-// ListView is a list of messages on a page.
-type ListView struct {
+// listView is a list of messages on a page.
+type listView struct {
 	Key string
-	Rows
+	messageList
 	Skip int
 	// Next and Back are the addresses of the adjacent pages, empty at the ends.
 	Next, Back string
-	// Ask is set if reading changes something and the user has not agreed. It describes the change; AskURL is the
+	// ReadCost is set if reading changes something and the user has not agreed. It describes the change; ReadURL is the
 	// address that reads nevertheless.
-	Ask, AskURL string
-	// Trouble explains why there is no list.
-	Trouble string
-	Newest  bool
-	// Choose reports whether the user may select messages to replay or purge, Looked whether the user has agreed to the
-	// read.
-	Choose, Looked bool
+	ReadCost, ReadURL string
+	// ReadError explains why there is no list.
+	ReadError string
+	Newest    bool
+	// Selectable reports whether the user may select messages to replay or purge, ReadAgreed whether the user has agreed to
+	// the read.
+	Selectable, ReadAgreed bool
 }
 
-// listing returns a list, or the question whether the user agrees to a costly read.
-func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err error) {
+// newListView returns a list, or the question whether the user agrees to a costly read.
+func (c *Console) newListView(r *http.Request, o overview, w listQuery) (l listView, err error) {
 	l.Key, l.Skip, l.Newest = o.Key, w.Skip, w.Newest
 	order := ""
 	if w.Newest {
 		order = "newest"
 	}
 	q := r.URL.Query()
-	l.Choose, l.Looked = c.why(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
-	if o.Costly && q.Get("look") == "" {
-		l.Ask = o.Info.ReadEffect
-		l.AskURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
+	l.Selectable, l.ReadAgreed = c.denialOf(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
+	if o.ReadCosts && q.Get("look") == "" {
+		l.ReadCost = o.Info.ReadEffect
+		l.ReadURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
 		return l, nil
 	}
-	l.Rows, err = c.desk.list(r.Context(), actorOf(r), o.Key, w)
+	l.messageList, err = c.svc.listMessages(r.Context(), actorOf(r), o.Key, w)
 	if err != nil {
 		return l, err
 	}
@@ -99,15 +99,15 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 	return l, nil
 }
 
-// MessagesPage is the page of the messages that match a filter.
-type MessagesPage struct {
-	QueueView
-	Form   FilterForm
-	List   ListView
+// messagesPage is the page of the messages that match a filter.
+type messagesPage struct {
+	queueView
+	Form   filterForm
+	List   listView
 	Filter *deadletter.Filter
 	Words  []string
-	// MayReplay explains why the user may neither replay nor purge. It is empty if they may.
-	MayReplay string
+	// ReplayDenied explains why the user may neither replay nor purge. It is empty if they may.
+	ReplayDenied string
 }
 
 func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
@@ -116,94 +116,94 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ask := wants{Filter: f, Newest: q.Get("order") == "newest"}
-	if ask.Size, err = number(q, "size", pageRows, 1, maxRows); err != nil {
+	ask := listQuery{Filter: f, Newest: q.Get("order") == "newest"}
+	if ask.Size, err = readNumber(q, "size", pageRows, 1, maxRows); err != nil {
 		return err
 	}
 	most := maxSkip
 	if ask.Newest {
 		most = maxNewer
 	}
-	if ask.Skip, err = number(q, "skip", 0, 0, most); err != nil {
+	if ask.Skip, err = readNumber(q, "skip", 0, 0, most); err != nil {
 		return err
 	}
-	o, err := c.desk.one(who, q.Get("dlq"))
+	o, err := c.svc.openOverview(who, q.Get("dlq"))
 	if err != nil {
 		return err
 	}
-	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, c.why(who, o.Key, Search) == "", ask), Filter: &f, Words: describe(&f)}
-	p.MayReplay = c.why(who, o.Key, Replay)
-	if p.List, err = c.listing(r, o, ask); err != nil {
+	p := messagesPage{queueView: c.newQueueView(o), Form: newForm(o.Key, c.denialOf(who, o.Key, Search) == "", ask), Filter: &f, Words: describeFilter(&f)}
+	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
+	if p.List, err = c.newListView(r, o, ask); err != nil {
 		return err
 	}
 	// Each search is recorded, so the page does not repeat one.
-	live := !o.Costly && ask.Skip == 0 && !within(&f)
-	c.show(w, r, http.StatusOK, "messages", Frame{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
+	live := !o.ReadCosts && ask.Skip == 0 && !searchesContent(&f)
+	c.show(w, r, http.StatusOK, "messages", layout{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
 	return nil
 }
 
-// MessagePage is the page of one message.
-type MessagePage struct {
-	*Letter
-	Payload *Payload
-	Key     *Payload
-	// Decoded is the body as Config.Decode returns it, nil if it was not decoded. Undecoded explains why.
-	Decoded            *Payload
-	Undecoded          string
-	TraceURL           string
-	MayReplay, MayEdit string
+// messagePage is the page of one message.
+type messagePage struct {
+	*messageView
+	Payload *payloadView
+	Key     *payloadView
+	// Decoded is the body as Config.Decode returns it, nil if it was not decoded. DecodeError explains why.
+	Decoded                  *payloadView
+	DecodeError              string
+	TraceURL                 string
+	ReplayDenied, EditDenied string
 }
 
 func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
-	l, err := c.asked(w, r)
+	l, err := c.requestedMessage(w, r)
 	if l == nil {
 		return err
 	}
 	who := actorOf(r)
-	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
+	p := messagePage{messageView: l, ReplayDenied: c.denialOf(who, l.Overview.Key, Replay), EditDenied: c.denialOf(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
-		p.Decoded, p.Undecoded = c.desk.decode(r.Context(), l)
+		p.Decoded, p.DecodeError = c.svc.decodeBody(r.Context(), l)
 		if l.HasKey {
-			p.Key = newPayload(l.Row.Key)
+			p.Key = newPayload(l.messageRow.Key)
 		}
 	}
-	c.show(w, r, http.StatusOK, "message", Frame{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
+	c.show(w, r, http.StatusOK, "message", layout{Title: "Message " + tableText(l.ID), Nav: "dlq", Page: p})
 	return nil
 }
 
-// asked returns the message that a request names. If reading it changes something and the user has not agreed, asked
-// answers with the question and returns no message.
-func (c *Console) asked(w http.ResponseWriter, r *http.Request) (*Letter, error) {
+// requestedMessage returns the message that a request names. If reading it changes something and the user has not
+// agreed, requestedMessage answers with the question and returns no message.
+func (c *Console) requestedMessage(w http.ResponseWriter, r *http.Request) (*messageView, error) {
 	key, at := r.FormValue("dlq"), r.FormValue(pAt)
 	if at == "" || len(at) > maxParam {
-		return nil, wrong("the address must have the position of the message")
+		return nil, invalidInput("the address must have the position of the message")
 	}
-	o, err := c.desk.one(actorOf(r), key)
+	o, err := c.svc.openOverview(actorOf(r), key)
 	if err != nil {
 		return nil, err
 	}
-	if o.Costly && r.FormValue("look") == "" {
+	if o.ReadCosts && r.FormValue("look") == "" {
 		q := r.URL.Query()
 		q.Set("look", "yes")
-		c.show(w, r, http.StatusOK, "ask", Frame{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: AskPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
+		c.show(w, r, http.StatusOK, "read-question", layout{Title: "Read " + o.Info.DLQ, Nav: "dlq", Page: readQuestionPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
 		return nil, nil
 	}
-	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
+	return c.svc.readMessage(r.Context(), actorOf(r), key, deadletter.Position(at))
 }
 
-// AskPage asks the user whether to read the DLQ.
-type AskPage struct {
-	Overview
+// readQuestionPage asks the user whether to read the DLQ.
+type readQuestionPage struct {
+	overview
 	URL string
 }
 
 // payload sends the body unchanged, as a file, because a browser must never show it as a page.
 func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
-	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
 		return err
 	}
-	l, err := c.asked(w, r)
+	l, err := c.requestedMessage(w, r)
 	if l == nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
 			return c
 		}
 		return '-'
-	}, cut(l.Overview.Info.DLQ, 100)+"-"+cut(string(l.Position), 50))
+	}, truncate(l.Overview.Info.DLQ, 100)+"-"+truncate(string(l.Position), 50))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name + ".bin"}))
 	_, _ = w.Write(l.Body)

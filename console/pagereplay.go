@@ -13,62 +13,62 @@ import (
 
 // Limits of the form's values.
 const (
-	maxRate    = 1_000_000
-	maxWatch   = time.Hour
-	maxStages  = 10
-	maxWhy     = 500
-	usualWatch = deadletter.DefaultWatch
+	maxRate      = 1_000_000
+	maxWatch     = time.Hour
+	maxStages    = 10
+	maxWhy       = 500
+	defaultWatch = deadletter.DefaultWatch
 )
 
-// OrderPage is the forecast of a replay or a purge, with the form that starts it.
-type OrderPage struct {
-	Overview
+// taskFormPage is the forecast of a replay or a purge, with the form that starts it.
+type taskFormPage struct {
+	overview
 	Forecast deadletter.Forecast
-	Cut      bool // the time ran out before all messages were counted
+	TimedOut bool // the time ran out before all messages were counted
 	Filter   *deadletter.Filter
 	Words    []string
-	Hidden   []Field // the filter, as hidden fields
+	Hidden   []hiddenField // the filter, as hidden fields
 	// The text of the form's fields.
-	Why, Rate, Canary, Watch string
-	// Ask is set if counting changes something and the user has not agreed to it.
-	Ask, AskURL string
-	With        string // the address that includes quarantined messages
-	Change      string // the address of the filter's form
+	Reason, Rate, Canary, Watch string
+	// ReadCost is set if counting changes something and the user has not agreed to it.
+	ReadCost, ReadURL string
+	With              string // the address that includes quarantined messages
+	Change            string // the address of the filter's form
 }
 
-// Field is a hidden field of a form.
-type Field struct{ Name, Value string }
+// hiddenField is a hidden field of a form.
+type hiddenField struct{ Name, Value string }
 
-func hiddenFields(key string, f *deadletter.Filter) (fields []Field) {
+func hiddenFields(key string, f *deadletter.Filter) (fields []hiddenField) {
 	v := url.Values{}
 	writeFilter(v, f)
-	fields = append(fields, Field{"dlq", key})
+	fields = append(fields, hiddenField{"dlq", key})
 	for name, values := range v {
 		for _, value := range values {
-			fields = append(fields, Field{name, value})
+			fields = append(fields, hiddenField{name, value})
 		}
 	}
 	return fields
 }
 
-// orderForm returns a handler for the form of an action. The template has the name of the action.
-func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *http.Request) error {
+// taskFormHandler returns a handler for the form of an action. The template has the name of the action.
+func (c *Console) taskFormHandler(a Action, title string) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		q, who := r.URL.Query(), actorOf(r)
 		f, err := readFilter(q)
 		if err != nil {
 			return err
 		}
-		o, err := c.desk.one(who, q.Get("dlq"))
+		o, err := c.svc.openOverview(who, q.Get("dlq"))
 		if err != nil {
 			return err
 		}
-		if err := c.desk.permit(who, o.Key, a); err != nil {
+		if err := c.svc.requireRight(who, o.Key, a); err != nil {
 			return err
 		}
-		p := OrderPage{
-			Overview: o, Filter: &f, Words: describe(&f), Hidden: hiddenFields(o.Key, &f),
-			Why: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(usualWatch.Seconds())),
+		p := taskFormPage{
+			overview: o, Filter: &f, Words: describeFilter(&f), Hidden: hiddenFields(o.Key, &f),
+			Reason: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(defaultWatch.Seconds())),
 		}
 		if q.Has("canary") {
 			p.Canary = q.Get("canary")
@@ -77,18 +77,18 @@ func (c *Console) orderForm(a Action, title string) func(http.ResponseWriter, *h
 		with.Quarantined = true
 		p.Change = address("messages", o.Key, &f, "look", look)
 		p.With = address(page, o.Key, &with, "look", look)
-		if o.Costly && look == "" {
-			p.Ask, p.AskURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes")
-		} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f}); err != nil {
+		if o.ReadCosts && look == "" {
+			p.ReadCost, p.ReadURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes")
+		} else if p.Forecast, p.TimedOut, err = c.svc.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f}); err != nil {
 			return err
 		}
-		c.show(w, r, http.StatusOK, page, Frame{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
+		c.show(w, r, http.StatusOK, page, layout{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
 		return nil
 	}
 }
 
-// order is a submitted form of an OrderPage.
-type order struct {
+// taskForm is a submitted form of a taskFormPage.
+type taskForm struct {
 	values url.Values
 	dlq    string
 	filter deadletter.Filter
@@ -96,7 +96,7 @@ type order struct {
 	expect int64 // number of messages that the page has shown; 0 if unknown
 }
 
-func readOrder(r *http.Request) (o order, err error) {
+func readTaskForm(r *http.Request) (o taskForm, err error) {
 	if o.values, o.filter, err = readFilterForm(r); err != nil {
 		return o, err
 	}
@@ -104,22 +104,22 @@ func readOrder(r *http.Request) (o order, err error) {
 	if o.why, err = readWhy(o.values); err != nil {
 		return o, err
 	}
-	expect, err := number(o.values, "expect", 0, 0, 1<<50)
+	expect, err := readNumber(o.values, "expect", 0, 0, 1<<50)
 	o.expect = int64(expect)
 	return o, err
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	o, err := readOrder(r)
+	o, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
 	replay := deadletter.ReplayOptions{Filter: o.filter, Why: o.why}
-	rate, err := number(o.values, "rate", 0, 0, maxRate)
+	rate, err := readNumber(o.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err
 	}
-	watch, err := number(o.values, "watch", int(usualWatch.Seconds()), 1, int(maxWatch.Seconds()))
+	watch, err := readNumber(o.values, "watch", int(defaultWatch.Seconds()), 1, int(maxWatch.Seconds()))
 	if err != nil {
 		return err
 	}
@@ -127,47 +127,47 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if replay.Canary, err = readCanary(o.values.Get("canary")); err != nil {
 		return err
 	}
-	id, err := c.desk.replay(r.Context(), actorOf(r), o.dlq, replay, o.expect)
-	return startedTask(w, o.dlq, id, err)
+	id, err := c.svc.startReplay(r.Context(), actorOf(r), o.dlq, replay, o.expect)
+	return redirectToTask(w, o.dlq, id, err)
 }
 
 // quarantine quarantines the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	o, err := readOrder(r)
+	o, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
-	id, err := c.desk.quarantine(r.Context(), actorOf(r), o.dlq, deadletter.QuarantineOptions{Filter: o.filter, Why: o.why}, o.expect)
-	return startedTask(w, o.dlq, id, err)
+	id, err := c.svc.startQuarantine(r.Context(), actorOf(r), o.dlq, deadletter.QuarantineOptions{Filter: o.filter, Why: o.why}, o.expect)
+	return redirectToTask(w, o.dlq, id, err)
 }
 
 func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	o, err := readOrder(r)
+	o, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
 	if o.expect == 0 {
-		return wrong("the form has no number of messages")
+		return invalidInput("the form has no number of messages")
 	}
-	if err := c.confirmed(r, o.dlq, "nothing was removed"); err != nil {
+	if err := c.checkConfirmation(r, o.dlq, "nothing was removed"); err != nil {
 		return err
 	}
 	p := deadletter.PurgeOptions{Filter: o.filter, Everything: o.filter.All(), Why: o.why, Expect: o.expect}
-	id, err := c.desk.purge(r.Context(), actorOf(r), o.dlq, p)
-	return startedTask(w, o.dlq, id, err)
+	id, err := c.svc.startPurge(r.Context(), actorOf(r), o.dlq, p)
+	return redirectToTask(w, o.dlq, id, err)
 }
 
-// confirmed returns an error unless the user has typed the name of the DLQ.
-func (c *Console) confirmed(r *http.Request, key, otherwise string) error {
-	q, err := c.desk.one(actorOf(r), key)
+// checkConfirmation returns an error unless the user has typed the name of the DLQ.
+func (c *Console) checkConfirmation(r *http.Request, key, otherwise string) error {
+	q, err := c.svc.openOverview(actorOf(r), key)
 	if err == nil && r.PostForm.Get("confirm") != q.Info.DLQ {
-		err = wrong("what was typed is not the name of the DLQ, %s; %s", q.Info.DLQ, otherwise)
+		err = invalidInput("what was typed is not the name of the DLQ, %s; %s", q.Info.DLQ, otherwise)
 	}
 	return err
 }
 
-// startedTask redirects to a task that was started.
-func startedTask(w http.ResponseWriter, key, id string, err error) error {
+// redirectToTask redirects to a task that was started.
+func redirectToTask(w http.ResponseWriter, key, id string, err error) error {
 	switch {
 	case errors.Is(err, errSlow):
 		redirect(w, address("tasks", key, nil, "note", "starting"))
@@ -191,7 +191,7 @@ func readFilterForm(r *http.Request) (v url.Values, f deadletter.Filter, err err
 func readWhy(v url.Values) (string, error) {
 	why := strings.TrimSpace(v.Get("why"))
 	if why == "" || len(why) > maxWhy {
-		return "", wrong("say why, in at most %d bytes: the history keeps it", maxWhy)
+		return "", invalidInput("say why, in at most %d bytes: the history keeps it", maxWhy)
 	}
 	return why, nil
 }
@@ -205,7 +205,7 @@ func readCanary(s string) (sizes []int, err error) {
 		}
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 || n > 1_000_000 || len(sizes) == maxStages {
-			return nil, wrong("the canary is %q, and must be at most %d numbers with commas between them, like 1, 10, 100", s, maxStages)
+			return nil, invalidInput("the canary is %q, and must be at most %d numbers with commas between them, like 1, 10, 100", s, maxStages)
 		}
 		sizes = append(sizes, n)
 	}

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// SearchPage is the page with the results of a search in all DLQs.
-type SearchPage struct {
-	Text  string
-	Asked bool
-	Found
+// searchPage is the page with the results of a search in all DLQs.
+type searchPage struct {
+	Text     string
+	Searched bool
+	searchResult
 }
 
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if len(text) > maxParam {
-		return wrong("the search text is longer than %d bytes", maxParam)
+		return invalidInput("the search text is longer than %d bytes", maxParam)
 	}
-	p := SearchPage{Text: text, Asked: text != ""}
-	if p.Asked {
+	p := searchPage{Text: text, Searched: text != ""}
+	if p.Searched {
 		var err error
-		if p.Found, err = c.desk.search(r.Context(), actorOf(r), text); err != nil {
+		if p.searchResult, err = c.svc.searchQueues(r.Context(), actorOf(r), text); err != nil {
 			return err
 		}
 	}
-	c.show(w, r, http.StatusOK, "search", Frame{Title: "Search", Nav: "search", Query: text, Page: p})
+	c.show(w, r, http.StatusOK, "search", layout{Title: "Search", Nav: "search", Query: text, Page: p})
 	return nil
 }

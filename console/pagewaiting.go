@@ -8,50 +8,52 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// WaitingPage is the page of the waiting messages, with the form for a command and the earlier commands.
-type WaitingPage struct {
-	Overview
-	Form     FilterForm
-	Levels   []string // levels to choose from
-	Commands []CommandView
+// waitingPage is the page of the waiting messages, with the form for a command and the earlier commands.
+type waitingPage struct {
+	overview
+	Form     filterForm
+	Kind     string // of the command that the form selects, and its level
+	Level    string
+	Commands []commandView
 }
 
-// CommandView is a command with its state.
-type CommandView struct {
+// commandView is a command with its state.
+type commandView struct {
 	deadletter.Command
 	Key    string
 	Words  []string
-	Stands bool // has not expired
+	Active bool // has not expired
+}
+
+// isLevel reports whether a command may name a level. The retry topic is none.
+func isLevel(name string) bool {
+	f := deadletter.WaitingFilter{Levels: []string{name}}
+	return f.Check() == nil
 }
 
 func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
-	who := actorOf(r)
-	o, err := c.desk.one(who, r.URL.Query().Get("dlq"))
+	q, who := r.URL.Query(), actorOf(r)
+	o, err := c.svc.openOverview(who, q.Get("dlq"))
 	if err != nil {
 		return err
 	}
-	all, err := c.desk.commands(r.Context(), who, o.Key)
+	all, err := c.svc.listCommands(r.Context(), who, o.Key)
 	if err != nil {
 		return err
 	}
-	p := WaitingPage{Overview: o, Form: newForm(o.Key, true, wants{})}
+	p := waitingPage{overview: o, Kind: q.Get("kind"), Level: q.Get("level"), Form: newForm(o.Key, true, listQuery{})}
 	p.Form.Reasons = nil // waiting messages have no reason yet
-	for _, l := range o.Waiting {
-		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // excludes the retry topic
-			p.Levels = append(p.Levels, l.Name)
-		}
-	}
 	for _, one := range slices.Backward(all) {
-		v := CommandView{Command: one, Key: o.Key, Stands: time.Now().Before(one.Expires)}
+		v := commandView{Command: one, Key: o.Key, Active: time.Now().Before(one.Expires)}
 		for _, level := range one.Filter.Levels {
 			v.Words = append(v.Words, "level "+level)
 		}
-		if v.Words = append(v.Words, describe(&one.Filter.Filter)...); len(v.Words) == 0 {
+		if v.Words = append(v.Words, describeFilter(&one.Filter.Filter)...); len(v.Words) == 0 {
 			v.Words = []string{"all that waits"}
 		}
 		p.Commands = append(p.Commands, v)
 	}
-	c.show(w, r, http.StatusOK, "waiting", Frame{Title: "Waiting for " + o.Info.Group, Nav: "dlq", Page: p})
+	c.show(w, r, http.StatusOK, "waiting", layout{Title: "Waiting for " + o.Info.Group, Nav: "dlq", Page: p})
 	return nil
 }
 
@@ -61,22 +63,22 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: filled(v["level"]), Filter: f}}
+	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: nonEmpty(v["level"]), Filter: f}}
 	order.Everything = order.Filter.All()
 	if err := order.Check(); err != nil {
-		return wrong("%v", err)
+		return invalidInput("%v", err)
 	}
 	if order.Everything && v.Get("all") == "" {
-		return wrong("that would take all waiting messages: narrow the filter, or tick the box")
+		return invalidInput("that would take all waiting messages: narrow the filter, or tick the box")
 	}
 	if order.Why, err = readWhy(v); err != nil {
 		return err
 	}
 	key := v.Get("dlq")
-	if err := c.confirmed(r, key, "nothing was asked of the consumers"); err != nil {
+	if err := c.checkConfirmation(r, key, "nothing was asked of the consumers"); err != nil {
 		return err
 	}
-	if err := c.desk.command(r.Context(), actorOf(r), key, order); err != nil {
+	if err := c.svc.sendCommand(r.Context(), actorOf(r), key, order); err != nil {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "given"))
@@ -88,7 +90,7 @@ func (c *Console) withdraw(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, id := r.PostForm.Get("dlq"), r.PostForm.Get("id")
-	if err := c.desk.withdraw(r.Context(), actorOf(r), key, id); err != nil {
+	if err := c.svc.withdrawCommand(r.Context(), actorOf(r), key, id); err != nil {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "withdrawn"))

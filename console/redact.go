@@ -41,22 +41,22 @@ const (
 	PartError PartKind = "error"
 )
 
-// hidden is the placeholder for a hidden part.
-const hidden = "[hidden]"
+// hiddenText is the placeholder for a hidden part.
+const hiddenText = "[hidden]"
 
 // redact returns what may be shown of a part, and whether that is all of it.
-func (d *desk) redact(p Part) (value []byte, whole bool) {
-	if d.cfg.Redact == nil || p.Value == nil {
+func (svc *service) redact(p Part) (value []byte, whole bool) {
+	if svc.cfg.Redact == nil || p.Value == nil {
 		return p.Value, true
 	}
 	all := p.Value
 	p.Value = bytes.Clone(p.Value) // a redactor must not modify the broker's bytes
 	err := catchPanic("redactor", func() (err error) {
-		value, err = d.cfg.Redact(p)
+		value, err = svc.cfg.Redact(p)
 		return err
 	})
 	if err != nil {
-		return []byte(hidden), false
+		return []byte(hiddenText), false
 	}
 	return value, bytes.Equal(value, all)
 }
@@ -71,56 +71,56 @@ func catchPanic(who string, theirs func() error) (err error) {
 	return theirs()
 }
 
-// quotation returns a text that may quote a message, as a user may see it. A viewer sees nothing of it.
-func (d *desk) quotation(who Actor, info deadletter.Info, text string) string {
+// redactQuotation returns a text that may quote a message, as a user may see it. A viewer sees nothing of it.
+func (svc *service) redactQuotation(who Actor, info deadletter.Info, text string) string {
 	if text != "" && who.Role < Reader {
-		return hidden
+		return hiddenText
 	}
-	return d.errorText(who, info, nil, text)
+	return svc.redactErrorText(who, info, nil, text)
 }
 
-// filter returns a filter as a user may see it, because a filter quotes messages.
-func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
+// redactFilter returns a filter as a user may see it, because a filter quotes messages.
+func (svc *service) redactFilter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
 	shown := *f
 	if who.Role < Reader {
 		if f.Key != nil {
-			shown.Key = []byte(hidden)
+			shown.Key = []byte(hiddenText)
 		}
 		if len(f.Headers) > 0 {
-			shown.Headers = map[string]string{hidden: hidden}
+			shown.Headers = map[string]string{hiddenText: hiddenText}
 		}
-	} else if d.cfg.Redact != nil {
-		shown.Key, _ = d.redact(Part{Kind: PartKey, Value: f.Key, DLQ: info})
+	} else if svc.cfg.Redact != nil {
+		shown.Key, _ = svc.redact(Part{Kind: PartKey, Value: f.Key, DLQ: info})
 		shown.Headers = make(map[string]string, len(f.Headers))
 		for name, value := range f.Headers {
-			v, _ := d.redact(Part{Kind: PartHeader, Name: name, Value: []byte(value), DLQ: info})
+			v, _ := svc.redact(Part{Kind: PartHeader, Name: name, Value: []byte(value), DLQ: info})
 			shown.Headers[name] = string(v)
 		}
 	}
-	shown.ErrorText = d.quotation(who, info, f.ErrorText)
+	shown.ErrorText = svc.redactQuotation(who, info, f.ErrorText)
 	return shown
 }
 
-// trouble returns the text of an error as a user may see it.
-func (d *desk) trouble(who Actor, info deadletter.Info, err error) string {
-	return d.errorText(who, info, nil, redeliver.Redact(err.Error()))
+// redactError returns the text of an error as a user may see it.
+func (svc *service) redactError(who Actor, info deadletter.Info, err error) string {
+	return svc.redactErrorText(who, info, nil, redeliver.Redact(err.Error()))
 }
 
-// about is trouble for the DLQ that a request names, which may not exist.
-func (d *desk) about(who Actor, key string, err error) string {
-	q, here, unknown := d.queue(who, key)
+// redactErrorFor is trouble for the DLQ that a request names, which may not exist.
+func (svc *service) redactErrorFor(who Actor, key string, err error) string {
+	q, here, unknown := svc.findQueue(who, key)
 	if unknown != nil {
-		return d.trouble(who.lowest(), deadletter.Info{}, err)
+		return svc.redactError(who.withLowestRole(), deadletter.Info{}, err)
 	}
-	return d.trouble(here, q.info, err)
+	return svc.redactError(here, q.info, err)
 }
 
-// errorText returns the text of an error as a user may see it.
-func (d *desk) errorText(who Actor, info deadletter.Info, headers []deadletter.Header, text string) string {
+// redactErrorText returns the text of an error as a user may see it.
+func (svc *service) redactErrorText(who Actor, info deadletter.Info, headers []deadletter.Header, text string) string {
 	if text == "" {
 		return ""
 	}
-	shown, _ := d.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
+	shown, _ := svc.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
 	if who.Role < Reader {
 		return errortext.Normalise(string(shown))
 	}

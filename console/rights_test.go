@@ -70,7 +70,7 @@ func TestRightsAreOfADLQ(t *testing.T) {
 // An invalid right grants nothing.
 func TestRightsThatCannotBeRead(t *testing.T) {
 	for _, r := range []Right{{Operator, "["}, {0, "*"}, {Operator + 1, "*"}} {
-		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.known() {
+		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.isValid() {
 			t.Errorf("a login with %+v succeeded", r)
 		}
 		if _, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: Basic(User{Name: "ann", Password: "a long password", Rights: []Right{r}})}); err == nil {

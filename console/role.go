@@ -56,8 +56,8 @@ type Actor struct {
 	// role is hidden from them. Default: none.
 	Rights []Right
 
-	from    string // the remote address, for the record
-	through string // the addresses that the proxy names
+	remoteAddr   string // the remote address, for the record
+	forwardedFor string // the addresses that the proxy names
 }
 
 // Right is a role for some DLQs.
@@ -80,14 +80,14 @@ func (r *Right) covers(q *openQueue) bool {
 	return ok && err == nil
 }
 
-// valid reports whether the right has a known role and a valid pattern.
-func (r *Right) valid() bool {
+// isValid reports whether the right has a known role and a valid pattern.
+func (r *Right) isValid() bool {
 	_, err := path.Match(r.DLQs, "")
 	return err == nil && r.Role >= Viewer && r.Role <= Operator
 }
 
-// on returns the actor with their role for a DLQ. The zero Role means none.
-func (a Actor) on(q *openQueue) Actor {
+// forQueue returns the actor with their role for a DLQ. The zero Role means none.
+func (a Actor) forQueue(q *openQueue) Actor {
 	for i := range a.Rights {
 		if r := &a.Rights[i]; r.Role > a.Role && r.covers(q) {
 			a.Role = r.Role
@@ -97,8 +97,8 @@ func (a Actor) on(q *openQueue) Actor {
 	return a
 }
 
-// highest returns the actor with their highest role for any DLQ.
-func (a Actor) highest() Actor {
+// withHighestRole returns the actor with their highest role for any DLQ.
+func (a Actor) withHighestRole() Actor {
 	for _, r := range a.Rights {
 		a.Role = max(a.Role, r.Role)
 	}
@@ -106,8 +106,8 @@ func (a Actor) highest() Actor {
 	return a
 }
 
-// lowest returns the actor with their lowest role for any DLQ.
-func (a Actor) lowest() Actor {
+// withLowestRole returns the actor with their lowest role for any DLQ.
+func (a Actor) withLowestRole() Actor {
 	if a.Role == 0 && len(a.Rights) > 0 {
 		a.Role = Viewer
 	}
@@ -115,20 +115,20 @@ func (a Actor) lowest() Actor {
 	return a
 }
 
-// scope describes the rights of an actor in a few words.
-func scope(a Actor) string {
+// describeRights describes the rights of an actor in a few words.
+func describeRights(a Actor) string {
 	if slices.ContainsFunc(a.Rights, func(r Right) bool { return r.DLQs != "" }) {
-		return a.highest().Role.String() + " of some"
+		return a.withHighestRole().Role.String() + " of some"
 	}
-	return a.highest().Role.String()
+	return a.withHighestRole().Role.String()
 }
 
 // maxActor is the maximum length of a name in bytes. A name may come from a proxy's header.
 const maxActor = 200
 
-// known reports whether an actor has valid rights and a name that can be recorded.
-func (a *Actor) known() bool {
-	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.valid() }) {
+// isValid reports whether an actor has valid rights and a name that can be recorded.
+func (a *Actor) isValid() bool {
+	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.isValid() }) {
 		return false
 	}
 	return strings.TrimSpace(a.Name) != "" && len(a.Name) <= maxActor &&
@@ -160,8 +160,8 @@ const (
 	Withdraw      Action = "withdraw"
 )
 
-// needs returns the lowest role that may perform an action.
-func (a Action) needs() Role {
+// minRole returns the lowest role that may perform an action.
+func (a Action) minRole() Role {
 	switch a {
 	case Look, List:
 		return Viewer
@@ -172,8 +172,8 @@ func (a Action) needs() Role {
 	}
 }
 
-// changes reports whether an action changes anything. A read-only console refuses such actions.
-func (a Action) changes() bool { return a.needs() >= Operator }
+// isChange reports whether an action changes anything. A read-only console refuses such actions.
+func (a Action) isChange() bool { return a.minRole() >= Operator }
 
 // DeniedError reports that a user may not perform an action.
 type DeniedError struct {
@@ -186,5 +186,5 @@ func (e *DeniedError) Error() string {
 	if e.ReadOnly {
 		return fmt.Sprintf("%s is refused: this console is read-only", e.Action)
 	}
-	return fmt.Sprintf("%s needs the role %s, and %s is %s", e.Action, e.Action.needs(), e.Actor.Name, scope(e.Actor))
+	return fmt.Sprintf("%s needs the role %s; the role of %s is %s", e.Action, e.Action.minRole(), e.Actor.Name, describeRights(e.Actor))
 }

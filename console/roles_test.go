@@ -104,7 +104,7 @@ func TestAViewerSeesNothingOfMessages(t *testing.T) {
 			}
 			a.has(t, "card <text> of <n> declined")
 		}
-		get(t, c, page("message", s.queue, "at", at), "Role", "viewer").has(t, "11 B. To see it needs the role reader", "3. To see them needs the role reader")
+		get(t, c, page("message", s.queue, "at", at), "Role", "viewer").has(t, "11 B, hidden. The role reader may see the body", "3 headers, hidden. The role reader may see them")
 		if said := rec.said(); len(said) != 0 {
 			t.Errorf("nothing was shown, and the record says %q", said)
 		}
@@ -206,8 +206,8 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 					"header": {Set: []deadletter.Header{{Name: "token", Value: []byte("new")}}},
 				} {
 					change.Why, change.Position = "x", deadletter.Position(at)
-					if _, err := c.desk.edit(t.Context(), ann, key, change); err == nil || !strings.Contains(err.Error(), "hidden") {
-						t.Errorf("the desk lets a hidden %s be edited: %v", what, err)
+					if _, err := c.svc.editMessage(t.Context(), ann, key, change); err == nil || !strings.Contains(err.Error(), "hidden") {
+						t.Errorf("the service lets a hidden %s be edited: %v", what, err)
 					}
 				}
 				if m, err := deadletter.Find(t.Context(), s.queue, deadletter.Position(at)); err != nil || string(m.Body) != `{"a":"secret"}` {

@@ -30,27 +30,27 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		if r.TLS != nil && !strings.Contains(strings.Trim(r.Host, "[]"), ":") {
 			h.Set("Strict-Transport-Security", "max-age=31536000") // not with a port: HSTS holds for the whole host
 		}
-		if !c.named(r.Host) {
-			c.problem(w, r, http.StatusMisdirectedRequest, "This console has another name", "It does not answer to the name by which it was asked for. --host, or Config.Hosts, has its names.")
+		if !c.hasHost(r.Host) {
+			c.showProblem(w, r, http.StatusMisdirectedRequest, "Unknown host name", "The console does not accept requests for this host name. --host, or Config.Hosts, lists its names.")
 			return
 		}
-		if r, ok := fromHere(r); ok {
-			c.serve(next, w, r, origin)
+		if r, ok := allowGET(r); ok {
+			c.serveAuthenticated(next, w, r, origin)
 			return
 		}
-		c.problem(w, r, http.StatusForbidden, "Another site asked for this",
+		c.showProblem(w, r, http.StatusForbidden, "Another site asked for this",
 			"The browser says that a page of another site has asked, and not a link on which somebody has clicked. Nothing was looked at.")
 	})
 }
 
-// serve authenticates a request and answers it.
-func (c *Console) serve(next http.Handler, w http.ResponseWriter, r *http.Request, origin *http.CrossOriginProtection) {
+// serveAuthenticated authenticates a request and answers it.
+func (c *Console) serveAuthenticated(next http.Handler, w http.ResponseWriter, r *http.Request, origin *http.CrossOriginProtection) {
 	if origin.Check(r) != nil {
-		c.problem(w, r, http.StatusForbidden, "This came from another site",
+		c.showProblem(w, r, http.StatusForbidden, "This came from another site",
 			"The browser says that the form was sent by another site than this one. Nothing was done.")
 		return
 	}
-	who, ok := c.letIn(w, r)
+	who, ok := c.authenticate(w, r)
 	if !ok {
 		return
 	}
@@ -60,8 +60,8 @@ func (c *Console) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, who)))
 }
 
-// named reports whether the host of a request is one of the console's.
-func (c *Console) named(host string) bool {
+// hasHost reports whether the host of a request is one of the console's.
+func (c *Console) hasHost(host string) bool {
 	return len(c.cfg.Hosts) == 0 || slices.ContainsFunc(c.cfg.Hosts, func(own string) bool { return strings.EqualFold(withoutPort(own), withoutPort(host)) })
 }
 
@@ -73,10 +73,10 @@ func withoutPort(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// fromHere reports whether a GET request may be answered. Some GETs are recorded or cost something, and any site can
+// allowGET reports whether a GET request may be answered. Some GETs are recorded or cost something, and any site can
 // make a browser send them. A link from another site opens a page, but without the agreement to a costly read, which
 // only the console's own pages can give. A request without these headers comes from a program.
-func fromHere(r *http.Request) (*http.Request, bool) {
+func allowGET(r *http.Request) (*http.Request, bool) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "cross-site" && site != "same-site" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return r, true // CrossOriginProtection checks the other methods
 	}

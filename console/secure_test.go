@@ -263,7 +263,7 @@ func TestPasswordsAndProxies(t *testing.T) {
 		}
 		r.RemoteAddr = "10.1.2.3:4"
 		row.set(r)
-		who, err := row.auth.who(r)
+		who, err := row.auth.authenticate(r)
 		if who.Role != row.want || (err != nil) != (row.want == 0) || errors.Is(err, ErrLogin) != row.login {
 			t.Errorf("%s is %q, %s: %v", name, who.Name, who.Role, err)
 		}
@@ -278,19 +278,19 @@ func TestPasswordsAndProxies(t *testing.T) {
 	}
 }
 
-// The desk checks roles, redacts and records. A page with access to a queue could bypass it.
-func TestOnlyTheDeskHasQueues(t *testing.T) {
+// The service checks roles, redacts and records. A page with access to a queue could bypass it.
+func TestOnlyTheServiceHasQueues(t *testing.T) {
 	all, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	does := []string{"Run", "Resume", "Pause", "Cancel", "Edit", "Purge", "Quarantine", "Browse", "Find", "Groups", "DryRun", "History", "Lookup", "Export", "Import"}
+	does := []string{"Replay", "Resume", "Pause", "Cancel", "Edit", "Purge", "Quarantine", "Browse", "Find", "Groups", "DryRun", "History", "Lookup", "Export", "Import"}
 	seen := 0
 	for _, name := range all {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		desk := strings.HasPrefix(name, "desk") || name == "poll.go"
+		isService := strings.HasPrefix(name, "service") || name == "poll.go"
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
@@ -307,12 +307,12 @@ func TestOnlyTheDeskHasQueues(t *testing.T) {
 			of, ok := sel.X.(*ast.Ident)
 			if ok && of.Name == "deadletter" && slices.Contains(does, sel.Sel.Name) {
 				seen++
-				if !desk {
-					t.Errorf("%s calls deadletter.%s; only the desk may", name, sel.Sel.Name)
+				if !isService {
+					t.Errorf("%s calls deadletter.%s; only the service may", name, sel.Sel.Name)
 				}
 			}
-			if inner, ok := sel.X.(*ast.SelectorExpr); ok && inner.Sel.Name == "q" && !desk {
-				t.Errorf("%s calls a queue's %s; only the desk may", name, sel.Sel.Name)
+			if inner, ok := sel.X.(*ast.SelectorExpr); ok && inner.Sel.Name == "q" && !isService {
+				t.Errorf("%s calls a queue's %s; only the service may", name, sel.Sel.Name)
 			}
 			return true
 		})

@@ -14,8 +14,8 @@ import (
 // DefaultAddress is the address on which a console listens by default.
 const DefaultAddress = "127.0.0.1:8377"
 
-// closeTime is how long requests and an edit may take to end after the console is closed.
-const closeTime = 5 * time.Second
+// maxCloseTime is how long requests and an edit may take to end after the console is closed.
+const maxCloseTime = 5 * time.Second
 
 // ServeConfig configures where a console listens.
 type ServeConfig struct {
@@ -68,7 +68,7 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 		return fmt.Errorf("console: %w", err)
 	case <-ctx.Done():
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxCloseTime)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
 		_ = server.Close() // closes the remaining connections
@@ -76,9 +76,9 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	return nil
 }
 
-// answerTime is the timeout from the first byte of a request to the last byte of its response. The longest, an edit,
-// may take 65 s. A stream of events extends its deadline with each event.
-const answerTime = 2 * time.Minute
+// maxResponseTime is the timeout from the first byte of a request to the last byte of its response. The longest, an
+// edit, may take 65 s. A stream of events extends its deadline with each event.
+const maxResponseTime = 2 * time.Minute
 
 // server returns a server for the console that runs until ctx ends.
 func (c *Console) server(ctx context.Context) *http.Server {
@@ -86,7 +86,7 @@ func (c *Console) server(ctx context.Context) *http.Server {
 		Handler:           c,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
-		WriteTimeout:      answerTime,
+		WriteTimeout:      maxResponseTime,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with ctx

@@ -14,16 +14,16 @@ import (
 
 // Limits of what is shown; the whole body can be downloaded.
 const (
-	shownText = 64 << 10 // bytes of a body
-	shownHex  = 2 << 10
-	shownLine = 300 // bytes of a text in a table
+	maxText   = 64 << 10 // bytes of a body
+	maxHex    = 2 << 10
+	maxLine   = 300 // bytes of a text in a table
 	maxIndent = 256 << 10
 )
 
-// visible makes text visible. It escapes control characters, invisible characters such as zero width and right-to-left
-// override, and invalid UTF-8. It keeps line ends and tabs.
-func visible(s string) string {
-	if !strings.ContainsFunc(s, unseen) {
+// escapeInvisible makes text visible. It escapes control characters, invisible characters such as zero width and
+// right-to-left override, and invalid UTF-8. It keeps line ends and tabs.
+func escapeInvisible(s string) string {
+	if !strings.ContainsFunc(s, isInvisible) {
 		return s
 	}
 	var b strings.Builder
@@ -32,9 +32,9 @@ func visible(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unseen(r) && r <= 0xffff:
+		case isInvisible(r) && r <= 0xffff:
 			fmt.Fprintf(&b, `\u%04x`, r)
-		case unseen(r):
+		case isInvisible(r):
 			fmt.Fprintf(&b, `\U%08x`, r)
 		default:
 			b.WriteRune(r)
@@ -44,9 +44,9 @@ func visible(s string) string {
 	return b.String()
 }
 
-// unseen reports whether a rune is invisible. A carriage return counts as invisible, because it would hide the text
-// before it.
-func unseen(r rune) bool {
+// isInvisible reports whether a rune is invisible. A carriage return counts as invisible, because it would hide the
+// text before it.
+func isInvisible(r rune) bool {
 	switch r {
 	case '\n', '\t':
 		return false
@@ -57,8 +57,8 @@ func unseen(r rune) bool {
 	}
 }
 
-// cut returns at most n bytes of a text, with an ellipsis if the text is longer.
-func cut(s string, n int) string {
+// truncate returns at most n bytes of a text, with an ellipsis if the text is longer.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -68,20 +68,20 @@ func cut(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// line returns a short text for a table, with invisible characters escaped.
-func line(v any) string {
+// tableText returns a short text for a table, with invisible characters escaped.
+func tableText(v any) string {
 	switch v := v.(type) {
 	case []byte:
-		return visible(cut(string(v), shownLine))
+		return escapeInvisible(truncate(string(v), maxLine))
 	case string:
-		return visible(cut(v, shownLine))
+		return escapeInvisible(truncate(v, maxLine))
 	default:
-		return visible(cut(fmt.Sprint(v), shownLine))
+		return escapeInvisible(truncate(fmt.Sprint(v), maxLine))
 	}
 }
 
-// Payload is the display form of some bytes.
-type Payload struct {
+// payloadView is the display form of some bytes.
+type payloadView struct {
 	Null   bool
 	Size   int
 	Kind   string // "JSON", "text" or "binary"
@@ -93,29 +93,29 @@ type Payload struct {
 	Escaped, TextCut, HexCut bool
 }
 
-func newPayload(body []byte) *Payload {
-	p := &Payload{Null: body == nil, Size: len(body), Kind: "binary"}
+func newPayload(body []byte) *payloadView {
+	p := &payloadView{Null: body == nil, Size: len(body), Kind: "binary"}
 	if text := string(body); utf8.Valid(body) && !bytes.ContainsRune(body, 0) {
 		p.Kind = "text"
-		shown := cut(text, shownText)
+		shown := truncate(text, maxText)
 		p.TextCut = shown != text
-		p.Text = visible(shown)
+		p.Text = escapeInvisible(shown)
 		p.Escaped = p.Text != shown
 		var indented bytes.Buffer
-		if len(body) > 0 && indents(body) && json.Indent(&indented, body, "", "  ") == nil {
+		if len(body) > 0 && mayIndent(body) && json.Indent(&indented, body, "", "  ") == nil {
 			p.Kind = "JSON"
-			p.Pretty = visible(cut(indented.String(), shownText))
-			p.TextCut = p.TextCut || indented.Len() > shownText
+			p.Pretty = escapeInvisible(truncate(indented.String(), maxText))
+			p.TextCut = p.TextCut || indented.Len() > maxText
 		}
 	}
-	shown := body[:min(len(body), shownHex)]
+	shown := body[:min(len(body), maxHex)]
 	p.HexCut = len(shown) < len(body)
 	p.Hex = hex.Dump(shown)
 	return p
 }
 
-// indents reports whether JSON may be indented. The indentation of a deeply nested message could take gigabytes.
-func indents(body []byte) bool {
+// mayIndent reports whether JSON may be indented. The indentation of a deeply nested message could take gigabytes.
+func mayIndent(body []byte) bool {
 	if len(body) > maxIndent {
 		return false
 	}
@@ -140,8 +140,8 @@ func indents(body []byte) bool {
 	return cost <= 4*maxIndent
 }
 
-// grouped formats a number with separated thousands.
-func grouped(n int64) string {
+// formatNumber formats a number with separated thousands.
+func formatNumber(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
 	if n < 0 {
@@ -153,11 +153,11 @@ func grouped(n int64) string {
 	return sign + s
 }
 
-// sized formats a number of bytes.
-func sized(n int) string {
+// formatSize formats a number of bytes.
+func formatSize(n int) string {
 	switch {
 	case n < 1<<10:
-		return grouped(int64(n)) + " B"
+		return formatNumber(int64(n)) + " B"
 	case n < 1<<20:
 		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	default:
@@ -165,8 +165,8 @@ func sized(n int) string {
 	}
 }
 
-// lasting formats a duration in its largest units.
-func lasting(d time.Duration) string {
+// formatDuration formats a duration in its largest units.
+func formatDuration(d time.Duration) string {
 	d = d.Abs()
 	switch {
 	case d < time.Second:
@@ -182,8 +182,8 @@ func lasting(d time.Duration) string {
 	}
 }
 
-// ago formats the time since t.
-func ago(t time.Time) string {
+// formatAgo formats the time since t.
+func formatAgo(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
@@ -192,7 +192,7 @@ func ago(t time.Time) string {
 		d = 0
 	}
 	if d < 0 {
-		return "in " + lasting(d)
+		return "in " + formatDuration(d)
 	}
-	return lasting(d) + " ago"
+	return formatDuration(d) + " ago"
 }

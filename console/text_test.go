@@ -35,8 +35,8 @@ func TestAPayloadIsShownAsItIs(t *testing.T) {
 	if !newPayload(nil).Null {
 		t.Error("null is empty")
 	}
-	long := newPayload(bytes.Repeat([]byte("ä"), shownText))
-	if !long.TextCut || !long.HexCut || len(long.Text) > shownText+3 || !utf8.ValidString(long.Text) || strings.Count(long.Hex, "\n") != shownHex/16 {
+	long := newPayload(bytes.Repeat([]byte("ä"), maxText))
+	if !long.TextCut || !long.HexCut || len(long.Text) > maxText+3 || !utf8.ValidString(long.Text) || strings.Count(long.Hex, "\n") != maxHex/16 {
 		t.Errorf("a long one has %d bytes of text and %d lines of hex", len(long.Text), strings.Count(long.Hex, "\n"))
 	}
 }
@@ -46,11 +46,11 @@ func FuzzVisible(f *testing.F) {
 	f.Add("plain\ttext\n")
 	f.Add("\x1b[31m\u202e\u200b\xff\r\U000e0001")
 	f.Fuzz(func(t *testing.T, s string) {
-		v := visible(s)
-		if !utf8.ValidString(v) || strings.ContainsFunc(v, unseen) {
+		v := escapeInvisible(s)
+		if !utf8.ValidString(v) || strings.ContainsFunc(v, isInvisible) {
 			t.Errorf("%q is shown as %q", s, v)
 		}
-		if !strings.ContainsFunc(s, unseen) && v != s {
+		if !strings.ContainsFunc(s, isInvisible) && v != s {
 			t.Errorf("%q was changed to %q", s, v)
 		}
 		newPayload([]byte(s))

@@ -19,7 +19,7 @@ func TestOnlyUnchangedMessagesAreReportedAsUnchanged(t *testing.T) {
 	}{
 		"a page":                    {http.MethodGet, late, http.StatusGatewayTimeout, true},
 		"a form":                    {http.MethodPost, late, http.StatusGatewayTimeout, false},
-		"a form, before it is done": {http.MethodPost, &beforeError{late}, http.StatusGatewayTimeout, true},
+		"a form, before it is done": {http.MethodPost, &unchangedError{late}, http.StatusGatewayTimeout, true},
 		"no turn to look":           {http.MethodPost, errBusy, http.StatusServiceUnavailable, true},
 	} {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})
@@ -27,7 +27,7 @@ func TestOnlyUnchangedMessagesAreReportedAsUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		c.trouble(w, httptest.NewRequestWithContext(t.Context(), row.method, "/task", nil), row.err)
+		c.showError(w, httptest.NewRequestWithContext(t.Context(), row.method, "/task", nil), row.err)
 		c.Close()
 		if said := strings.Contains(w.Body.String(), "Nothing was changed"); w.Code != row.status || said != row.unchanged {
 			t.Errorf("%s is %d, and said to have changed nothing: %v", name, w.Code, said)

@@ -43,7 +43,7 @@ func TestACauseIsReplayed(t *testing.T) {
 			}
 		})
 		plan := get(t, c, "/"+link)
-		plan.has(t, "Would be sent 2", "Looked at 3", "orders.billing.retry", "Replay 2 messages")
+		plan.has(t, "Would be sent 2", "Read 3", "orders.billing.retry", "Replay 2 messages")
 		form := plan.form(t, "replay")
 		form.Set("why", "the bank is back, INC-1207")
 		form.Set("watch", "5")
@@ -56,7 +56,7 @@ func TestACauseIsReplayed(t *testing.T) {
 		}
 		b.Wait()
 		<-time.After(20 * time.Second)
-		list, _, err := c.desk.tasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d tasks: %v", len(list), err)
 		}
@@ -120,7 +120,7 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		task := follow(t, c, "replay", form)
 		b.Wait()
 		<-time.After(time.Minute)
-		list, _, err := c.desk.tasks(t.Context(), Actor{Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Role: Viewer}, "")
 		if err != nil || len(list) != 1 || list[0].Status != deadletter.StatusStopped {
 			t.Fatalf("the tasks are %+v: %v", list, err)
 		}
@@ -133,14 +133,14 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		resume := a.form(t, "task")
 		resume.Set("ask", "resume")
 		s.mend()
-		follow(t, c, "task", resume).has(t, "The task goes on", "running")
+		follow(t, c, "task", resume).has(t, "The task was resumed", "running")
 		again := ask(t, c, http.MethodPost, "/replay", form)
 		if again.StatusCode != http.StatusConflict {
 			t.Errorf("a second task is %d", again.StatusCode)
 		}
-		again.has(t, "Somebody else has this DLQ", "local (console)")
+		again.has(t, "Another task uses this DLQ", "local (console)")
 		pause := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"pause"}}
-		follow(t, c, "task", pause).has(t, "The task was asked")
+		follow(t, c, "task", pause).has(t, "The task pauses")
 		<-time.After(2 * time.Second)
 		get(t, c, target).has(t, "Replay paused", "Resume", "Cancel for good")
 		cancel := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"cancel"}}
@@ -286,13 +286,13 @@ func TestAMessageIsEdited(t *testing.T) {
 func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	for body, locked := range map[string]bool{
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
-		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", editText+1): true,
+		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", maxEditBytes+1): true,
 	} {
-		if got := bodyLocked(&Letter{Body: []byte(body), Whole: true}) != ""; got != locked {
+		if got := bodyLocked(&messageView{Body: []byte(body), Whole: true}) != ""; got != locked {
 			t.Errorf("%.20q is locked: %v", body, got)
 		}
 	}
-	if bodyLocked(&Letter{Body: nil, Whole: true}) == "" || bodyLocked(&Letter{Body: []byte("x")}) == "" {
+	if bodyLocked(&messageView{Body: nil, Whole: true}) == "" || bodyLocked(&messageView{Body: []byte("x")}) == "" {
 		t.Error("a null or hidden value can be edited")
 	}
 }
@@ -326,6 +326,6 @@ func TestTheHolderOfTheDLQIsNamed(t *testing.T) {
 		if a.StatusCode != http.StatusConflict {
 			t.Errorf("%d", a.StatusCode)
 		}
-		a.has(t, "Somebody else has this DLQ", "bob@ops", "t-1")
+		a.has(t, "Another task uses this DLQ", "bob@ops", "t-1")
 	})
 }

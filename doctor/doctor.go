@@ -15,6 +15,8 @@ type Examination struct {
 	// AnyPolicy derives the policy from the existing levels instead of comparing them with the client's policy. Set it
 	// when you do not know which policy the group runs. Default false.
 	AnyPolicy bool
+	// Group is the group to examine, on Kafka. Default: the client's.
+	Group string
 }
 
 // WithDefaults returns the examination with the default of Late, where it is not positive.
@@ -50,6 +52,9 @@ type Symptom struct {
 type Diagnosis struct {
 	Origin, Group string // on brokers without groups both are the queue
 	Symptoms      []Symptom
+	// Backlog is about how many messages of the origin the group has not handled. On RabbitMQ and SQS it leaves out
+	// those that a consumer has. It is nil if the broker does not report it.
+	Backlog *int64
 	// Checked lists the examined topics, queues and groups. A topic or queue in neither list does not exist on the
 	// broker.
 	Checked []string

@@ -113,7 +113,8 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.limit = 0
 		}
 		if q.limit > 0 {
-			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.limit/2)
+			q.info.MaxReads = q.limit / 2
+			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.info.MaxReads)
 		}
 	}()
 	hasAPI := q.client.cfg.ManagementURL != ""

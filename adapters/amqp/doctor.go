@@ -78,6 +78,10 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			}
 			continue
 		}
+		if q.kind == mainQueue {
+			backlog := int64(ready)
+			d.Backlog = &backlog
+		}
 		if (q.kind == mainQueue || q.kind == retryQueue) && consumers == 0 && ready > 0 {
 			d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}

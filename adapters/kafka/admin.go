@@ -148,7 +148,7 @@ func (c *Client) provision(l *layout) error {
 		return err
 	}
 	// Another process may have created them with other settings, or the broker may have changed ours.
-	fresh, err := c.layout(l.origin)
+	fresh, err := c.layout(l.origin, l.group)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (c *Client) verifyFresh(l *layout) error {
 	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return err
 	}
-	fresh, err := c.layout(l.origin)
+	fresh, err := c.layout(l.origin, l.group)
 	if err != nil {
 		return err
 	}

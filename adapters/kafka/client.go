@@ -203,7 +203,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	if l != nil {
 		return l, nil
 	}
-	l, err := c.layout(topic)
+	l, err := c.layout(topic, c.cfg.Group)
 	if err != nil {
 		return nil, err
 	}

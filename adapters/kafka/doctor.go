@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +25,13 @@ type examination struct {
 	options doctor.Examination
 }
 
-// Doctor checks the client's group and the topics on which messages of a topic wait. It checks that
+// Doctor checks a group, by default the client's, and the topics on which messages of a topic wait. It checks that
 // the topics exist, keep their messages for long enough, are read, and deliver what is due. It
 // lists levels that an older policy left, and reports whether all members run one policy. It joins
 // no group, and writes and creates nothing. It returns an error if the cluster does not answer, or
 // the topic itself does not exist.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
-	l, err := c.layout(topic)
+	l, err := c.layout(topic, cmp.Or(how.Group, c.cfg.Group))
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +147,8 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 		d.NotChecked = append(d.NotChecked, "what waits, and what is late (that needs the offsets of the group)")
 		return nil
 	}
+	backlog := lags[d.layout.origin].total()
+	d.Backlog = &backlog
 	d.checkReaders(g, lags)
 	for _, t := range d.layout.topics {
 		if !t.waits() || !t.exists {

@@ -81,10 +81,11 @@ const (
 func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 
 // layout lists the topics of the cluster and returns the layout of a subscription.
-func (c *Client) layout(topic string) (*layout, error) {
+func (c *Client) layout(topic, group string) (*layout, error) {
 	var ps redeliver.Problems
 	kafkaname.CheckTopic(&ps, "topic", topic)
-	c.cfg.Names.check(&ps, topic, c.cfg.Group)
+	kafkaname.CheckGroup(&ps, "Group", group)
+	c.cfg.Names.check(&ps, topic, group)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -101,18 +102,18 @@ func (c *Client) layout(topic string) (*layout, error) {
 			return nil, err
 		}
 	}
-	return c.layoutOf(topic, existing)
+	return c.layoutOf(topic, group, existing)
 }
 
 // layoutOf returns the layout of a subscription for the existing topics.
-func (c *Client) layoutOf(topic string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
+func (c *Client) layoutOf(topic, group string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
 	origin := existing[topic]
 	if origin == nil {
 		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
 	}
 	policy := c.cfg.policy(topic)
 	l := &layout{
-		origin: topic, group: c.cfg.Group, policy: policy, ladder: delayqueue.NewLadder(policy),
+		origin: topic, group: group, policy: policy, ladder: delayqueue.NewLadder(policy),
 		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: delayqueue.Fingerprint(policy),
 	}
 	settings, err := c.admin.settings(topic)

@@ -22,7 +22,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 
 // checkOldLevels is OldLevels for the wanted delay topics.
 func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
-	l, err := c.layout(topic)
+	l, err := c.layout(topic, c.cfg.Group)
 	if err != nil {
 		return nil, err
 	}

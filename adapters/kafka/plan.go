@@ -53,7 +53,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))
 	}
-	l, err := c.layout(topic)
+	l, err := c.layout(topic, c.cfg.Group)
 	if err != nil {
 		return nil, err
 	}

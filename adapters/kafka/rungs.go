@@ -171,7 +171,7 @@ func (r *reader) tryToCreateRungs() error {
 // compareSettings checks whether our topics can still hold the policy, as a start does. It reports those that cannot,
 // and stops writes to such rungs. existing has all topics.
 func (r *reader) compareSettings(existing map[string]*sarama.TopicMetadata) error {
-	now, err := r.client.layoutOf(r.layout.origin, existing)
+	now, err := r.client.layoutOf(r.layout.origin, r.layout.group, existing)
 	if err != nil {
 		return err
 	}

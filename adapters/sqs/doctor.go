@@ -93,6 +93,7 @@ func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis
 			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.name+" (the server does not report its attributes)")
 			return nil //nolint:nilerr // which is said
 		}
+		d.Backlog = &visible
 		if waiting = visible; visible == 0 || hidden > 0 {
 			break
 		}

@@ -1,5 +1,5 @@
-// Copy buttons, keyboard shortcuts, and pages that keep themselves up to date. Without this
-// file everything else works.
+// Copy buttons, a box that selects all messages, keyboard shortcuts, and pages that keep
+// themselves up to date. Without this file everything else works.
 (() => {
   "use strict";
   const shown = () => document.querySelectorAll("button.copy[hidden]").forEach((b) => { b.hidden = false; });
@@ -18,7 +18,12 @@
     });
   }
 
-  // Shortcuts of one key can be turned off, for who speaks to the browser.
+  document.addEventListener("change", (e) => {
+    if (!e.target.matches("[data-all]")) return;
+    e.target.form.querySelectorAll("input[name=at]").forEach((box) => { box.checked = e.target.checked; });
+  });
+
+  // Shortcuts of one key can be turned off, for users of speech input.
   const list = document.getElementById("keys");
   const off = document.getElementById("keys-toggle");
   let keys = true;

@@ -44,7 +44,7 @@ func (v *visitor) cure(s *shop, each int) {
 	}
 	address := html.UnescapeString(to[1])
 	form := v.get(address)
-	if strings.Contains(form, "A look has a cost here") {
+	if strings.Contains(form, "Reading has a cost here") {
 		form = v.get(address + "&look=yes")
 	}
 	order := fields(form, "replay")

@@ -10,7 +10,8 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// A message is found and opened by keys of one letter, and its id copied; the keys can be turned off, as WCAG 2.1.4 asks.
+// A message is found and opened by keys of one letter, and its id copied; the keys can be turned off, as WCAG 2.1.4 asks. One
+// box selects all messages of a page.
 func TestKeysOfOneLetter(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -48,5 +49,8 @@ func TestKeysOfOneLetter(t *testing.T) {
 	if eval[bool](b, "document.activeElement.id === 'find'") {
 		t.Error("it is on again on another page")
 	}
+	b.visit(s.page("messages", ""))
+	b.do(chromedp.Click("[data-all]", chromedp.ByQuery))
+	b.until("document.querySelectorAll('input[name=at]:checked').length === 4")
 	b.clean()
 }

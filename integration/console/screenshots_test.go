@@ -47,7 +47,7 @@ func TestScreenshots(t *testing.T) {
 	refunds, invoices := newShopOn(t, k.ListenAddrs(), "refunds"), newShopOn(t, k.ListenAddrs(), "invoices")
 	s.put(failures()...)
 	refunds.put(orders(20)...)
-	s.open(console.Config{Title: "The shop", Queues: []console.Queue{{Queue: waiting{refunds.queue}}, {Queue: invoices.queue}}})
+	s.open(console.Config{Title: "The shop", TraceURL: "https://traces.example.com/{trace}", Queues: []console.Queue{{Queue: waiting{refunds.queue}}, {Queue: invoices.queue}}})
 	b := open(t)
 	take := func(name string, actions ...chromedp.Action) {
 		t.Helper()
@@ -74,6 +74,7 @@ func TestScreenshots(t *testing.T) {
 	visit("waiting", refunds.page2(s, "waiting"), headed("Waiting for"))
 	visit("messages", s.page("messages", "&type=*bank.Error&order=newest&size=8"), headed("Messages"))
 	visit("message", s.page("message", "&at=0/0"), headed("o-0"))
+	visit("search", s.url+"search?q=limit+of+23", says("messages found"))
 	visit("purge", s.page("purge", "&reason=rejected"), headed("Purge"))
 
 	b.visit(s.page("edit", "&at=0/0"))
@@ -114,9 +115,9 @@ func TestScreenshots(t *testing.T) {
 func failures() (letters []letter) {
 	for i := range 240 {
 		l := letter{
-			id: fmt.Sprintf("o-%d", i), key: []string{"Ada", "Barbara", "Edsger", "Leslie", "Tony"}[i%5], attempts: 4, ago: time.Duration((240-i)*(240-i)) * 1400 * time.Millisecond,
+			id: fmt.Sprintf("o-%d", i), key: fmt.Sprintf("customer-%d", i*i%61), attempts: 4, trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", ago: time.Duration((240-i)*(240-i)) * 1400 * time.Millisecond,
 			body:    fmt.Sprintf(`{"id":%d,"customer":"Ada","sum":%d.10,"card":%d,"items":["book","<b>text</b>"]}`, 9007199254740993+i, i, 4_000_000_000_004_730+i),
-			headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte([]string{"acme", "globex"}[i%2])}, {Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}},
+			headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte([]string{"acme", "globex"}[i%2])}, {Key: "content-type", Value: []byte("application/json")}},
 		}
 		switch {
 		case i%11 == 5:

@@ -171,6 +171,7 @@ type letter struct {
 	ago           time.Duration
 	attempts      int
 	headers       []kgo.RecordHeader
+	trace         string // traceparent of the last attempt
 }
 
 // put writes dead letters into the DLQ, as the adapter would have.
@@ -180,7 +181,7 @@ func (s *shop) put(letters ...letter) {
 	for _, l := range letters {
 		failed := time.Now().UTC().Add(-l.ago).Truncate(time.Millisecond)
 		st := redeliver.State{
-			ID: l.id, Origin: s.topic, Group: "billing", Attempts: max(1, l.attempts), Reason: l.reason, Error: l.text, ErrorType: l.kind,
+			ID: l.id, Origin: s.topic, Group: "billing", Attempts: max(1, l.attempts), Reason: l.reason, Error: l.text, ErrorType: l.kind, Trace: l.trace,
 			FirstFailed: failed.Add(-time.Minute), LastFailed: failed,
 			Source: redeliver.Source{Known: true, Partition: 1, Offset: int64(1000 + s.n), Timestamp: failed.Add(-time.Minute - time.Second)},
 		}

@@ -89,7 +89,7 @@ func TestTroubleIsSaid(t *testing.T) {
 	s.queue.silent.Store(true)
 	b.until(says("no answer") + " && " + says("connection refused"))
 	b.has("3", "Not all of them could be counted")
-	b.click("table.queues a", s.dlq)
+	b.click("table.queues tbody a", s.dlq)
 	b.has("The broker does not answer", "These numbers are from", "The messages are not read while")
 	if eval[string](b, "getComputedStyle(document.querySelector('.band.error')).backgroundColor") == eval[string](b, "getComputedStyle(document.body).backgroundColor") {
 		t.Error("trouble looks like nothing")

@@ -167,7 +167,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 	b.click(".crumbs a:nth-of-type(2)", s.dlq)
 	b.click(`a[href^="purge?"]`, "Purge "+s.dlq)
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery), chromedp.SendKeys("input[name=confirm]", "orders", chromedp.ByQuery))
-	b.click("form.order button.danger", "That cannot be right")
+	b.click("form.order button.danger", "Invalid input")
 	b.has("not the name of the DLQ")
 	b.visit(s.page("purge", ""))
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery), chromedp.SendKeys("input[name=confirm]", s.dlq, chromedp.ByQuery))

@@ -16,21 +16,33 @@ const DefaultTimeout = 5 * time.Second
 // wait.
 const dear = 30 * time.Second
 
+// An age that the broker does not report is read from at most maxAgeReads messages, every ageInterval.
+const (
+	ageInterval = time.Minute
+	maxAgeReads = 100
+)
+
 // DLQ is a DLQ that is read periodically. Make it with [DLQs]. It is safe for concurrent use.
 type DLQ struct {
 	Info deadletter.Info
+	// ReadAge reads messages where the broker does not report the age of the oldest one.
+	ReadAge bool
 
 	queue deadletter.Queue
 	mu    sync.Mutex
 	asked time.Time
 	known Known
+
+	aged   time.Time // when the age was read
+	oldest time.Time
 }
 
 // Look describes the content of a DLQ.
 type Look struct {
 	Messages int64
 	Exact    bool // false if the broker only estimates the count
-	// Age is the time since the oldest message was written, if Aged is true.
+	// Age is the time since the oldest message was written, if Aged is true. One that was read is that of the oldest of
+	// the first messages.
 	Age  time.Duration
 	Aged bool
 	Known
@@ -80,10 +92,43 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 	if l.Known, err = q.ask(ctx); err != nil {
 		return Look{}, err
 	}
-	if at, ok, err := q.queue.Oldest(ctx); err == nil && ok {
+	at, ok, err := q.queue.Oldest(ctx)
+	if err == nil && !ok && l.Messages > 0 && q.ReadAge && q.Info.MaxReads == 0 {
+		at = q.readOldest(ctx)
+		ok = !at.IsZero()
+	}
+	if err == nil && ok {
 		l.Age, l.Aged = max(0, time.Since(at)), true
 	}
 	return l, nil
+}
+
+// readOldest returns when the oldest of the first messages was written, or zero if none could be read: the others may
+// be hidden, or a task may run.
+func (q *DLQ) readOldest(ctx context.Context) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.aged.IsZero() && time.Since(q.aged) < ageInterval {
+		return q.oldest
+	}
+	q.aged, q.oldest = time.Now(), time.Time{}
+	scan, err := q.queue.Scan(ctx, deadletter.Start)
+	if err != nil {
+		return q.oldest
+	}
+	defer func() { _ = scan.Close() }()
+	for range maxAgeReads {
+		_, err := scan.Next(ctx, func(m *deadletter.Message) bool {
+			if !m.Time.IsZero() && (q.oldest.IsZero() || m.Time.Before(q.oldest)) {
+				q.oldest = m.Time
+			}
+			return false // nothing is copied
+		})
+		if err != nil { // the end, or the rest is unknown
+			break
+		}
+	}
+	return q.oldest
 }
 
 // ask returns the expensive values. It requests them if they are unknown or too old.

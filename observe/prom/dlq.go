@@ -22,9 +22,12 @@ type DLQConfig struct {
 	Queues []deadletter.Queue
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
+	// ReadAges reads at most 100 messages of a DLQ, once a minute, where the broker does not report the age of the oldest
+	// one. Queue.Info().ReadEffect has the cost; a DLQ with MaxReads is not read. Default false.
+	ReadAges bool
 }
 
-// NewDLQs returns a collector that asks the broker about DLQs at each scrape. It reads no message:
+// NewDLQs returns a collector that asks the broker about DLQs at each scrape. It reads no message, except for ReadAges:
 //
 //	redeliver_dlq_up                  1 if the broker answered, otherwise 0 and no other series of that DLQ
 //	redeliver_dlq_messages            the number of messages; exact is "false" for an estimate
@@ -56,6 +59,9 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	queues, err := observed.DLQs(cfg.Queues)
 	if err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
+	}
+	for _, q := range queues {
+		q.ReadAge = cfg.ReadAges
 	}
 	all.of = queues
 	return all, nil

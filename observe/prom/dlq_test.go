@@ -67,6 +67,75 @@ redeliver_dlq_up`+labels+` 1
 	})
 }
 
+// unaged is a DLQ whose broker does not report the age of its oldest message. It counts the scans.
+type unaged struct {
+	deadletter.Queue
+	info  deadletter.Info
+	scans *int
+}
+
+func (u unaged) Info() deadletter.Info { return u.info }
+
+func (unaged) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
+
+func (u unaged) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	*u.scans++
+	return u.Queue.Scan(ctx, from)
+}
+
+// Where the broker does not report the age, it is read if the collector may, once a minute, and never where the number
+// of looks is bounded.
+func TestAnAgeIsRead(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		orders := c.Handle("orders", func(*message.Message) error { return errDeclined })
+		q := orders.DeadLetterQueue()
+		scans := 0
+		collect := func(info deadletter.Info, may bool) *prometheus.Registry {
+			all, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{unaged{q, info, &scans}}, ReadAges: may})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := prometheus.NewPedanticRegistry()
+			r.MustRegister(all)
+			return r
+		}
+		age := func(seconds string) string {
+			return `
+# HELP redeliver_dlq_oldest_age_seconds Age of the oldest message in the DLQ.
+# TYPE redeliver_dlq_oldest_age_seconds gauge
+redeliver_dlq_oldest_age_seconds{dlq="` + q.Info().DLQ + `",group="billing",messaging_system="memory",origin="orders"} ` + seconds + "\n"
+		}
+		const name = "redeliver_dlq_oldest_age_seconds"
+		r := collect(q.Info(), true)
+		same(t, r, "", name) // nothing is there to read
+		if scans != 0 {
+			t.Errorf("an empty DLQ was read %d times", scans)
+		}
+		for _, id := range []string{"1", "2"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+			orders.Outcome(id)
+			<-time.After(10 * time.Second)
+		}
+		same(t, r, age("20"), name)
+		<-time.After(30 * time.Second)
+		same(t, r, age("50"), name)
+		if scans != 1 {
+			t.Errorf("the DLQ was read %d times within a minute", scans)
+		}
+		<-time.After(time.Minute)
+		if same(t, r, age("110"), name); scans != 2 {
+			t.Errorf("the DLQ was read %d times in two minutes", scans)
+		}
+		same(t, collect(q.Info(), false), "", name)
+		bounded := q.Info()
+		bounded.MaxReads = 10
+		if same(t, collect(bounded, true), "", name); scans != 2 {
+			t.Error("a DLQ that may not be read often was read")
+		}
+	})
+}
+
 func TestDLQsAreCollected(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})

@@ -48,6 +48,7 @@ type Waiting struct {
 //	redeliver_waiting_messages         the number of waiting messages, by level; exact is "false" for an estimate
 //	redeliver_waiting_overdue_seconds  how long the first message of a level has been due, or 0; absent if the broker does not report it
 //	redeliver_doctor_findings          the findings of Doctor, by kind; 0 if the checks that were possible found none
+//	redeliver_origin_messages          about how many messages of the origin are not handled yet, by Doctor's Backlog
 //
 // On Kafka the collector reads only the first message of each partition of a level, which stays there until it is
 // settled. RabbitMQ and SQS do not report when a message is due; use the findings "late" and "consumer", and
@@ -67,6 +68,7 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 		up:       desc("redeliver_waiting_up", "1 if the broker answered everything that was asked about the subscription, otherwise 0."),
 		messages: desc("redeliver_waiting_messages", "Messages that wait for a retry, by level.", "level", "exact"),
 		overdue:  desc("redeliver_waiting_overdue_seconds", "How long the first message on a level has been due; 0 if it is not due yet.", "level"),
+		origin:   desc("redeliver_origin_messages", "Messages of the origin that the group has not handled, about."),
 		findings: desc("redeliver_doctor_findings", "Problems that doctor finds, by kind.", "kind"),
 	}
 	known := make(map[place]bool)
@@ -90,7 +92,7 @@ type waits struct {
 	of             []*wait
 	timeout, every time.Duration
 
-	up, messages, overdue, findings *prometheus.Desc
+	up, messages, overdue, findings, origin *prometheus.Desc
 }
 
 // wait is a subscription with the latest answers about it.
@@ -105,6 +107,7 @@ type wait struct {
 	// count as not overdue.
 	tells    bool
 	findings map[doctor.SymptomKind]int // nil if the doctor was not asked, or has no answer
+	backlog  *int64                     // nil if it is unknown
 }
 
 // rung is the state of one level.
@@ -120,6 +123,7 @@ func (w *waits) Describe(to chan<- *prometheus.Desc) {
 	to <- w.messages
 	to <- w.overdue
 	to <- w.findings
+	to <- w.origin
 }
 
 // Collect implements [prometheus.Collector].
@@ -156,6 +160,9 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 			tell(all.overdue, 0, level)
 		}
 	}
+	if w.backlog != nil {
+		tell(all.origin, float64(*w.backlog))
+	}
 	if w.findings != nil {
 		for _, kind := range kinds {
 			tell(all.findings, float64(w.findings[kind]), string(kind))
@@ -171,7 +178,7 @@ var kinds = []doctor.SymptomKind{
 
 // ask asks the broker. The caller holds mu.
 func (w *wait) ask(ctx context.Context) {
-	w.up, w.rungs, w.findings = true, nil, nil
+	w.up, w.rungs, w.findings, w.backlog = true, nil, nil, nil
 	var both sync.WaitGroup
 	var levels []deadletter.WaitingLevel
 	var found *doctor.Diagnosis
@@ -188,6 +195,7 @@ func (w *wait) ask(ctx context.Context) {
 		w.climb(levels)
 	}
 	if ill == nil && found != nil {
+		w.backlog = found.Backlog
 		w.findings = make(map[doctor.SymptomKind]int)
 		for _, s := range found.Symptoms {
 			w.findings[s.Kind]++

@@ -89,7 +89,8 @@ func TestFindingsAreCollected(t *testing.T) {
 		r := watch(t, prom.Waiting{
 			Origin: "orders", Group: "billing",
 			Doctor: func(context.Context) (*doctor.Diagnosis, error) {
-				d := &doctor.Diagnosis{Origin: "orders", Group: "billing"}
+				backlog := int64(12)
+				d := &doctor.Diagnosis{Origin: "orders", Group: "billing", Backlog: &backlog}
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
 				d.Add(doctor.SymptomConsumer, "billing", "nobody reads")
@@ -112,6 +113,9 @@ redeliver_doctor_findings{group="billing",kind="orphan",messaging_system="kafka"
 redeliver_doctor_findings{group="billing",kind="policies",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="retention",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafka",origin="orders"} 0
+# HELP redeliver_origin_messages Messages of the origin that the group has not handled, about.
+# TYPE redeliver_origin_messages gauge
+redeliver_origin_messages{group="billing",messaging_system="kafka",origin="orders"} 12
 `
 		up := func(v string) string {
 			return `
@@ -119,10 +123,10 @@ redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafk
 # TYPE redeliver_waiting_up gauge
 redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} ` + v + "\n"
 		}
-		same(t, r, findings+up("1"), "redeliver_doctor_findings", "redeliver_waiting_up")
+		same(t, r, findings+up("1"), "redeliver_doctor_findings", "redeliver_origin_messages", "redeliver_waiting_up")
 		away = true
 		<-time.After(time.Minute)
-		same(t, r, findings+up("0"), "redeliver_doctor_findings", "redeliver_waiting_up", "redeliver_waiting_messages")
+		same(t, r, findings+up("0"), "redeliver_doctor_findings", "redeliver_origin_messages", "redeliver_waiting_up", "redeliver_waiting_messages")
 	})
 }
 

@@ -107,6 +107,8 @@ type Info struct {
 	ReplayTo   string // where a replay is written; only that group reads it
 	ReadBy     string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
 	ReadEffect string // NoReadEffect, or what reading does to messages that others wait for
+	// MaxReads is how often a message may be read before another read is refused; 0 for no limit.
+	MaxReads int
 }
 
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.

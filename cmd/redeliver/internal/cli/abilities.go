@@ -24,6 +24,7 @@ var abilityTable = []ability{
 	{"doctor", "yes", "yes: mostly with `--management-url`", "yes: partly"},
 	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
 	{"console", "yes", withManagement, "yes"},
+	{"exporter", "yes", "yes: lists DLQs with `--management-url`", "yes"},
 	{"top", "yes", withManagement, "yes: with an estimate of what waits"},
 	{"dlq list", "yes", withManagement, "yes: with the right `sqs:ListQueues`"},
 	{"dlq check", "yes", "yes: of all DLQs with `--management-url`", "yes: of all DLQs with the right `sqs:ListQueues`"},

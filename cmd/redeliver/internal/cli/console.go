@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type consoleFlags struct {
 	key      string
 	audit    string
 	title    string
+	traceURL string
+	registry string
 	hosts    []string
 	readOnly bool
 	refresh  time.Duration
@@ -66,6 +69,8 @@ DLQs appear while it runs.`,
 	flags.StringSliceVar(&f.hosts, "host", nil, "Accept only requests for one of the host names in `NAME,...` (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "Append the audit log to this `file`, one JSON object per line (default stderr)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "Refuse all changes, also those of operators")
+	flags.StringVar(&f.traceURL, "trace-url", "", "Link the trace ids of messages to this `URL`, which has {trace} in the place of the id (default no links)")
+	flags.StringVar(&f.registry, "schema-registry", "", "Decode Avro and Protobuf bodies with the schemas of the Confluent schema registry at this `URL` (default $"+envRegistry+", or no decoding)")
 	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
 	flags.DurationVar(&f.refresh, "refresh", 0, "Count the messages of the DLQs again after this `duration` (default "+console.DefaultRefresh.String()+")")
 	return cmd
@@ -76,6 +81,10 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		return usagef("--tls-cert and --tls-key belong together")
 	}
 	auth, err := f.access.auth(a.Env)
+	if err != nil {
+		return err
+	}
+	decode, warnings, err := openRegistry(cmp.Or(f.registry, a.Env(envRegistry)))
 	if err != nil {
 		return err
 	}
@@ -96,7 +105,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		}
 		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
-	for _, warning := range f.access.warnings() {
+	for _, warning := range slices.Concat(f.access.warnings(), warnings) {
 		a.sayf("warning: %s", warning)
 	}
 	notes := s.notes()
@@ -107,7 +116,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
-		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
+		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title, TraceURL: f.traceURL, Decode: decode,
 	})
 	if err != nil {
 		return err

@@ -321,6 +321,17 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "for RabbitMQ")
 }
 
+// The id of a trace is a link to the tool that shows it.
+func TestConsoleLinksTraces(t *testing.T) {
+	t.Parallel()
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	k := newStand(t)
+	k.put(dead(0, 0, redeliver.State{Trace: "00-" + trace + "-00f067aa0ba902b7-01"}))
+	s := serve(t, nil, "--broker", k.url, "--trace-url", "https://jaeger.example.com/trace/{trace}")
+	s.until("message?dlq="+dlq+"&at=0/0", `href="https://jaeger.example.com/trace/`+trace+`"`)
+	s.end()
+}
+
 // If there is no DLQ yet, the console says so and serves.
 func TestConsoleWithoutADLQ(t *testing.T) {
 	t.Parallel()
@@ -378,6 +389,8 @@ func TestConsoleRefuses(t *testing.T) {
 		"Secret is":                   {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*"},
 		"at least 16 bytes":           {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*", "--proxy-secret-file", write(t, brief)},
 		"--proxy-secret-file are":     {"--proxy-secret-file", users},
+		"--trace-url is":              {"--trace-url", "https://jaeger.example.com/"},
+		"schema registry must begin":  {"--schema-registry", "registry:8081"},
 		"is not ROLE=WHO: op":         {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
 		"is not ROLE=WHO: operator":   {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
 		"covers all addresses":        {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},

@@ -13,7 +13,7 @@ func TestConsoleCancelsWaitingMessages(t *testing.T) {
 	k.fill()
 	k.park()
 	s := serve(t, nil, "--broker", k.url)
-	s.until("dlq?dlq="+dlq, "Release or cancel")
+	s.until("dlq?dlq="+dlq, "Release…")
 	s.until("dlq?dlq="+dlq, "Dropped by the broker")
 	s.until("waiting?dlq="+dlq, "No commands that still apply")
 	form := url.Values{"dlq": {dlq}, "kind": {"cancel"}, "level": {"1h"}, "header": {"tenant"}, "value": {"acme"}, "why": {"the tenant is gone"}, "confirm": {"another"}}

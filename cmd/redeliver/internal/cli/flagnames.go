@@ -12,7 +12,7 @@ import (
 // flagOf maps a field of a Go configuration, as errors of the adapters name it, to the flag that sets it.
 var flagOf = map[string]string{
 	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
-	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
+	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxTimeout": "--max-timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
 	"Policy.Rate.PerSecond": "--rate-limit", "Policy.Rate.Burst": "--burst", "Policy.Outage": "--outage", "Policy.DeadLetterRate": "--dead-letter-rate",
 	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
 	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
@@ -22,7 +22,7 @@ var flagOf = map[string]string{
 	"Who": "--who", "Why": "--note", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
 	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
 	"Expires": "--for", "Duration": "--for", "HandlerTime": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "ErrorShare": "--errors", "PoisonShare": "--poison", "Outages": "--outage",
-	"Refresh": "--refresh",
+	"Refresh": "--refresh", "TraceURL": "--trace-url",
 }
 
 // problem matches a field, with or without an index, in the text of a redeliver.ConfigError.

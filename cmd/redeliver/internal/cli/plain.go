@@ -13,8 +13,13 @@ func plainPasswords(u brokerurl.URL, api string) (warnings []string) {
 		secure := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "amqps://", brokerurl.Kafka: "kafka+tls://, or sasl=scram-sha-512"}
 		warnings = append(warnings, "the password for "+u.String()+" is sent without TLS: use "+secure[u.Broker])
 	}
-	if at, err := url.Parse(api); err == nil && at.Scheme == "http" && !brokerurl.Loopback(at.Host) {
-		warnings = append(warnings, "the password for "+at.Redacted()+" is sent without TLS: use https://")
+	return append(warnings, plainHTTP(api)...)
+}
+
+// plainHTTP warns of a password that is sent unencrypted to an address of another machine.
+func plainHTTP(address string) []string {
+	if at, err := url.Parse(address); err == nil && at.Scheme == "http" && !brokerurl.Loopback(at.Host) {
+		return []string{"the password for " + at.Redacted() + " is sent without TLS: use https://"}
 	}
-	return warnings
+	return nil
 }

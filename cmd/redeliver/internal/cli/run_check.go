@@ -25,6 +25,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		errs = append(errs, err)
 	}
 	c.Policy, err = f.policy.policy(cmd.Flags())
+	c.Policy.MaxTimeout = f.maxTimeout
 	if f.guards.read(&c.Policy); err != nil {
 		errs = append(errs, err)
 	} else if err = c.Policy.Validate("Policy"); err != nil {
@@ -39,6 +40,8 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		}
 	}
 	f.webhook.check(a.Env, bad)
+	f.dedup.check(a.Env, f.batch, bad)
+	c.DedupTTL = f.dedup.ttl
 	f.checkHow(&c, bad)
 	if len(errs) > 0 {
 		return c, usagef("%w", errors.Join(errs...))

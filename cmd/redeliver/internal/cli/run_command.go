@@ -66,6 +66,9 @@ type runFlags struct {
 
 	webhook webhookFlags
 	metrics bool
+	dedup   dedupFlags
+	// maxTimeout bounds what a handler may ask for.
+	maxTimeout time.Duration
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -115,6 +118,8 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put bodies of at most this `number` of bytes into a batch; a single message may have more")
 		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
 		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition to --concurrency. Not with --batch (default the same as --concurrency)")
+		flags.DurationVar(&f.maxTimeout, "max-timeout", 0, "Let a handler extend an attempt to this `duration` in all, see --health (default four times --timeout)")
+		f.dedup.flags(flags)
 		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
 	})
 	f.policy.flags(cmd)
@@ -153,18 +158,27 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
 	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name(), OnDeadLetter: f.webhook.name()}
+	if c.Dedup, err = f.dedup.open(); err != nil {
+		return err
+	}
 	if f.health != "" {
-		pages := c.Health.Handler()
+		pages := http.NewServeMux()
+		pages.Handle("/", c.Health.Handler())
+		c.Extensions = sidecar.NewExtensions(c.Policy)
+		pages.Handle(sidecar.ExtendPath, c.Extensions)
 		if f.metrics {
-			if pages, err = measure(&c, pages); err != nil {
+			var end func()
+			if end, err = a.measure(ctx, &c, pages); err != nil {
 				return err
 			}
+			defer end()
 		}
-		at, end, err := listen(ctx, f.health, pages)
+		at, end, err := listen(ctx, "--health", f.health, pages)
 		if err != nil {
 			return err
 		}
 		defer end()
+		c.Extensions.Listening(at)
 		row.Health = "http://" + at
 	}
 	if err := a.one(row, func(t *card) {
@@ -218,10 +232,10 @@ func (a *app) logger(format string) *slog.Logger {
 }
 
 // listen serves until end is called.
-func listen(ctx context.Context, address string, h http.Handler) (at string, end func(), err error) {
+func listen(ctx context.Context, flag, address string, h http.Handler) (at string, end func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", nil, failed(codeFailed, "--health: %w", err)
+		return "", nil, failed(codeFailed, "%s: %w", flag, err)
 	}
 	const quick = 5 * time.Second // for both directions: requests and responses are short
 	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}

@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
@@ -16,17 +15,19 @@ import (
 // systems are OpenTelemetry's names of the brokers.
 var systems = map[brokerurl.Broker]string{brokerurl.Kafka: "kafka", brokerurl.RabbitMQ: "rabbitmq", brokerurl.SQS: "aws_sqs"}
 
-// measure counts the events, and returns a handler that serves the counts and pages.
-func measure(c *sidecar.Config, pages http.Handler) (http.Handler, error) {
+// measure counts the events, asks the broker about the DLQs and what waits, and adds /metrics to pages. Call end after
+// the sidecar has ended.
+func (a *app) measure(ctx context.Context, c *sidecar.Config, pages *http.ServeMux) (end func(), err error) {
 	all := prometheus.NewRegistry()
 	metrics, err := prom.New(prom.Config{System: systems[c.Broker.Broker], Registerer: all})
 	if err != nil {
 		return nil, err
 	}
-	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	end, err = a.watchOwn(ctx, &setup{group: c.Group, policy: c.Policy}, c.Topics, c.Log, all)
+	if err != nil {
+		return nil, failed(codeOf(err), "--metrics: %w", err)
+	}
 	c.Sink = redeliver.Sinks(c.Sink, metrics)
-	mux := http.NewServeMux()
-	mux.Handle("/", pages)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
-	return mux, nil
+	pages.Handle(metricsPath, metricsPage(all))
+	return end, nil
 }

@@ -66,7 +66,11 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 	if err != nil {
 		return err
 	}
-	res, err := h.post(ctx, http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}, "User-Agent": userAgent}, body)
+	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}, "User-Agent": userAgent}
+	if url := all[0].Extend; url != "" {
+		header["Redeliver-Extend"] = []string{url}
+	}
+	res, err := h.post(ctx, header, body)
 	if err != nil {
 		return err
 	}

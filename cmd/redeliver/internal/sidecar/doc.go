@@ -23,6 +23,8 @@ type Message struct {
 	Properties []Header
 	// ContentType is the content type of the message. Empty for none.
 	ContentType string
+	// Extend is the URL that extends the attempt. Empty for none.
+	Extend string
 }
 
 // Header is a header of a message. Name and Value may be any bytes, and a name may occur more than once.

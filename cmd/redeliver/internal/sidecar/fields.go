@@ -26,6 +26,9 @@ func (m *Message) fields(yield func(name, value string)) {
 	if m.Null {
 		yield("Redeliver-Null", "true")
 	}
+	if m.Extend != "" {
+		yield("Redeliver-Extend", m.Extend)
+	}
 }
 
 // octets is the content type of an unknown body.

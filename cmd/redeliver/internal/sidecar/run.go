@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // Config configures the topics of a sidecar and their handler. Broker, Topics and Handler are required, and on Kafka
@@ -46,7 +47,13 @@ type Config struct {
 	NoProvisioning bool
 	// Health receives the state of the handler and the subscriptions. Required.
 	Health *Health
-	Sink   redeliver.Sink
+	// Dedup acks messages that the group has handled before, and keeps their ids for DedupTTL, by default 24 h. Optional;
+	// not with Batch.
+	Dedup    middleware.DedupStore
+	DedupTTL time.Duration
+	// Extensions let the handler extend its attempts. Optional.
+	Extensions *Extensions
+	Sink       redeliver.Sink
 	// Log logs when the handler is not reached, with the reason, and when it is reached again. Optional.
 	Log *slog.Logger
 }
@@ -56,6 +63,13 @@ type Config struct {
 func Run(ctx context.Context, c Config) error {
 	c.Sink = c.Health.sink(c.Sink)
 	r := &runner{Config: c, ending: ctx.Done()}
+	if c.Dedup != nil {
+		dedup, err := middleware.DedupFor(middleware.DedupConfigOf[*Message]{Store: c.Dedup, TTL: c.DedupTTL})
+		if err != nil {
+			return err
+		}
+		r.dedup = dedup(r.call)
+	}
 	stop := context.AfterFunc(ctx, c.Health.end)
 	defer stop()
 	defer r.awaitCalls()
@@ -72,8 +86,9 @@ func Run(ctx context.Context, c Config) error {
 type runner struct {
 	Config
 
-	ending <-chan struct{} // closed when no new messages are read
-	calls  sync.WaitGroup  // running calls of the handler
+	ending <-chan struct{}                       // closed when no new messages are read
+	calls  sync.WaitGroup                        // running calls of the handler
+	dedup  func(context.Context, *Message) error // call for a message that was not handled before; nil for call
 }
 
 // awaitCalls waits for cancelled calls of the handler. If the process ended before them, commands would keep running.
@@ -101,6 +116,16 @@ const (
 
 // one handles one message.
 func (r *runner) one(ctx context.Context, m *Message) error {
+	if r.dedup != nil {
+		return r.dedup(ctx, m)
+	}
+	return r.call(ctx, m)
+}
+
+func (r *runner) call(ctx context.Context, m *Message) error {
+	url, end := r.Extensions.begin(ctx)
+	defer end()
+	m.Extend = url
 	return r.reach(ctx, func() error { return r.Handler.Handle(ctx, m) })
 }
 
@@ -109,6 +134,11 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	b, ok := r.Handler.(Batcher)
 	if !ok {
 		return fmt.Errorf("%T does not handle batches", r.Handler)
+	}
+	url, end := r.Extensions.begin(ctx)
+	defer end()
+	for _, m := range all {
+		m.Extend = url
 	}
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }

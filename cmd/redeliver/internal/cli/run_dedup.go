@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/middleware/redisdedup"
+)
+
+// envDedup is the value of --dedup, whose URL may have a password.
+const envDedup = "REDELIVER_DEDUP"
+
+// dedupMemory keeps ids in this process.
+const dedupMemory = "memory"
+
+// dedupFlags configure the store of the ids of handled messages.
+type dedupFlags struct {
+	store string
+	ttl   time.Duration
+	redis *redis.Options // nil for memory, or off
+}
+
+func (f *dedupFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.store, "dedup", "", "Skip messages that the group has handled before. Keep their ids in this `store`: memory, or redis://HOST:PORT/DB for all processes of the group (default $"+envDedup+", or off)")
+	flags.DurationVar(&f.ttl, "dedup-ttl", 24*time.Hour, "With --dedup: keep an id for this `duration`")
+}
+
+// check checks the flags. Its errors do not quote the URL.
+func (f *dedupFlags) check(env func(string) string, batch int, bad func(string, ...any)) {
+	f.store = cmp.Or(f.store, env(envDedup))
+	if f.ttl <= 0 {
+		bad("--dedup-ttl is %s: must be more than 0", f.ttl)
+	}
+	if f.store == "" {
+		return
+	}
+	if batch > 0 {
+		bad("--dedup and --batch exclude each other: omit one")
+	}
+	if f.store == dedupMemory {
+		return
+	}
+	var err error
+	if f.redis, err = redis.ParseURL(f.store); err != nil {
+		bad("--dedup: must be memory, redis://HOST:PORT/DB, or rediss:// with TLS") // err quotes the URL
+	}
+}
+
+// open opens the store. It is nil if it is off. Redis connects when it is needed.
+func (f *dedupFlags) open() (middleware.DedupStore, error) {
+	switch {
+	case f.store == "":
+		return nil, nil //nolint:nilnil // it is off
+	case f.redis == nil:
+		return middleware.NewDedupMemory(0)
+	default:
+		return redisdedup.New(redis.NewClient(f.redis), redisdedup.Config{})
+	}
+}

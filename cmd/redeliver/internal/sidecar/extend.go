@@ -1,0 +1,81 @@
+package sidecar
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Extensions lets programs extend their attempts. Each attempt has a URL, which only its program knows: a POST to it
+// extends the attempt. It serves [ExtendPath].
+type Extensions struct {
+	by   time.Duration // the default
+	base string
+
+	mu      sync.Mutex
+	running map[string]func(by time.Duration) error // by token
+}
+
+// ExtendPath is the pattern of the URLs.
+const ExtendPath = "POST /extend/{token}"
+
+// NewExtensions returns the extensions of a policy. Serve them at the address that Listening gets.
+func NewExtensions(p redeliver.Policy) *Extensions {
+	return &Extensions{by: p.WithDefaults().Timeout, running: make(map[string]func(by time.Duration) error)}
+}
+
+// Listening sets the address at which the URLs are served. Call it before Run. A program that is on the same host, or in
+// the same pod, reaches any address of the host at the loopback address.
+func (e *Extensions) Listening(address string) {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip.IsUnspecified()) {
+		address = net.JoinHostPort("127.0.0.1", port)
+	}
+	e.base = "http://" + address + "/extend/"
+}
+
+// begin returns the URL of an attempt until end is called. Without extensions it is empty.
+func (e *Extensions) begin(ctx context.Context) (url string, end func()) {
+	if e == nil {
+		return "", func() {}
+	}
+	token := rand.Text()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running[token] = func(by time.Duration) error { return redeliver.Extend(ctx, by) }
+	return e.base + token, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.running, token)
+	}
+}
+
+// ServeHTTP extends the attempt of a URL.
+func (e *Extensions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	extend, ok := e.running[r.PathValue("token")]
+	e.mu.Unlock()
+	by := e.by
+	if text := r.URL.Query().Get("for"); text != "" {
+		var err error
+		if by, err = time.ParseDuration(text); err != nil || by <= 0 {
+			http.Error(w, "for must be a duration, such as 90s", http.StatusBadRequest)
+			return
+		}
+	}
+	if !ok {
+		http.Error(w, "no such attempt runs", http.StatusNotFound)
+		return
+	}
+	if err := extend(by); err != nil {
+		http.Error(w, fmt.Sprint(err), http.StatusConflict)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
