@@ -37,6 +37,8 @@ const (
 	ChangeOutageOver       Change = "outage over"       // all messages run again
 	ChangePaused           Change = "paused"            // a handler asked for it: see Pause
 	ChangeResumed          Change = "resumed"           // a probe did not ask for another pause; all messages run again
+	ChangeGroupPaused      Change = "group paused"      // an operator has paused the whole group: see PauseMark
+	ChangeGroupResumed     Change = "group resumed"     // an operator has resumed it
 	ChangeFlood            Change = "flood"             // too many dead letters: see DeadLetterRate
 	ChangeFloodOver        Change = "flood over"        // all messages run again
 )
@@ -46,8 +48,8 @@ const (
 	ChangeReleased              Change = "command release"                      // Kafka: an operator released waiting messages
 	ChangeCancelled             Change = "command cancel"                       // Kafka: an operator cancelled waiting messages
 	ChangeCommandIgnored        Change = "command ignored"                      // Kafka: a command is refused or cannot be read
-	ChangeCommandsNotRead       Change = "commands are not read"                // Kafka: the control topic cannot be read
-	ChangeCommandsRead          Change = "commands are read"                    // Kafka: it can be read again
+	ChangeCommandsNotRead       Change = "commands are not read"                // Kafka: the control topic cannot be read; all: whether the group is paused
+	ChangeCommandsRead          Change = "commands are read"                    // they can be read again
 	ChangeCrashesUncounted      Change = "crashes are not counted"              // Kafka: the notes beside the offset cannot be written
 	ChangeSuspectUnmarked       Change = "suspect not marked"                   // RabbitMQ: a suspect's marker cannot be written
 	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the right Delete is missing on delay topics

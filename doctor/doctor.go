@@ -2,7 +2,12 @@
 // subscription from outside: it changes nothing and joins no group.
 package doctor
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
 
 // DefaultLate is the default of Examination.Late.
 const DefaultLate = time.Minute
@@ -39,6 +44,7 @@ const (
 	SymptomLate      SymptomKind = "late"      // messages are due and do not run
 	SymptomPolicies  SymptomKind = "policies"  // members of a group run different policies
 	SymptomConsumer  SymptomKind = "consumer"  // messages wait and nobody reads
+	SymptomPaused    SymptomKind = "paused"    // an operator has paused the group
 )
 
 // Symptom is one problem.
@@ -60,6 +66,18 @@ type Diagnosis struct {
 	Checked []string
 	// NotChecked lists what could not be examined, and why.
 	NotChecked []string
+}
+
+// AddPause adds the symptom of a paused group; none where m is nil.
+func (d *Diagnosis) AddPause(m *redeliver.PauseMark) {
+	d.Checked = append(d.Checked, "whether the group is paused")
+	switch {
+	case m == nil:
+	case m.At.IsZero():
+		d.Add(SymptomPaused, d.Origin, "it was paused by hand: "+m.Reason+". To end the pause: redeliver resume")
+	default:
+		d.Add(SymptomPaused, d.Origin, fmt.Sprintf("%s paused it %s ago: %s. To end the pause: redeliver resume", m.By, time.Since(m.At).Round(time.Second), m.Reason))
+	}
 }
 
 // Add adds a symptom.

@@ -26,6 +26,8 @@ type Broker struct {
 	bubble bool // the clock is virtual
 	began  time.Time
 
+	pausing sync.Mutex // held while a pause begins or ends; before mu
+
 	mu       sync.Mutex
 	topics   map[string][]storedRecord
 	queues   map[[2]string]*queue // by topic and group

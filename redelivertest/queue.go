@@ -25,6 +25,7 @@ type queue struct {
 	lowest       map[string]int64 // see waitsForKey; nil if it must be computed again
 	refused      map[Place]int
 	notes        []note // the events
+	paused       *redeliver.PauseMark
 }
 
 // item is a record that a group has not settled. The broker's mu guards owner and the fields after it. The others do

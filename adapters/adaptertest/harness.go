@@ -164,4 +164,5 @@ type Features struct {
 	PerKey               bool // a policy may have redeliver.PerKey order
 	MessageTimes         bool // a message has the time at which it was put
 	NoHeadOfLineBlocking bool // a message that runs for long blocks no other
+	GroupPause           bool // an operator can pause a group; a Service is a Pauser
 }

@@ -16,7 +16,9 @@ import (
 func (c *Client) declare(d *declarer, l *layout) error {
 	var ps redeliver.Problems
 	for _, q := range l.queues {
-		d.queue(&ps, q, !c.cfg.NoProvisioning)
+		if create := !c.cfg.NoProvisioning; create || q.kind != pauseQueue { // it may be missing: nothing is paused then
+			d.queue(&ps, q, create)
+		}
 	}
 	t := c.cfg.Topology
 	// An existing queue belongs to the user, whatever its arguments.
@@ -176,6 +178,8 @@ func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, r
 		there[q.name] = d.exists(ps, q.name)
 		creates := !there[q.name] && !c.cfg.NoProvisioning
 		switch {
+		case !there[q.name] && q.kind == pauseQueue && c.cfg.NoProvisioning:
+			continue
 		case !there[q.name] && c.cfg.NoProvisioning:
 			addMissing(ps, d, q)
 		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:

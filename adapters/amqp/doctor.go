@@ -37,6 +37,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err := d.checkQueues(ctx); err != nil {
 		return nil, err
 	}
+	if mark, err := c.Paused(ctx, topic); err != nil {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
+	} else {
+		d.AddPause(mark)
+	}
 	d.NotChecked = append(d.NotChecked, s.unchecked...)
 	if !s.asked {
 		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")
@@ -66,7 +71,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 		case errorCode(err) == 0:
 			return err
 		case isNotFound(err):
-			if q.kind != delayQueue || !d.how.AnyPolicy {
+			if q.kind != pauseQueue && (q.kind != delayQueue || !d.how.AnyPolicy) {
 				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
 			}
 		default:

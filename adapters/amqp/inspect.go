@@ -208,7 +208,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and scans, too"
 	case "overflow":
-		if q.kind == deadQueue || q.kind == placeQueue || v.value == rejectPublish {
+		if q.kind == deadQueue || q.kind == placeQueue || q.kind == pauseQueue || v.value == rejectPublish {
 			return ""
 		}
 		return "must be " + rejectPublish + ", or dead-lettering is not at least once"

@@ -57,7 +57,7 @@ type ownQueue struct {
 
 // isRead reports whether a subscriber reads the queue beside the origin.
 func (q ownQueue) isRead() bool {
-	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= maxReadLevel
+	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == pauseQueue || q.kind == delayQueue && q.level <= maxReadLevel
 }
 
 type kind string
@@ -68,6 +68,7 @@ const (
 	retryQueue   kind = "retry"
 	suspectQueue kind = "suspects"
 	placeQueue   kind = "place"
+	pauseQueue   kind = "paused"
 	deadQueue    kind = "dlq"
 )
 
@@ -99,6 +100,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	l.add(back, retryQueue, l.deadLetteringArgs())
 	l.add(l.suspects(), suspectQueue, l.deadLetteringArgs())
+	newestOnly := unlimitedArgs()
+	newestOnly[amqp091.QueueMaxLenArg] = int32(1)
+	l.add(l.paused(), pauseQueue, newestOnly)
 	if l.ordered() {
 		l.add(l.place(), placeQueue, unlimitedArgs())
 	}
@@ -205,3 +209,4 @@ func (l *layout) retry() string    { return l.names.retry(l.queue) }
 func (l *layout) dlq() string      { return l.names.dlq(l.queue) }
 func (l *layout) suspects() string { return l.names.suspects(l.queue) }
 func (l *layout) place() string    { return l.names.place(l.queue) }
+func (l *layout) paused() string   { return l.names.paused(l.queue) }

@@ -52,6 +52,9 @@ func (n Names) suspects(queue string) string { return n.retry(queue) + ".suspect
 // place returns the queue of crash counts of ordered messages.
 func (n Names) place(queue string) string { return n.retry(queue) + ".place" }
 
+// paused returns the queue whose message pauses the subscription.
+func (n Names) paused(queue string) string { return n.retry(queue) + ".paused" }
+
 func (n Names) delay(queue string, level time.Duration, shard int) string {
 	name := n.retry(queue) + "." + delayqueue.LevelName(level)
 	if shard > 0 {

@@ -47,14 +47,15 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 	return nil
 }
 
-// openFirst opens the first channel of the origin, or of all other queues. After a denial it only checks the others.
+// openFirst opens the first channel of the origin, or of all other queues. After a denial, and in a pause, it only
+// checks them.
 func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
 		if (cfg.kind == mainQueue) != origin {
 			continue
 		}
-		if len(d.rights.read.targets) > 0 {
+		if len(d.rights.read.targets) > 0 || r.mustWait(*cfg) {
 			if cfg.kind != suspectQueue { // open does not check this right
 				d.checkRead(cfg.queue)
 			}

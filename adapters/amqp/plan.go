@@ -57,7 +57,7 @@ type Plan struct {
 // PlannedQueue is the subscription's queue, or one of redeliver's.
 type PlannedQueue struct {
 	Name      string
-	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"; "state" of Plan.State
+	Kind      string         // "queue", "delay", "retry", "suspects", "paused", "place" or "dlq"; "state" of Plan.State
 	Level     time.Duration  // of a delay queue
 	Shard     int            // of a delay queue, from 0
 	Arguments map[string]any // those that it has or, if unknown, is declared with
@@ -129,7 +129,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 		p.Queues = append(p.Queues, planned)
 	}
 	add(l.originQueue(s.cfg.Topology), false)
-	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, placeQueue, deadQueue} {
+	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, pauseQueue, placeQueue, deadQueue} {
 		for _, q := range l.queues {
 			if q.kind == k {
 				add(q, false)

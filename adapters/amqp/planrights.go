@@ -24,11 +24,11 @@ func (l *layout) rights() Rights {
 	return r
 }
 
-// operatorRights returns the rights of a person who works on the DLQ. Apart from the DLQ and its state, these include
+// operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ and its state, these include
 // the locks, which are declared for each session.
 func (l *layout) operatorRights() Rights {
 	state := l.dlq() + wirename.StateSuffix
-	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state, l.paused()}}
 	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)
 	}

@@ -55,6 +55,7 @@ type source struct {
 	lastEnded    <-chan struct{} // of the last consumer; nil before the first
 	haltedSince  time.Time       // since when nothing may begin, or zero
 	paused       bool
+	keeps        bool      // paused, and still has messages that have not begun
 	lastSweep    time.Time // time of the last check for old messages
 	checkTimer   *time.Timer
 	ackTimer     *time.Timer

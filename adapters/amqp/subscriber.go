@@ -57,6 +57,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
+	r.pause.Look(ctx)
 	return r, c.claimChannels(l.queue, len(r.queues))
 }
 
@@ -77,6 +78,7 @@ type reader struct {
 	store  *store
 	values context.Context // the values of Subscribe's context, without its end
 	queues []queueConfig
+	pause  engine.PauseLooker
 
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
@@ -96,6 +98,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	if l.policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pauseReader{client: c, layout: l}).look}
 	return r
 }
 
@@ -125,6 +128,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
+	all.Go(func() { r.pause.Run(ctx, nil) })
 	for _, cfg := range r.queues {
 		all.Go(func() { r.keepReading(ctx, e, cfg) })
 	}
@@ -147,6 +151,13 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		}
 	}()
 	for ctx.Err() == nil {
+		if cfg.first == nil && r.mustWait(cfg) {
+			select {
+			case <-r.sub.Gate.Opened():
+			case <-ctx.Done():
+				return
+			}
+		}
 		began := time.Now()
 		err := r.readUntilEnd(ctx, e, cfg)
 		cfg.first = nil // used only once
@@ -172,6 +183,12 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 			timer.Stop()
 		}
 	}
+}
+
+// mustWait reports whether the queue must not be read, because the group is paused. A queue that expires without a
+// consumer is read.
+func (r *reader) mustWait(cfg queueConfig) bool {
+	return r.sub.Paused() && !(cfg.kind == mainQueue && r.layout.expires)
 }
 
 // readUntilEnd reads a queue on its own channel until the source ends.

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // The broker's prefetch bounds the number of messages, not their size. A source of retries may hold thousands that
@@ -166,6 +167,16 @@ func (s *source) Accept(n int) {
 // pauseAfter bounds how long a source keeps messages that may not begin.
 const pauseAfter = 10 * time.Second
 
+// returnAfter returns how long a source keeps them. In a pause of the group all its processes have cancelled their
+// consumers when one returns its messages: otherwise each of them would get and return them, which is counted.
+func (s *source) returnAfter() time.Duration {
+	keep := pauseAfter
+	if s.r.sub.Paused() {
+		keep = engine.PauseLook + 5*time.Second
+	}
+	return min(keep, s.r.client.cfg.ConsumerTimeout/4)
+}
+
 // checkInterval returns how often a source checks its unsettled messages.
 func (s *source) checkInterval() time.Duration {
 	return min(time.Second, s.r.client.cfg.ConsumerTimeout/20)
@@ -194,14 +205,23 @@ func (s *source) checkHeld() {
 	case !shut && !probes:
 		s.haltedSince = time.Time{}
 		if s.paused {
-			s.paused, s.returnsUnrun = false, false
+			s.paused, s.keeps, s.returnsUnrun = false, false, false
 			s.consume(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}
 	case s.haltedSince.IsZero():
 		s.haltedSince = now
-	case !s.paused && now.Sub(s.haltedSince) >= min(pauseAfter, s.r.client.cfg.ConsumerTimeout/4):
+		if s.r.sub.Paused() {
+			s.paused, s.keeps = true, true
+			s.consume(s.pausedWindow(shut))
+		}
+	case !s.paused && now.Sub(s.haltedSince) >= s.returnAfter():
 		s.paused, s.returnsUnrun = true, true
 		s.consume(s.pausedWindow(shut))
+	case s.keeps && now.Sub(s.haltedSince) >= s.returnAfter():
+		s.keeps = false
+		if s.returnsUnrun = s.changing; !s.changing {
+			s.lane.ReturnUnrun(nil)
+		}
 	case s.paused && s.window != s.pausedWindow(shut):
 		s.consume(s.pausedWindow(shut))
 	}
@@ -231,8 +251,8 @@ func (s *source) checkHeldOrdered(now time.Time) {
 	limit := s.r.client.cfg.ConsumerTimeout / 2
 	switch {
 	case s.ending:
-	case !s.haltedSince.IsZero() && now.Sub(s.haltedSince) >= min(pauseAfter, limit/2) && !s.r.layout.expires:
-		s.endWhenIdle(errPaused)
+	case !s.haltedSince.IsZero() && !s.r.layout.expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.sub.Paused() && s.acks.open() == 0):
+		s.endWhenIdle(errPaused) // in a pause first the channels without messages, so that none of them gets those of another
 	default:
 		for d := range s.acks.unsent {
 			if now.Sub(d.arrived) < limit {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -19,6 +20,7 @@ const commandPrefix = "command/"
 // commandLog has the commands of the control topic up to an offset, in order. It has no lock of its own.
 type commandLog struct {
 	next     int64
+	paused   *redeliver.PauseMark // nil for none
 	commands []deadletter.Command
 	refused  []error // why commands are ignored
 }
@@ -31,6 +33,9 @@ func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	}
 	if end < b.next { // the topic was deleted and created again
 		*b = commandLog{}
+	}
+	if b.next == 0 { // the topic is read from its beginning
+		b.paused = nil
 	}
 	b.next = max(b.next, start)
 	for b.next < end {
@@ -49,8 +54,15 @@ func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	return nil
 }
 
-// apply reads one record. It ignores other keys, which older versions wrote.
+// apply reads one record. It ignores unknown keys.
 func (b *commandLog) apply(r *fetchedRecord) {
+	if string(r.key) == pauseKey {
+		if b.paused = nil; r.value != nil {
+			mark := redeliver.ParsePauseMark(string(r.value))
+			b.paused = &mark
+		}
+		return
+	}
 	id, ours := strings.CutPrefix(string(r.key), commandPrefix)
 	if !ours {
 		return

@@ -110,3 +110,26 @@ func FuzzCommandLog(f *testing.F) {
 		b.apply(&fetchedRecord{key: []byte(key)})
 	})
 }
+
+// The newest record about a pause counts. A value that was written by hand pauses too.
+func TestCommandLogReadsPauses(t *testing.T) {
+	t.Parallel()
+	var b commandLog
+	for _, c := range []struct {
+		value []byte
+		want  string
+	}{
+		{[]byte("2026-03-04T05:06:07Z ann@host the bank is closed"), "the bank is closed"},
+		{[]byte("by hand"), "by hand"},
+		{[]byte{}, ""},
+	} {
+		b.apply(&fetchedRecord{key: []byte(pauseKey), value: c.value})
+		if b.paused == nil || b.paused.Reason != c.want {
+			t.Errorf("%q is read as %+v", c.value, b.paused)
+		}
+	}
+	b.apply(&fetchedRecord{key: []byte(pauseKey)})
+	if b.paused != nil || b.refused != nil || b.commands != nil {
+		t.Errorf("%+v", b)
+	}
+}

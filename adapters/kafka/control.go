@@ -22,8 +22,8 @@ const (
 	commandInterval = time.Second
 	// controlRetryPause is the pause between two looks for a missing control topic. The first command creates it.
 	controlRetryPause = 5 * time.Second
-	// maxCommandsWait bounds how long a partition of a delay topic waits for the first look at the commands. Without
-	// that wait, a cancelled message that is due could run.
+	// maxCommandsWait bounds how long a partition waits for the first look at the commands. Without that wait, messages
+	// of a paused group could run, or a cancelled message that is due.
 	maxCommandsWait = 5 * time.Second
 )
 
@@ -31,8 +31,9 @@ const (
 // nothing to it.
 //
 // A command settles no message. A release makes the messages of a level due, and their lane handles them as usual. A
-// cancel is looked up when a message is due; the message settles when the DLQ has confirmed it. So a program that may
-// write to the control topic can make messages run early or send them to the DLQ, but cannot make them vanish.
+// cancel is looked up when a message is due; the message settles when the DLQ has confirmed it. A pause closes the gate
+// of the subscription. So a program that may write to the control topic can make messages run early or late or send
+// them to the DLQ, but cannot make them vanish.
 type control struct {
 	r        *reader
 	interval time.Duration
@@ -95,6 +96,9 @@ func (c *control) run(ctx context.Context) {
 		}
 		c.report(err)
 		c.update(time.Now())
+		if err == nil && (first || c.exists) { // a topic that is missing for a moment ends no pause
+			c.r.sub.SetPaused(c.log.paused)
+		}
 		if first {
 			close(c.read)
 		}
@@ -143,7 +147,7 @@ func (c *control) refresh(ctx context.Context) error {
 func (c *control) report(err error) {
 	switch failed := err != nil; {
 	case failed && !c.failed:
-		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else continues", err)
+		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, nor the group paused or resumed; all else continues", err)
 	case !failed && c.failed:
 		c.r.report(redeliver.ChangeCommandsRead, "", nil)
 	}

@@ -18,7 +18,7 @@
 //	orders.billing.retry.10s    one delay topic for each level
 //	orders.billing.retry        short waits and replays
 //	orders.billing.dlq          the DLQ
-//	orders.billing.control      commands about waiting messages, see [Client.Waiting]
+//	orders.billing.control      commands to the group, see [Client.Waiting] and [Client.Pause]
 //
 // The members of the group read the delay topics beside orders, so a retry reaches only
 // the group that failed. There is no relay process: a retry is one write and one read.

@@ -43,6 +43,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err := d.checkSettings(); err != nil {
 		return nil, err
 	}
+	mark, err := c.Paused(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	d.AddPause(mark)
 	g := d.describeGroup(ctx)
 	d.checkPolicies(g)
 	if err := d.checkWaiting(ctx, g); err != nil {

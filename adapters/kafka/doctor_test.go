@@ -94,9 +94,9 @@ func TestOnKafkaDoctorFindsNothingInAHealthyGroup(t *testing.T) {
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		d := p.examine(t, how)
 		wantSymptoms(t, d)
-		checked, unchecked := 6, 0
+		checked, unchecked := 7, 0
 		if how.AnyPolicy { // levels of older policies are not checked
-			checked, unchecked = 5, 1
+			checked, unchecked = 6, 1
 		}
 		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
 			t.Errorf("checked: %q, not checked: %q", d.Checked, d.NotChecked)

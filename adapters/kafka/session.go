@@ -147,8 +147,8 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	src := newSource(r, sess, claim, s.commits, from)
 	if src.level != nil {
 		r.owned.add(claim.Topic(), r.topicIDs[claim.Topic()], claim.Partition(), from)
-		r.control.await(sess.Context())
 	}
+	r.control.await(sess.Context())
 	if r.perKey() {
 		queues := s.keyQueues(sess, claim, from)
 		if queues == nil {

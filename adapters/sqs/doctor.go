@@ -39,6 +39,14 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 			d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
 		}
 	}
+	if l.main.exists {
+		mark, err := c.pauseMark(ctx, l.main)
+		if err != nil {
+			d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
+		} else {
+			d.AddPause(mark)
+		}
+	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
 		l.longestWait, l.totalWait, l.jitter = 0, 0, 0
 		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")

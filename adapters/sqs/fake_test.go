@@ -59,6 +59,7 @@ type fakeQueue struct {
 	attributes map[string]string
 	messages   []*fakeMessage
 	seen       map[string]*fakeMessage // the last message of each deduplication id
+	tags       map[string]string
 }
 
 type fakeMessage struct {
@@ -181,6 +182,19 @@ func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (
 		attributes := map[string]string{"ApproximateNumberOfMessages": fmt.Sprint(q.available(time.Now())), "ApproximateNumberOfMessagesDelayed": "0", "ApproximateNumberOfMessagesNotVisible": "0"}
 		maps.Copy(attributes, q.attributes)
 		return map[string]any{"Attributes": attributes}, ""
+	case "ListQueueTags":
+		return map[string]any{"Tags": maps.Clone(q.tags)}, ""
+	case "TagQueue":
+		q.tags = map[string]string{}
+		for k, v := range in["Tags"].(map[string]any) {
+			q.tags[k], _ = v.(string)
+		}
+		return map[string]any{}, ""
+	case "UntagQueue":
+		for _, k := range in["TagKeys"].([]any) {
+			delete(q.tags, k.(string))
+		}
+		return map[string]any{}, ""
 	case "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch":
 		return f.batch(action, name, q, in)
 	default:

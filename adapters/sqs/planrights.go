@@ -21,9 +21,9 @@ const sendAction = "sqs:SendMessage"
 
 // rights returns the rights of a subscriber. A FIFO message waits hidden; any other waits as a copy.
 func (l *layout) rights() []Right {
-	main := readActions(sendAction)
+	main := readActions(sendAction, "sqs:ListQueueTags")
 	if l.main.fifo {
-		main = readActions()
+		main = readActions("sqs:ListQueueTags")
 	}
 	all := []Right{{l.main.name, l.main.arn, main}, {l.suspects.name, l.suspects.arn, readActions(sendAction)}}
 	if l.dlq != nil {
@@ -38,8 +38,8 @@ func (l *layout) operatorRights() []Right {
 		return nil
 	}
 	return []Right{
-		{l.main.name, l.main.arn, findActions(sendAction)}, // for a replay
-		{l.dlq.name, l.dlq.arn, readActions(sendAction)},   // an import sends
+		{l.main.name, l.main.arn, findActions(sendAction, "sqs:ListQueueTags", "sqs:TagQueue", "sqs:UntagQueue")}, // for a replay, and for a pause
+		{l.dlq.name, l.dlq.arn, readActions(sendAction)},                                                          // an import sends
 		{stateName(l.dlq.name), "", readActions(sendAction)},
 	}
 }

@@ -103,6 +103,8 @@ func (s *source) startReceiving() {
 		s.polling.Go(func() { s.runSuspects(s.pollCtx) })
 		return
 	}
+	// Messages of receives that had begun before the pause come later, so everything in hand is returned repeatedly.
+	s.polling.Go(func() { s.r.pause.Run(s.pollCtx, func() { s.lane.Post(func() { s.lane.ReturnUnrun(nil) }) }) })
 	for n := range s.client.cfg.Pollers {
 		s.polling.Go(func() { s.poll(s.pollCtx, n) })
 	}

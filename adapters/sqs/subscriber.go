@@ -64,6 +64,7 @@ type reader struct {
 	store        *store
 	values       context.Context // the values of Subscribe's context, without its end
 	suspectAdded chan struct{}   // signals a new suspect
+	pause        engine.PauseLooker
 
 	mu                       sync.Mutex
 	reportedUp, reportedLost bool // the last reported change
@@ -71,7 +72,7 @@ type reader struct {
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	cfg := &c.cfg
-	return &reader{
+	r := &reader{
 		client: c, layout: l, store: &store{client: c, layout: l}, values: values, suspectAdded: make(chan struct{}, 1),
 		sub: &engine.Subscription{
 			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
@@ -79,6 +80,8 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard,
 		},
 	}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: func(ctx context.Context) (*redeliver.PauseMark, error) { return c.pauseMark(ctx, l.main) }}
+	return r
 }
 
 // run reads until ctx ends. opt has the handler.
@@ -87,6 +90,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.Watched()()
+	r.pause.Look(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { newSource(r, mainQueue, r.layout.main).run(ctx, e) })
 	all.Go(func() { newSource(r, suspectQueue, r.layout.suspects).run(ctx, e) })

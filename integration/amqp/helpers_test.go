@@ -117,7 +117,7 @@ func (l *fixture) redial() {
 }
 
 func (l *fixture) deleteQueues() {
-	names := []string{"", ".retry", ".retry.suspects", ".retry.place", ".dlq"}
+	names := []string{"", ".retry", ".retry.suspects", ".retry.paused", ".retry.place", ".dlq"}
 	for _, level := range delayqueue.NewLadder(l.cfg.Policy) {
 		names = append(names, ".retry."+delayqueue.LevelName(level))
 	}

@@ -60,12 +60,12 @@ func wantProblems(t *testing.T, what string, err error, want ...string) {
 func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "rights")
 	before := p.queues(t, p.queue)
-	const all = "rights.dlq, rights.retry, rights.retry.suspects, rights.retry.1s"
+	const all = "rights.dlq, rights.retry, rights.retry.suspects, rights.retry.paused, rights.retry.1s"
 	p.useRights(t, r, "^$", "^$", "^$")
 	_, err := p.open(t).Plan(context.Background(), p.queue)
 	wantProblems(t, "Plan", err,
 		"right to configure is missing: must be given to the user for "+all+", rights (rabbitmqctl set_permissions); the broker says: ACCESS_REFUSED",
-		"right to read is missing: must be given to the user for rights.retry, rights.retry.suspects, rights.retry.1s, rights (",
+		"right to read is missing: must be given to the user for rights.retry, rights.retry.suspects, rights.retry.paused, rights.retry.1s, rights (",
 		"right to write is missing: must be given to the user for exchange amq.default")
 	p.useRights(t, r, "^$", ".*", ".*")
 	wantProblems(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to configure is missing: must be given to the user for "+all+", rights (")
@@ -91,7 +91,7 @@ func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, p.queue)
 	p.useRights(t, r, ".*", ".*", `^readable(\.retry)?$`)
 	_, err := p.open(t).Plan(context.Background(), p.queue)
-	wantProblems(t, "Plan", err, "right to read is missing: must be given to the user for readable.retry.suspects, readable.retry.1s (")
+	wantProblems(t, "Plan", err, "right to read is missing: must be given to the user for readable.retry.suspects, readable.retry.paused, readable.retry.1s (")
 	_, err = p.open(t).Subscriber().Subscribe(context.Background(), p.queue)
 	wantProblems(t, "Subscribe", err, "right to read is missing: must be given to the user for readable.retry.1s (")
 	d, ok, err := p.channel(t).Get(p.queue, false)

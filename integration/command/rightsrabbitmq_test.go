@@ -253,7 +253,7 @@ func (b *booth) withoutAny(user string, defined definitions) {
 		b.t.Errorf("the subscriber may configure %s", all.Configure)
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(all.Read, "^("), ")$"), "|")
-	if len(parts) != 4 { // the queue, the way back, the suspects, the short level
+	if len(parts) != 5 { // the queue, the way back, the suspects, the mark of a pause, the short level
 		b.t.Errorf("the subscriber may read %q", parts)
 	}
 	for i := range parts {
@@ -308,6 +308,8 @@ func (b *booth) operate(user string) {
 	b.permit(user, all.Configure, all.Write, "^$")
 	ops.command(1, replay...)
 	b.permit(user, all.Configure, all.Write, all.Read)
+	ops.command(0, "pause", "--topic", b.topic, "--reason", "test")
+	ops.command(0, "resume", "--topic", b.topic)
 	shown := ops.rows(0, "dlq", "show", b.dlq)
 	if len(shown) == 0 || shown[0]["body_text"] != dies {
 		b.t.Fatalf("%v", shown)

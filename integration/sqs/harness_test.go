@@ -35,7 +35,7 @@ import (
 )
 
 // features are those of standard queues.
-var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true}
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, GroupPause: true}
 
 // hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that
 // stalled.

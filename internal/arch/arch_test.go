@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"internal/statekeys":         {module},
 	"internal/kafkaname":         {module},
 	"internal/awshttp":           {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
-	"doctor":                     {},                                                  // what the Doctor of a client finds
+	"doctor":                     {module},                                            // what the Doctor of a client finds
 	"internal/deadletter/driver": {module, module + "/internal/driver"},
 	"internal/foreign":           {module, module + "/internal/deadletter/driver"},
 	"deadletter":                 {module, module + "/delayqueue", module + "/internal/deadletter/driver", module + "/internal/foreign"},

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// Gate keeps a subscription from beginning messages while a failed one cannot be written: more handlers would only cause more
-// failures. The zero Gate is open. It is safe for concurrent use.
+// Gate keeps a subscription from beginning messages while a failed one cannot be written, because more handlers would only cause
+// more failures, and while its group is paused. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
 	closed atomic.Bool // closes > 0; lanes read it for every message
 
 	mu     sync.Mutex
-	closes int
+	closes int           // unwritten messages, and one for a pause
 	opened chan struct{} // closed when the gate is open
 	opens  wakes
 }
 
-// Close closes the gate for one message. It reports whether the gate was open.
+// Close closes the gate for one message or pause. It reports whether the gate was open.
 func (g *Gate) Close() (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -52,10 +52,12 @@ type Subscription struct {
 	Turn *Turn
 	// Drain is set while a part of the subscription drains.
 	Drain Drain
-	// Gate is closed while a write fails that must succeed: nothing new begins.
+	// Gate is closed while a write fails that must succeed, or the group is paused: nothing new begins.
 	Gate Gate
 
 	slots         slots
+	paused        atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused
+	unwritten     int                                 // messages that cannot be written; guarded by eventMu
 	doubts        doubts
 	watch         atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint   atomic.Pointer[string]
@@ -198,7 +200,8 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 func (s *Subscription) pause(where string, err error) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
-	if s.Gate.Close() {
+	s.Gate.Close()
+	if s.unwritten++; s.unwritten == 1 {
 		s.EmitChange(redeliver.ChangeIntakePaused, "writing to "+where, err)
 	}
 }
@@ -207,7 +210,8 @@ func (s *Subscription) pause(where string, err error) {
 func (s *Subscription) resume() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
-	if s.Gate.Open() {
+	s.Gate.Open()
+	if s.unwritten--; s.unwritten == 0 {
 		s.EmitChange(redeliver.ChangeIntakeResumed, "", nil)
 	}
 }

@@ -19,6 +19,7 @@ const (
 	probing      = string(redeliver.ChangeProbing)
 	flood        = string(redeliver.ChangeFlood)
 	asked        = string(redeliver.ChangePaused)
+	groupPaused  = string(redeliver.ChangeGroupPaused)
 	commands     = "commands are not read"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
@@ -43,6 +44,8 @@ var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeFloodOver:           {{flood, false}},
 	redeliver.ChangePaused:              {{asked, true}},
 	redeliver.ChangeResumed:             {{asked, false}},
+	redeliver.ChangeGroupPaused:         {{groupPaused, true}},
+	redeliver.ChangeGroupResumed:        {{groupPaused, false}},
 	redeliver.ChangeCommandsNotRead:     {{commands, true}},
 	redeliver.ChangeCommandsRead:        {{commands, false}},
 	redeliver.ChangeDedupStoreLost:      {{dedup, true}},

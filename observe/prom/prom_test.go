@@ -222,6 +222,8 @@ func TestTroublesBeginAndEnd(t *testing.T) {
 		{[]string{"outage", "probing", "outage over"}, map[string]float64{"outage": 0, "probing": 0}},
 		{[]string{"flood"}, map[string]float64{"flood": 1}},
 		{[]string{"flood", "flood over"}, map[string]float64{"flood": 0}},
+		{[]string{"paused", "group paused", "resumed"}, map[string]float64{"paused": 0, "group paused": 1}},
+		{[]string{"group paused", "group resumed"}, map[string]float64{"group paused": 0}},
 		{[]string{"commands are not read", "commands are read"}, map[string]float64{"commands are not read": 0}},
 		{[]string{"dedup store lost", "dedup store recovered"}, map[string]float64{"dedup store lost": 0}},
 		{[]string{"something that an adapter of somebody else's tells, with an id in it"}, map[string]float64{}},

@@ -23,6 +23,8 @@ type broker struct {
 	plan func(ctx context.Context, topic string) (*planned, error)
 	// doctor inspects a subscription from outside.
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
+	// pauser pauses subscriptions.
+	pauser pauser
 	// old finds the levels of older policies. It is nil if the broker has no levels.
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.

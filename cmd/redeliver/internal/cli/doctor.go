@@ -22,7 +22,7 @@ type doctorRow struct {
 
 // symptomRow is one problem.
 type symptomRow struct {
-	// Kind is missing, settings, retention, orphan, late, policies, or consumer.
+	// Kind is missing, settings, retention, orphan, late, policies, consumer, or paused.
 	Kind  string `json:"kind"`
 	Place string `json:"place"` // the topic, queue or group
 	Text  string `json:"text"`

@@ -42,6 +42,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			})
 		},
 		doctor: c.Doctor,
+		pauser: c,
 		plan: func(_ context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if err != nil {

@@ -29,6 +29,7 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 			return c.DeadLetters(ctx, amqp.DeadLetterConfig{Topic: s.topic, DLQ: s.dlq})
 		},
 		doctor: c.Doctor,
+		pauser: c,
 		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)

@@ -36,6 +36,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			return c.DeadLetters(ctx, sqs.DeadLetterConfig{Topic: s.topic, DLQ: s.dlq, Lease: s.lease})
 		},
 		doctor: c.Doctor,
+		pauser: c,
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if err != nil {

@@ -100,7 +100,8 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Change {
-	case redeliver.ChangeAssigned, redeliver.ChangeConsuming, redeliver.ChangeIntakeResumed:
+	// A paused group reads nothing, on purpose: a deploy must not wait for the end of the pause.
+	case redeliver.ChangeAssigned, redeliver.ChangeConsuming, redeliver.ChangeIntakeResumed, redeliver.ChangeGroupPaused:
 		maps.DeleteFunc(h.waiting, func(topic, _ string) bool {
 			return topic == e.Origin || h.sqs && queueName(topic) == e.Origin
 		})

@@ -181,7 +181,7 @@ func TestHealth(t *testing.T) {
 		want string
 	}{
 		{func() {}, "https://sqs.eu-west-1.amazonaws.com/1/refunds: not consumed yet\norders: not consumed yet"},
-		{changed("orders", "assigned"), "https://sqs.eu-west-1.amazonaws.com/1/refunds: not consumed yet"},
+		{changed("orders", "group paused"), "https://sqs.eu-west-1.amazonaws.com/1/refunds: not consumed yet"},
 		{changed("refunds", "consuming"), "ok"},
 		{changed("orders", "throttled"), "ok"},
 		{changed("orders", "disconnected"), "orders: disconnected"},

@@ -1,0 +1,179 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
+// queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
+// counts the messages at each look. It gets the message, and returns it, only when a pause begins or seems to end: while
+// one process has it, the queue looks empty to the others, as it does while it has no leader.
+const (
+	pauseReads       = 5
+	pauseReadPause   = 200 * time.Millisecond
+	missingPauseLook = 5 * time.Minute // between looks for a queue that is missing
+)
+
+// pauseReader reads the mark of one subscription.
+type pauseReader struct {
+	client *Client
+	layout *layout
+
+	mark     *redeliver.PauseMark // at the last look
+	looked   bool
+	nextLook time.Time
+}
+
+// look returns the mark, or nil.
+func (p *pauseReader) look(ctx context.Context) (*redeliver.PauseMark, error) {
+	if time.Now().Before(p.nextLook) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	missing := true
+	err := p.client.onMarker(ctx, p.layout, func(ch *amqp091.Channel, queue string) error {
+		mark, err := readPause(ctx, ch, queue, p.mark, !p.looked)
+		if err == nil {
+			p.mark, p.looked, missing = mark, true, false
+		}
+		return err
+	})
+	if err == nil && missing {
+		p.mark, p.nextLook = nil, time.Now().Add(missingPauseLook)
+	}
+	return p.mark, err
+}
+
+// readPause returns the mark in a marker queue, or nil. previous is the mark that was there before. Unless thorough is
+// set, it is only counted whether that has changed.
+func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, thorough bool) (*redeliver.PauseMark, error) {
+	ready, _, err := stat(ch, queue)
+	if err != nil {
+		return nil, err
+	}
+	if !thorough && (ready > 0) == (previous != nil) {
+		return previous, nil
+	}
+	for range pauseReads {
+		d, ok, err := ch.Get(queue, false)
+		if err != nil {
+			return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
+		}
+		if ok {
+			mark := redeliver.ParsePauseMark(string(d.Body))
+			if err := d.Nack(false, true); err != nil {
+				return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
+			}
+			return &mark, nil
+		}
+		if ready == 0 && previous == nil {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		if err := sleep(ctx, pauseReadPause); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // it was removed
+}
+
+// Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
+// first attempts nor retries; running attempts go on. Each process stops consuming within 10 s, and gives back what it has in
+// hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A second Pause
+// replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
+func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return err
+	}
+	if err := c.checkPausable(ctx, l, true); err != nil {
+		return err
+	}
+	_, err = c.forwarded.send(ctx, "", l.paused(), amqp091.Publishing{
+		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(engine.NewPauseMark(reason).String()),
+	})
+	if err != nil {
+		return fmt.Errorf("amqp: publishing to queue %s: %w", l.paused(), err)
+	}
+	return nil
+}
+
+// checkPausable refuses a queue that does not exist. With mark it makes sure that the marker queue exists.
+func (c *Client) checkPausable(ctx context.Context, l *layout, mark bool) error {
+	d := c.declarer(ctx)
+	defer d.close()
+	var ps redeliver.Problems
+	if !d.exists(&ps, l.queue) && d.err == nil {
+		return fmt.Errorf("amqp: queue %s does not exist", l.queue)
+	}
+	for _, q := range l.queues {
+		if mark && q.kind == pauseQueue {
+			d.queue(&ps, q, !c.cfg.NoProvisioning && !d.exists(&ps, q.name)) // a declaration needs more rights
+		}
+	}
+	if d.err != nil {
+		return d.err
+	}
+	d.rights.problems(&ps)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (c *Client) Resume(ctx context.Context, topic string) error {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return err
+	}
+	if err := c.checkPausable(ctx, l, false); err != nil {
+		return err
+	}
+	return c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
+		for empty := 0; empty < pauseReads; { // a process that reads the mark returns it
+			n, err := ch.QueuePurge(queue, false)
+			if err != nil {
+				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
+			}
+			if empty++; n > 0 {
+				empty = 0
+			}
+			if err := sleep(ctx, pauseReadPause/2); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Paused returns by whom, when and why the queue of a topic was paused, or nil.
+func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.PauseMark, err error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	err = c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
+		mark, err = readPause(ctx, ch, queue, nil, true)
+		return err
+	})
+	return mark, err
+}
+
+// onMarker calls do with a marker queue, if it exists.
+func (c *Client) onMarker(ctx context.Context, l *layout, do func(ch *amqp091.Channel, queue string) error) error {
+	ch, err := c.consuming.channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }() // the error may have closed it
+	if err := do(ch, l.paused()); err != nil && !isNotFound(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// PauseTag is the tag of a queue that pauses its subscription. Its value is a redeliver.PauseMark, in which characters
+// that a tag cannot have are replaced by "_".
+const PauseTag = "redeliver-paused"
+
+// Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
+// first attempts nor retries; running attempts go on. Each process stops receiving within 10 s, and gives back what it has in
+// hand some seconds later. A process that starts later receives nothing. The reason is shown to others. A second Pause
+// replaces it. The queue must exist.
+func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+	q, err := c.existingQueue(ctx, topic)
+	if err != nil {
+		return err
+	}
+	mark := strings.Map(tagRune, engine.NewPauseMark(reason).String())
+	if _, err := c.api.TagQueue(ctx, &sqs.TagQueueInput{QueueUrl: &q.url, Tags: map[string]string{PauseTag: mark}}); err != nil {
+		return errorOf("tagging queue", q.name, err)
+	}
+	return nil
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (c *Client) Resume(ctx context.Context, topic string) error {
+	q, err := c.existingQueue(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if _, err := c.api.UntagQueue(ctx, &sqs.UntagQueueInput{QueueUrl: &q.url, TagKeys: []string{PauseTag}}); err != nil {
+		return errorOf("untagging queue", q.name, err)
+	}
+	return nil
+}
+
+// Paused returns by whom, when and why the queue of a topic was paused, or nil.
+func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
+	q, err := c.existingQueue(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return c.pauseMark(ctx, q)
+}
+
+func (c *Client) existingQueue(ctx context.Context, topic string) (*queue, error) {
+	a := parseTopic(topic)
+	q, err := c.findQueue(ctx, a)
+	if err == nil && q.url == "" {
+		err = fmt.Errorf("sqs: queue %s does not exist", a.name)
+	}
+	return q, err
+}
+
+// pauseMark returns the mark of a queue, or nil.
+func (c *Client) pauseMark(ctx context.Context, q *queue) (*redeliver.PauseMark, error) {
+	out, err := c.api.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(q.url)})
+	if err != nil {
+		return nil, errorOf("reading the tags of queue", q.name, err)
+	}
+	text, paused := out.Tags[PauseTag]
+	if !paused {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	mark := redeliver.ParsePauseMark(text)
+	return &mark, nil
+}
+
+// tagRune replaces a character that the value of a tag cannot have.
+func tagRune(r rune) rune {
+	if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" _.:/=+-@", r) {
+		return r
+	}
+	return '_'
+}

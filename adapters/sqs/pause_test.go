@@ -1,0 +1,103 @@
+package sqs
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// In a pause nothing runs or is received. Messages in hand are given back once, so that no count of receives grows. A
+// process that starts meanwhile begins nothing. Close does not wait for the end of the pause.
+func TestAPausedQueueIsNotReceived(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(queue)
+				group := map[bool]string{true: "g"}[isFIFO(queue)]
+				release := make(chan struct{})
+				handle := func(_ redeliver.State, msg *message.Message) error {
+					if msg.UUID == "m0" {
+						<-release
+					}
+					return nil
+				}
+				client := b.start("one", queue, Config{MaxInFlight: 1}, handle)
+				for _, id := range []string{"m0", "m1", "m2"} {
+					b.put(queue, id, "v", group, nil)
+				}
+				b.advance(time.Second)
+				if err := client.Pause(b.Context(), queue, "the bank's #closed"); err != nil {
+					b.Fatal(err)
+				}
+				mark, err := client.Paused(b.Context(), queue)
+				if err != nil || mark == nil || mark.Reason != "the bank_s _closed" || !strings.Contains(mark.By, "@") || !mark.At.Equal(time.Now().Truncate(time.Second)) {
+					b.Errorf("paused as %+v, %v", mark, err)
+				}
+				b.advance(3 * engine.PauseLook)
+				close(release)
+				b.advance(time.Minute)
+				received := b.count("ReceiveMessage")
+				defer b.close(b.start("two", queue, Config{}, handle))
+				b.advance(6 * time.Hour)
+				if n := b.count("ReceiveMessage") - received; n > 0 {
+					b.Errorf("%d receives in the pause", n)
+				}
+				if n := len(b.ran("")); n != 1 {
+					b.Errorf("%d messages ran, want the one that had begun", n)
+				}
+				for _, m := range b.messagesIn(queue) {
+					if m.count > 1 || m.visible.After(time.Now()) {
+						b.Errorf("%s: %d receives, visible at %s", m.id, m.count, m.visible)
+					}
+				}
+				if took := <-b.timedClose(client); took > time.Second {
+					b.Errorf("closing took %s", took)
+				}
+				other := b.client(b.T, Config{})
+				defer b.close(other)
+				if err := other.Resume(b.Context(), queue); err != nil {
+					b.Fatal(err)
+				}
+				b.advance(2 * engine.PauseLook)
+				if n := len(b.ran("")); n != 3 {
+					b.Errorf("%d messages ran, want 3", n)
+				}
+				if mark, err := other.Paused(b.Context(), queue); mark != nil || err != nil {
+					b.Errorf("paused as %+v, %v", mark, err)
+				}
+			})
+		})
+	}
+}
+
+// Without the right to read tags messages run, and the sink hears of it once.
+func TestWithoutTheRightToReadTagsMessagesRun(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.setFault(func(action, _ string, _ map[string]any) *failure {
+			if action == "ListQueueTags" {
+				return &failure{status: 403, code: "AccessDenied"}
+			}
+			return nil
+		})
+		defer b.close(b.start("one", "orders", Config{}, succeed))
+		b.put("orders", "m0", "v", "", nil)
+		b.advance(time.Minute)
+		b.mu.Lock()
+		told := 0
+		for _, e := range b.events {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeCommandsNotRead {
+				told++
+			}
+		}
+		b.mu.Unlock()
+		if n := len(b.ran("")); n != 1 || told != 1 {
+			b.Errorf("%d messages ran, reported %d times", n, told)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver"
+)
+
+// pauser pauses the subscriptions of a client's group.
+type pauser interface {
+	Pause(ctx context.Context, topic, reason string) error
+	Resume(ctx context.Context, topic string) error
+	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
+}
+
+// pauseRow is a subscription that was paused or resumed.
+type pauseRow struct {
+	Broker string    `json:"broker"`
+	Origin string    `json:"origin"`          // the topic or queue
+	Group  string    `json:"group,omitempty"` // Kafka only
+	Paused bool      `json:"paused"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+func pauseGroupCommand(a *app) *cobra.Command {
+	var topic, group, reason string
+	cmd := &cobra.Command{
+		Use: "pause --topic TOPIC [--group GROUP] --reason TEXT", Short: "Let a group begin no messages, until resume", Args: exactly(),
+		Long: `Pause a subscription in all processes of its group, also in those that start later. Within
+10 s nothing new begins, neither first attempts nor retries that fall due. Running attempts
+go on, and no attempt is counted. The pause lasts until "redeliver resume". doctor, events
+and metrics show it.`,
+		Example: `  redeliver pause --broker kafka://localhost:9092 --topic orders --group billing --reason 'the bank is closed'
+  redeliver pause --broker amqp://localhost --topic orders --reason 'migration of the database'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if reason == "" {
+				return missing("--reason", "why you do this, which others see")
+			}
+			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Pause(ctx, topic, reason) })
+		},
+	}
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
+	cmd.Flags().StringVar(&reason, "reason", "", "Why you do this: a `text` that doctor and events show (required)")
+	return cmd
+}
+
+func resumeGroupCommand(a *app) *cobra.Command {
+	var topic, group string
+	cmd := &cobra.Command{
+		Use: "resume --topic TOPIC [--group GROUP]", Short: "End a pause", Args: exactly(),
+		Long: `End a pause that "redeliver pause" began. The processes of the group go on within 10 s.
+Without a pause it does nothing.`,
+		Example: "  redeliver resume --broker kafka://localhost:9092 --topic orders --group billing",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Resume(ctx, topic) })
+		},
+	}
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
+	return cmd
+}
+
+// onSubscription calls do, and prints whether the subscription is paused then.
+func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(context.Context, pauser) error) error {
+	_, group, err := a.whose(topic, group)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	return a.with(ctx, setup{group: group}, func(b *broker) error {
+		if err := do(ctx, b.pauser); err != nil {
+			return failed(codeOf(err), "%w", err)
+		}
+		mark, err := b.pauser.Paused(ctx, topic)
+		if err != nil {
+			return failed(codeOf(err), "%w", err)
+		}
+		row := pauseRow{Broker: string(b.kind), Origin: topic, Group: group, Paused: mark != nil}
+		if mark != nil {
+			row.By, row.At, row.Reason = mark.By, mark.At, mark.Reason
+		}
+		return a.one(row, row.draw)
+	})
+}
+
+func (r *pauseRow) draw(c *card) {
+	c.line("origin", r.Origin)
+	c.line("group", r.Group)
+	if !r.Paused {
+		c.line("paused", "no")
+		return
+	}
+	c.line("paused by", r.By)
+	c.line("at", r.At)
+	c.line("reason", r.Reason)
+}

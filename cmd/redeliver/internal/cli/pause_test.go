@@ -1,0 +1,43 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	of := []string{"--topic", "orders", "--group", "billing", "--output", "json"}
+	pausedFinding := func() string {
+		row := s.run(append([]string{"doctor"}, of...)...).want(t, 3).object(t) // the stand has other problems
+		for _, f := range row["findings"].([]any) {
+			if f := f.(map[string]any); f["kind"] == "paused" {
+				return f["text"].(string)
+			}
+		}
+		return ""
+	}
+	if got := s.run(append([]string{"resume"}, of...)...).want(t, 0).object(t); got["paused"] != false {
+		t.Errorf("resuming without a pause: %v", got)
+	}
+	got := s.run(append([]string{"pause", "--reason", "the bank\nis closed"}, of...)...).want(t, 0).object(t)
+	if got["paused"] != true || got["broker"] != "kafka" || got["group"] != "billing" || got["reason"] != "the bank is closed" || got["at"] == nil || !strings.Contains(got["by"].(string), "@") {
+		t.Errorf("paused: %v", got)
+	}
+	if text := pausedFinding(); !strings.Contains(text, "the bank is closed") || !strings.Contains(text, got["by"].(string)) {
+		t.Errorf("doctor says %q", text)
+	}
+	table := s.run("pause", "--reason", "still closed", "--topic", "orders", "--group", "billing").want(t, 0)
+	if !strings.Contains(table.out, "still closed") {
+		t.Errorf("the table lacks the reason:\n%s", table.out)
+	}
+	s.run(append([]string{"resume"}, of...)...).want(t, 0)
+	if text := pausedFinding(); text != "" {
+		t.Errorf("doctor says %q after the end of the pause", text)
+	}
+	s.run(append([]string{"pause"}, of...)...).want(t, 2, "--reason")
+	s.run("pause", "--topic", "orders", "--reason", "x").want(t, 2, "--group")
+	s.run("resume", "--group", "billing").want(t, 2, "--topic")
+	s.run("pause", "--topic", "nosuch", "--group", "billing", "--reason", "x").want(t, 1, "has never subscribed")
+}

@@ -1,0 +1,141 @@
+package amqp_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// In a pause the processes give back what they have prefetched, and none of them gets what another one gives back, nor do
+// processes that start meanwhile: so no count of deliveries grows by more than one. A Blocking queue keeps its order.
+func TestAPauseReturnsMessagesOnce(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]redeliver.Order{"unordered": redeliver.Unordered, "blocking": redeliver.Blocking} {
+		for version, r := range brokers.RequireRabbitMQs(t) {
+			t.Run(name+"/"+version, func(t *testing.T) {
+				t.Parallel()
+				l := newFixture(t, r, func(l *fixture) {
+					l.cfg.MaxInFlight, l.cfg.Prefetch, l.cfg.Policy.Order = 5, 10, order
+					if order == redeliver.Blocking {
+						l.cfg.Policy.Levels = nil
+					}
+				})
+				l.testPause(order)
+			})
+		}
+	}
+}
+
+func (l *fixture) testPause(order redeliver.Order) {
+	const n, processes = 30, 3
+	goOn := make(chan struct{})
+	var ran []string
+	handle := func(msg *message.Message, _ run) error {
+		l.update(func() { ran = append(ran, msg.UUID) })
+		<-goOn
+		return nil
+	}
+	all := []*amqp.Client{l.client}
+	l.consume(handle)
+	for range processes - 1 {
+		l.open()
+		l.consume(handle)
+		all = append(all, l.client)
+	}
+	l.publishMessages(ids(n)...)
+	run := 5 * processes
+	if order == redeliver.Blocking {
+		run = 1
+	}
+	l.await("messages that run", func() bool { return len(ran) == run })
+	if err := all[0].Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
+		l.Fatal(err)
+	}
+	if err := all[1].Pause(l.Context(), l.queue, "it is still closed"); err != nil {
+		l.Fatal(err)
+	}
+	l.awaitChange("group paused", processes)
+	mark, err := all[2].Paused(l.Context(), l.queue)
+	if err != nil || mark == nil || mark.Reason != "it is still closed" {
+		l.Errorf("paused as %+v, %v", mark, err)
+	}
+	if order == redeliver.Unordered { // an ordered channel ends only when its handler has ended
+		l.awaitReady(l.queue, n-run)
+	}
+	close(goOn)
+	l.awaitReady(l.queue, n-run)
+	l.open()
+	l.consume(handle)
+	l.awaitChange("group paused", processes+1)
+	if err := l.client.Close(context.Background()); err != nil {
+		l.Error(err)
+	}
+	if got := l.ready(l.queue); got != n-run {
+		l.Errorf("%d messages are ready, want %d", got, n-run)
+	}
+	l.checkDeliveries(n - run)
+	if err := all[2].Resume(l.Context(), l.queue); err != nil {
+		l.Fatal(err)
+	}
+	l.awaitEnds(ids(n))
+	l.awaitChange("group resumed", processes)
+	if order == redeliver.Blocking && !slices.IsSorted(ran) {
+		l.Errorf("ran in the order %v", ran)
+	}
+	if len(ran) != n {
+		l.Errorf("%d runs of %d messages", len(ran), n)
+	}
+}
+
+// checkDeliveries checks that each of n ready messages was delivered once at most, and gives them back in order.
+func (l *fixture) checkDeliveries(n int) {
+	l.Helper()
+	in, err := l.raw.Consume(l.queue, "", false, false, false, false, nil)
+	if err != nil {
+		l.Fatal(err)
+	}
+	for range n {
+		d := <-in
+		if count, _ := d.Headers["x-delivery-count"].(int64); count > 1 {
+			l.Errorf("%s was delivered %d times", d.MessageId, count)
+		}
+	}
+	if err := l.raw.Close(); err != nil {
+		l.Fatal(err)
+	}
+	l.redial()
+	l.awaitReady(l.queue, n)
+}
+
+// Without its marker queue, which only an administrator may create here, nothing is paused, and messages run.
+func TestAPauseNeedsItsQueueWhereNothingIsCreated(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
+	l.declared()
+	l.delete(".retry.paused")
+	l.cfg.NoProvisioning = true
+	l.open()
+	l.consume(func(*message.Message, run) error { return nil })
+	l.publishMessages(ids(3)...)
+	l.awaitEnds(ids(3))
+	err := l.client.Pause(l.Context(), l.queue, "the bank is closed")
+	if err == nil || !strings.Contains(err.Error(), l.queue+".retry.paused is missing") {
+		l.Errorf("pausing without the queue: %v", err)
+	}
+	if err := l.client.Resume(l.Context(), l.queue); err != nil {
+		l.Errorf("resuming without the queue: %v", err)
+	}
+	plan, err := l.client.Plan(l.Context(), l.queue)
+	if err != nil || !slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Kind == "paused" && !q.Exists }) {
+		l.Errorf("the plan does not name the queue: %v", err)
+	}
+	if n := l.count("commands are not read"); n > 0 {
+		l.Errorf("reported %d times that commands are not read", n)
+	}
+}

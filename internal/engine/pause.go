@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for it: before it reads the
+// first message, so that a pause survives restarts, and then at least every PauseLook. While there is a mark, the gate is closed,
+// as it is while a message cannot be written. So all that waits for the gate (lanes, suspects, an adapter's intake) waits for the
+// end of the pause too.
+
+// PauseLook is how often a process looks whether its group is paused.
+const PauseLook = 10 * time.Second
+
+// pauseLookTimeout bounds one look.
+const pauseLookTimeout = 5 * time.Second
+
+// NewPauseMark makes the mark of this user and host.
+func NewPauseMark(reason string) redeliver.PauseMark {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return redeliver.PauseMark{By: name + "@" + host, At: time.Now(), Reason: reason}
+}
+
+// Paused reports whether an operator has paused the group.
+func (s *Subscription) Paused() bool { return s.paused.Load() != nil }
+
+// SetPaused begins a pause of the group, or ends it where mark is nil.
+func (s *Subscription) SetPaused(mark *redeliver.PauseMark) {
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
+	previous := s.paused.Swap(mark)
+	switch {
+	case mark != nil && previous == nil:
+		s.Gate.Close()
+		s.EmitChange(redeliver.ChangeGroupPaused, pauseText(mark), nil)
+	case mark == nil && previous != nil:
+		s.Gate.Open()
+		s.EmitChange(redeliver.ChangeGroupResumed, "it was paused "+pauseText(previous), nil)
+	}
+}
+
+func pauseText(m *redeliver.PauseMark) string {
+	if m.At.IsZero() {
+		return "by hand: " + m.Reason
+	}
+	return fmt.Sprintf("by %s at %s: %s", m.By, m.At.UTC().Format(time.RFC3339), m.Reason)
+}
+
+// PauseLooker looks for the mark of a subscription's group.
+type PauseLooker struct {
+	Sub *Subscription
+	// Mark returns the mark, or nil.
+	Mark func(context.Context) (*redeliver.PauseMark, error)
+
+	failed bool
+}
+
+// Look looks once. After an error the group stays as it was, and the sink hears once of it.
+func (l *PauseLooker) Look(ctx context.Context) {
+	asking, cancel := context.WithTimeout(ctx, pauseLookTimeout)
+	defer cancel()
+	mark, err := l.Mark(asking)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil && !l.failed:
+		l.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; whether the group is paused stays as it was", err)
+	case err == nil && l.failed:
+		l.Sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
+	}
+	if l.failed = err != nil; err == nil {
+		l.Sub.SetPaused(mark)
+	}
+}
+
+// Run looks until ctx ends. It calls paused, which may be nil, each time when the group was paused at the previous look already:
+// by then every process of the group knows, and what this one gives back comes to none of them.
+func (l *PauseLooker) Run(ctx context.Context, paused func()) {
+	tick := time.NewTicker(PauseLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		previous := l.Sub.Paused()
+		if l.Look(ctx); previous && l.Sub.Paused() && paused != nil {
+			paused()
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package redeliver
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/redeliver/redeliver/internal/limits"
+)
+
+// PauseMark says that an operator has paused a subscription for its whole group. The broker keeps it as text.
+type PauseMark struct {
+	By     string    // user@host; empty where somebody made the mark by hand
+	At     time.Time // by the clock of that host; zero likewise
+	Reason string
+}
+
+// Bounds of a mark, in bytes. Together they fit into a tag of an SQS queue.
+const (
+	maxPauseBy     = 64
+	maxPauseReason = 160
+)
+
+// String returns the mark as the broker keeps it: the time, by whom, and the reason, separated by spaces. Control characters
+// become spaces, and long texts are cut.
+func (m PauseMark) String() string {
+	by := strings.Join(strings.Fields(limits.Cut(printable(m.By), maxPauseBy)), "_")
+	if by == "" {
+		by = "unknown"
+	}
+	return m.At.UTC().Format(time.RFC3339) + " " + by + " " + limits.Cut(printable(m.Reason), maxPauseReason)
+}
+
+// ParsePauseMark reads a mark. Every text is one: what String has not written is a reason.
+func ParsePauseMark(text string) PauseMark {
+	parts := strings.SplitN(text, " ", 3)
+	if at, ok := limits.ParseTime(parts[0]); ok && len(parts) == 3 {
+		return PauseMark{By: limits.Cut(printable(parts[1]), maxPauseBy), At: at, Reason: limits.Cut(printable(parts[2]), maxPauseReason)}
+	}
+	return PauseMark{Reason: limits.Cut(printable(text), maxPauseReason)}
+}
+
+// printable replaces what is no printable character by a space.
+func printable(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text))
+}

@@ -1,0 +1,52 @@
+package redelivertest
+
+import (
+	"context"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// Pause pauses a topic for all clients of the group, until [Client.Resume]: nothing new begins. They know at once.
+// [Broker.Wait] cannot return while messages wait for the end of a pause.
+func (c *Client) Pause(_ context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(reason)
+	return c.setPaused(topic, &mark)
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (c *Client) Resume(_ context.Context, topic string) error { return c.setPaused(topic, nil) }
+
+func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
+	b := c.b
+	b.pausing.Lock()
+	defer b.pausing.Unlock()
+	b.mu.Lock()
+	err := c.alive()
+	var readers []*reader
+	if err == nil {
+		q := b.queue(topic, c.cfg.Group)
+		q.paused = mark
+		for _, r := range b.readers {
+			if r.q == q {
+				readers = append(readers, r)
+			}
+		}
+	}
+	b.mu.Unlock()
+	for _, r := range readers {
+		r.sub.SetPaused(mark)
+	}
+	return err
+}
+
+// lookForPause makes a reader that starts know of a pause.
+func (r *reader) lookForPause() {
+	b := r.q.b
+	b.pausing.Lock()
+	defer b.pausing.Unlock()
+	b.mu.Lock()
+	mark := r.q.paused
+	b.mu.Unlock()
+	r.sub.SetPaused(mark)
+}
